@@ -18,25 +18,27 @@ QUICK_SETTINGS = ((8_192, 60),)
 TO_REACH = {(200_000, 300): "10x", (800_000, 700): "6x", (800_000, 100): "6x"}
 SEGMENT_STEPS = 50
 PEER_THREADS = 2  # Threads of torch; on a busy machine 1 is much faster.
-SEEDS = (0, 1)
-OURS, PEER = "rl-teacher", "imitation"
+SEEDS = (0, 1, 2, 3, 4)
+OURS = "rl-teacher"
+PEERS = {"imitation": False, "imitation with VecNormalize": True}
+"""Whether the peer's PPO normalises observations and rewards, as ours does."""
 HOW = (
-    "python -m benchmarks.run versus_imitation [--labels 300 700 100] [--seeds 0 1] "
+    "python -m benchmarks.run versus_imitation [--labels 300 700 100] [--seeds 0 1 2] "
     "[--set NAME=VALUE ...]"
 )
 
 
 def run(options: Options, records: Records) -> None:
-    """Run the cells, alternating between peer and ours."""
+    """Run the cells, alternating between peers and ours."""
     fill(cells(options), options, records)
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Yield every run in execution order."""
-    for steps, labels in QUICK_SETTINGS if options.is_quick else SETTINGS:
-        if options.labels and labels not in options.labels:
-            continue
-        for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+    """Yield every run seed by seed, so that an early stop leaves complete comparisons."""
+    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+        for steps, labels in QUICK_SETTINGS if options.is_quick else SETTINGS:
+            if options.labels and labels not in options.labels:
+                continue
             facts: dict[str, Any] = {"asked_steps": steps, "labels": labels, "seed": seed}
             job: dict[str, Any] = {
                 "env_id": "Hopper-v4",
@@ -47,7 +49,10 @@ def cells(options: Options) -> Iterator[Cell]:
                 "iterations": 2 if options.is_quick else 20,
                 "threads": PEER_THREADS,
             }
-            yield Cell(PEER, facts, job, partial(run_peer, PEER, "imitation_train.py", **job))
+            for who, is_normalised in PEERS.items():
+                peer = {**job, "is_normalised": is_normalised}
+                work = partial(run_peer, "imitation", "imitation_train.py", **peer)
+                yield Cell(who, facts, peer, work)
             config = our_config(steps, labels, seed, options)
             work = partial(run_ours, "teach", saved=config.saved(), evaluated=10)
             changes = {"changes": dict(options.settings)} if options.settings else {}
@@ -83,10 +88,11 @@ def report(records: list[Record]) -> list[str]:
         "Hopper-v4 with 1,000 steps in every episode; segments of 50 steps, an ensemble of 3, and "
         "the same teacher: answers at random in proportion to exp(return). imitation with 16 "
         "environments and its own PPO settings otherwise (rollouts of 128 steps, minibatches of "
-        "256, 10 epochs); ours as it comes. Work is what follows the imports, compilation "
-        "included, evaluation not. Returns are true ones: of the final policy, deterministic, over "
-        "10 fresh episodes, and of the last episodes of training. Interquartile means with 95 % "
-        "bootstrap intervals; times are means.",
+        "256, 10 epochs), and with VecNormalize around the agent's environment, since our PPO "
+        "normalises observations and rewards; ours as it comes. Work is what follows the imports, "
+        "compilation included, evaluation not. Returns are true ones: of the final policy, "
+        "deterministic, over 10 fresh episodes, and of the last episodes of training. "
+        "Interquartile means with 95 % bootstrap intervals; times are means.",
         "",
         "All rounds together, with every version of ours; faster: the peer's time over ours.",
         "",
@@ -120,7 +126,7 @@ def _process_s(record: Record) -> float:
 
 
 def _training_return(record: Record) -> float | None:
-    return record["training_return"] if record["who"] == PEER else record["final_return"]
+    return record["training_return"] if record["who"] in PEERS else record["final_return"]
 
 
 def _pooled_row(title: str, group: list[Record], pooled: dict[str, list[Record]]) -> list[Any]:
@@ -130,7 +136,7 @@ def _pooled_row(title: str, group: list[Record], pooled: dict[str, list[Record]]
     def faster(seconds: Callable[[Record], float]) -> str:
         return ratio(average(map(seconds, group)) / average(map(seconds, ours)))
 
-    is_peer = group[0]["who"] == PEER
+    is_peer = group[0]["who"] in PEERS
     return [
         title,
         len(group),

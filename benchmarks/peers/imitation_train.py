@@ -1,9 +1,10 @@
 """imitation's preference comparisons on Hopper of fixed horizon; prints one JSON line.
 
 Run in its own virtual environment: `python imitation_train.py JOB`, where JOB is JSON with env_id,
-steps, labels, seed, fragment_length, iterations (query rounds) and threads. Settings are the
-defaults of imitation where it has them, and otherwise those of the paper: an ensemble of 3
-normalised members, 10 % error rate, a quarter of the labels before training.
+steps, labels, seed, fragment_length, iterations (query rounds), is_normalised (VecNormalize around
+the agent's environment) and threads. Settings are the defaults of imitation where it has them, and
+otherwise those of the paper: an ensemble of 3 normalised members, 10 % error rate, a quarter of the
+labels before training.
 """
 
 import json
@@ -25,6 +26,7 @@ from imitation.util.networks import RunningNorm
 from imitation.util.util import make_vec_env
 from stable_baselines3 import PPO
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize
 
 PACKAGES = ("imitation", "stable-baselines3", "torch", "gymnasium", "mujoco", "numpy")
 ENDLESS = {"terminate_when_unhealthy": False}
@@ -47,6 +49,11 @@ def make_learner(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: A
         seed=job["seed"],
         device="cpu",
     )
+    trainer = pc.AgentTrainer(agent, net, venv, rng=rng, exploration_frac=0.0)
+    if job["is_normalised"]:
+        # Around imitation's own wrappers: the agent gets normalised observations and predicted
+        # rewards, the reward model raw observations.
+        agent.set_env(VecNormalize(trainer.venv, gamma=agent.gamma))
     # imitation chooses this trainer for ensembles; no public function accepts the epochs.
     reward_trainer = pc._make_reward_trainer(
         pc.PreferenceModel(net, noise_prob=0.1),
@@ -55,7 +62,7 @@ def make_learner(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: A
         reward_trainer_kwargs={"epochs": 3},
     )
     algorithm = pc.PreferenceComparisons(
-        pc.AgentTrainer(agent, net, venv, rng=rng, exploration_frac=0.0),
+        trainer,
         net,
         num_iterations=job["iterations"],
         fragmenter=pc.RandomFragmenter(warning_threshold=0, rng=rng),
@@ -67,6 +74,15 @@ def make_learner(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: A
         initial_epoch_multiplier=10,
     )
     return agent, algorithm
+
+
+def evaluate(agent: PPO, venv) -> tuple[float, float]:  # noqa: ANN001
+    """Return mean and standard deviation of the true return over 10 episodes."""
+    trained_in = agent.get_vec_normalize_env()
+    if trained_in is not None:
+        venv = VecNormalize(venv, training=False, norm_reward=False)
+        venv.obs_rms = trained_in.obs_rms
+    return evaluate_policy(agent, venv, n_eval_episodes=10)
 
 
 def main() -> None:
@@ -81,7 +97,7 @@ def main() -> None:
     trained_s = time.perf_counter()
     returns = [episode["r"] for episode in agent.ep_info_buffer or []]
     fresh = make_vec_env(job["env_id"], n_envs=1, rng=rng, env_make_kwargs=ENDLESS)
-    mean, spread = evaluate_policy(agent, fresh, n_eval_episodes=10)
+    mean, spread = evaluate(agent, fresh)
     figures = {
         "work_s": trained_s - began_s,
         "evaluation_s": time.perf_counter() - trained_s,

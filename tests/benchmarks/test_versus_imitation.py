@@ -1,7 +1,9 @@
 from benchmarks import versus_imitation
 from benchmarks.options import Options
 from benchmarks.settings import setting
-from benchmarks.versus_imitation import OURS, PEER
+from benchmarks.versus_imitation import OURS, PEERS
+
+PEER, NORMALISED = PEERS
 
 
 def make_record(who, seed, value, source="a", work_s=10.0):
@@ -37,6 +39,14 @@ def test_every_round_counts_in_pooled_table():
     assert "**6.00x** (to reach: 6x)" in peer
     assert "rl-teacher | 4 | 75.0" in ours  # not 105, the newer source's
     assert [row.split(" | ")[-1] for row in by_source] == ["a |", "a |", "b |"]
+
+
+def test_peer_runs_with_and_without_normalisation():
+    cells = list(versus_imitation.cells(Options(run="", labels=(700,), seeds=(0,))))
+    normalised = {cell.who: cell.settings.get("is_normalised") for cell in cells}
+    assert normalised == {PEER: False, NORMALISED: True, OURS: None}
+    records = [make_record(cell.who, 0, 10.0) for cell in cells]
+    assert "**1.00x**" in rows_of(records)[1]
 
 
 def test_changed_settings_are_a_row_of_their_own():
