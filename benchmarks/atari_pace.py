@@ -6,7 +6,7 @@ from benchmarks.children import run_ours, run_peer
 from benchmarks.options import Options
 from benchmarks.parts import measure_parts, pace_of
 from benchmarks.records import Record, Records, latest_run
-from benchmarks.settings import teach_config
+from benchmarks.settings import sb3_arguments, teach_config
 from benchmarks.tables import middle, number, ratio, table
 from rl_teacher.config.presets import preset
 from rl_teacher.nn.encoders import NetworkSize
@@ -122,22 +122,13 @@ def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -
     """Run the peer with the same game, rollouts, minibatches, epochs and network."""
     per_rollout = NUM_ENVS * ROLLOUT_STEPS
     settings = teach_config(preset("images", has_labels=False)).ppo
-    arguments = {
-        "n_steps": settings.rollout_steps,
-        "batch_size": settings.minibatch_size,
-        "n_epochs": settings.num_epochs,
-        "learning_rate": settings.learning_rate,
-        "gae_lambda": settings.gae_lambda,
-        "clip_range": settings.clip_range,
-        "ent_coef": settings.entropy_coef,
-    }
     finished = run_peer(
         "sb3",
         "sb3_atari.py",
         env_id="ALE/Pong-v5",
         network=network,
         num_envs=settings.num_envs,
-        arguments=arguments,
+        arguments=sb3_arguments(settings),
         seed=1,
         warm_up_steps=per_rollout,
         steps=per_rollout * (1 if options.is_quick else 5),

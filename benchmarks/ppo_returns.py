@@ -7,14 +7,17 @@ from benchmarks.children import run_ours, run_peer
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
-from benchmarks.settings import teach_config
+from benchmarks.settings import sb3_arguments, teach_config
 from benchmarks.tables import mean_and_spread, over_seeds, seeds_of, table
+from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 
 ENV_IDS = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5")
 SEEDS = (0, 1, 2)
 STEPS = 1_000_000
 NUM_ENVS, ROLLOUT_STEPS = 16, 128
+GAE_LAMBDA = 0.95
+"""The default of Stable-Baselines3, on both sides; ours is another one."""
 OURS, PEER = "rl-teacher", "Stable-Baselines3"
 HOW = "python -m benchmarks.run ppo_returns [--seeds 0 1 2] [--parallel 2] [--set NAME=VALUE ...]"
 
@@ -30,13 +33,11 @@ def cells(options: Options) -> Iterator[Cell]:
     for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
         for env_id in options.only or ENV_IDS[: 1 if options.is_quick else None]:
             facts = {"env_id": env_id, "seed": seed}
+            config = our_config(env_id, steps, seed, options)
             job = {
                 "env_id": env_id,
-                "num_envs": NUM_ENVS,
-                "rollout_steps": ROLLOUT_STEPS,
-                "minibatch_size": 256,
-                "num_epochs": 10,
-                "learning_rate": 3e-4,
+                "arguments": sb3_arguments(config.ppo),
+                "num_envs": config.ppo.num_envs,
                 "seed": seed,
                 "threads": 1,
                 "is_normalised": True,
@@ -44,7 +45,6 @@ def cells(options: Options) -> Iterator[Cell]:
                 "steps": steps,
             }
             yield Cell(PEER, facts, job, partial(run_peer, "sb3", "sb3_train.py", **job))
-            config = our_config(env_id, steps, seed, options)
             # Two parallel runs have one core each.
             workers = 1 if options.parallel > 1 else None
             work = partial(run_ours, "teach", saved=config.saved(), workers=workers)
@@ -52,13 +52,14 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def our_config(env_id: str, steps: int, seed: int, options: Options) -> TeachConfig:
-    """Return the peer's hyperparameters as our settings, changed by `--set`."""
+    """Return the settings of both sides, changed by `--set`."""
     settings = {
         "env_id": env_id,
         "num_timesteps": steps,
         "seed": seed,
         "ppo.num_envs": NUM_ENVS,
         "ppo.rollout_steps": ROLLOUT_STEPS,
+        "ppo.gae_lambda": GAE_LAMBDA,
     }
     return teach_config(settings, options.settings)
 
@@ -70,6 +71,7 @@ def report(records: list[Record]) -> list[str]:
         [
             f"{group[0]['env_id']}, {group[0]['who']}",
             over_seeds(group, "final_return"),
+            lambda_of(group[0]),
             seeds_of(group),
             mean_and_spread([record["process_s"] for record in group]),
             source_of(group[0]),
@@ -80,9 +82,19 @@ def report(records: list[Record]) -> list[str]:
         "PPO with the true reward: mean return of the last 100 episodes of "
         f"{records[-1]['steps']:,} steps. {NUM_ENVS} environments, rollouts of {ROLLOUT_STEPS} "
         "steps of each, minibatches of 256, 10 epochs, 2 x 64 tanh, learning rate 3e-4; "
-        "Stable-Baselines3 with VecNormalize (to reach: as much as it). Interquartile means over "
-        "seeds with 95 % bootstrap intervals.",
+        "Stable-Baselines3 with VecNormalize (to reach: as much as it). Both sides have the same "
+        f"hyperparameters; GAE's lambda is {GAE_LAMBDA}, Stable-Baselines3's default, and not "
+        f"ours of {PPOConfig.gae_lambda}, unless the table shows another. Interquartile means "
+        "over seeds with 95 % bootstrap intervals.",
         "",
-        *table(["", "return", "seeds", "wall s", "source"], rows),
+        *table(["", "return", "lambda", "seeds", "wall s", "source"], rows),
         "",
     ]
+
+
+def lambda_of(record: Record) -> float:
+    """Return the GAE lambda of a run; the peer's was its default before it was given."""
+    config = record["settings"].get("config")
+    if config is None:
+        return record["settings"].get("arguments", {"gae_lambda": GAE_LAMBDA})["gae_lambda"]
+    return config["ppo"].get("gae_lambda") or config["ppo"]["trace"]

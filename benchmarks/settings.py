@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 
 
@@ -47,6 +48,21 @@ def saved_to_config(saved: Mapping[str, Any]) -> TeachConfig:
         if is_dataclass(part := getattr(default, name))
     }
     return replace(default, **{**saved, **nested})
+
+
+def sb3_arguments(ppo: PPOConfig) -> dict[str, Any]:
+    """Return the arguments that give Stable-Baselines3's PPO the hyperparameters of ours."""
+    return {
+        "n_steps": ppo.rollout_steps,
+        "batch_size": ppo.minibatch_size,
+        "n_epochs": ppo.num_epochs,
+        "learning_rate": ppo.learning_rate,
+        "gamma": ppo.gamma,
+        "gae_lambda": ppo.gae_lambda,
+        "clip_range": ppo.clip_range,
+        "ent_coef": ppo.entropy_coef,
+        "max_grad_norm": ppo.max_grad_norm,
+    }
 
 
 def setting(text: str) -> tuple[str, Any]:

@@ -11,8 +11,9 @@ from benchmarks.children import child, run_ours, run_peer
 from benchmarks.options import Options
 from benchmarks.parts import measure_parts, pace_of
 from benchmarks.records import Record, Records, latest_run
-from benchmarks.settings import teach_config
+from benchmarks.settings import sb3_arguments, teach_config
 from benchmarks.tables import middle, number, ratio, table
+from rl_teacher.config.experiment import TeachConfig
 
 ROLLOUT_STEPS = 2048
 ENVS = (16, 64)
@@ -55,16 +56,14 @@ def peer_pace(options: Options) -> list[dict[str, Any]]:
     steps = 4_096 if options.is_quick else 100_000
     metrics = []
     for num_envs in ENVS[:1] if options.is_quick else ENVS:
+        config = pace_config(num_envs, options)
         for threads in PEER_THREADS:
             finished = run_peer(
                 "sb3",
                 "sb3_train.py",
                 env_id="Hopper-v5",
                 num_envs=num_envs,
-                rollout_steps=ROLLOUT_STEPS // num_envs,
-                minibatch_size=256,
-                num_epochs=10,
-                learning_rate=3e-4,
+                arguments=sb3_arguments(config.ppo),
                 seed=1,
                 threads=threads,
                 is_normalised=False,
@@ -88,14 +87,9 @@ def peer_pace(options: Options) -> list[dict[str, Any]]:
 
 def our_pace(options: Options) -> list[dict[str, Any]]:
     """Measure `rl-teacher teach -p rl` with all outputs, for each number of environments."""
-    steps = 40_000 if options.is_quick else 400_000
     metrics = []
     for num_envs in ENVS[:1] if options.is_quick else ENVS:
-        config = teach_config(
-            {"env_id": "Hopper-v5", "num_timesteps": options.steps or steps},
-            {"ppo.num_envs": num_envs, "ppo.rollout_steps": ROLLOUT_STEPS // num_envs},
-            options.settings,
-        )
+        config = pace_config(num_envs, options)
         finished = run_ours("teach", saved=config.saved())
         metrics.append(
             {
@@ -105,6 +99,16 @@ def our_pace(options: Options) -> list[dict[str, Any]]:
             }
         )
     return metrics
+
+
+def pace_config(num_envs: int, options: Options) -> TeachConfig:
+    """Return the settings of both sides."""
+    steps = 40_000 if options.is_quick else 400_000
+    return teach_config(
+        {"env_id": "Hopper-v5", "num_timesteps": options.steps or steps},
+        {"ppo.num_envs": num_envs, "ppo.rollout_steps": ROLLOUT_STEPS // num_envs},
+        options.settings,
+    )
 
 
 def raw_physics(options: Options) -> list[dict[str, Any]]:

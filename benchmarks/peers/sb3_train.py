@@ -1,8 +1,8 @@
 """Stable-Baselines3's PPO on one environment; prints one JSON line.
 
 Run in its own virtual environment: `python sb3_train.py JOB`, where JOB is JSON with env_id,
-num_envs, rollout_steps, minibatch_size, num_epochs, learning_rate, seed, threads,
-is_normalised (VecNormalize), warm_up_steps (not timed) and steps.
+num_envs, arguments (of the agent's constructor), seed, threads, is_normalised (VecNormalize),
+warm_up_steps (not timed) and steps.
 """
 
 import json
@@ -23,17 +23,8 @@ def make_agent(job: dict) -> PPO:
     """Create an agent with the default networks: 2 x 64 tanh for policy and value function."""
     venv = make_vec_env(job["env_id"], n_envs=job["num_envs"], seed=job["seed"])
     if job["is_normalised"]:
-        venv = VecNormalize(venv, gamma=0.99)
-    return PPO(
-        "MlpPolicy",
-        venv,
-        n_steps=job["rollout_steps"],
-        batch_size=job["minibatch_size"],
-        n_epochs=job["num_epochs"],
-        learning_rate=job["learning_rate"],
-        seed=job["seed"],
-        device="cpu",
-    )
+        venv = VecNormalize(venv, gamma=job["arguments"]["gamma"])
+    return PPO("MlpPolicy", venv, **job["arguments"], seed=job["seed"], device="cpu")
 
 
 def main() -> None:
