@@ -37,6 +37,7 @@ def cells(options: Options) -> Iterator[Cell]:
             job = {
                 "env_id": env_id,
                 "arguments": sb3_arguments(config.ppo),
+                "environments": "DummyVecEnv",
                 "num_envs": config.ppo.num_envs,
                 "seed": seed,
                 "threads": 1,

@@ -4,6 +4,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from rl_teacher.config.experiment import TeachConfig
 
 ROLLOUT_STEPS = 2048
 ENVS = (16, 64)
-PEER_THREADS = (1, 2)
+PEERS = tuple(product(("DummyVecEnv", "SubprocVecEnv", "EnvPool"), (1, 2)))
+"""Environments of the peer, and threads of its torch."""
 LABELS = 700
 POLL_S = 0.02
 GIVE_UP_S = 300.0
-HOW = "python -m benchmarks.run throughput"
+HOW = "python -m benchmarks.run throughput [--only pace labels launch]"
 
 
 def run(options: Options, records: Records) -> None:
@@ -52,16 +54,17 @@ def measure_pace(options: Options, records: Records) -> None:
 
 
 def peer_pace(options: Options) -> list[dict[str, Any]]:
-    """Measure Stable-Baselines3 for each number of environments and threads."""
+    """Measure Stable-Baselines3 for each kind and number of environments and threads."""
     steps = 4_096 if options.is_quick else 100_000
     metrics = []
     for num_envs in ENVS[:1] if options.is_quick else ENVS:
         config = pace_config(num_envs, options)
-        for threads in PEER_THREADS:
+        for environments, threads in PEERS:
             finished = run_peer(
                 "sb3",
                 "sb3_train.py",
                 env_id="Hopper-v5",
+                environments=environments,
                 num_envs=num_envs,
                 arguments=sb3_arguments(config.ppo),
                 seed=1,
@@ -70,11 +73,12 @@ def peer_pace(options: Options) -> list[dict[str, Any]]:
                 warm_up_steps=0 if options.is_quick else 3 * ROLLOUT_STEPS,
                 steps=steps,
             )
-            who = f"Stable-Baselines3, {num_envs} environments, {threads} threads"
+            who = f"Stable-Baselines3, {num_envs} environments, {environments}, {threads} threads"
             metrics.append(
                 {
                     "who": who,
                     "num_envs": num_envs,
+                    "environments": environments,
                     "threads": threads,
                     "steps": finished.figures["steps"],
                     "steps_per_second": finished.figures["steps_per_second"],
@@ -254,9 +258,11 @@ def _pace(records: list[Record]) -> list[str]:
         "",
         f"Rollouts of {ROLLOUT_STEPS:,} steps, minibatches of 256, 10 epochs, 2 x 64 tanh, "
         "learning rate 3e-4. Ours is the whole command with its reports and checkpoints, and "
-        "normalises observations and rewards; Stable-Baselines3 has its default DummyVecEnv and "
-        f"normalises nothing. The first rollouts are not counted. Medians of {len(groups[best])} "
-        "rounds, in turn, each in a fresh process.",
+        "normalises observations and rewards; Stable-Baselines3 normalises nothing, and has "
+        "DummyVecEnv, its default, where nothing else is said; SubprocVecEnv runs each environment "
+        "in a process, EnvPool all of them in threads. The first rollouts are not counted. Medians "
+        f"of {len(groups[best])} rounds, in turn, each in a fresh process; peak MB is of the main "
+        "process alone.",
         "",
         *table(["", "steps/s", "peak MB"], rows),
         "",
