@@ -24,9 +24,10 @@ from benchmarks.settings import saved_to_config
 from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
 
 if TYPE_CHECKING:
-    from rl_teacher.agents.ppo import PPO
+    from rl_teacher.agents.agent import Agent
     from rl_teacher.envs.interface import StatefulVectorEnv
     from rl_teacher.rewards.learner import RewardLearner
+    from rl_teacher.runs.folder import Experiment
 
 Metrics = dict[str, Any]
 
@@ -41,6 +42,7 @@ def teach(
     saved: Mapping[str, Any],
     workers: int | None = None,
     evaluated: int = 0,
+    latest: int = 0,
     bar: float | None = None,
 ) -> Metrics:
     """Run a whole experiment and return its metrics.
@@ -50,6 +52,7 @@ def teach(
         workers: threads of the physics.
         evaluated: episodes to evaluate the final deterministic policy on; only for environments
             whose episodes all have the same length.
+        latest: number of the latest training episodes whose mean return is `latest_return`.
         bar: true return to reach; the result then also has the time and step of reaching
             it, and the learning curve.
     """
@@ -65,19 +68,32 @@ def teach(
     ended_s = time.perf_counter()
     if not outcome.is_finished:
         raise SystemExit(f"stopped after {outcome.step:,} of {config.num_timesteps:,} steps")
-    rows = Experiment.find(config.name).metrics()
+    experiment = Experiment.find(config.name)
+    rows = experiment.metrics()
     work_s = rows[-1]["wall_s"] if is_continued else ended_s - start_s
     metrics = curve_figures(rows) | {"work_s": work_s}
     if bar is not None:
         metrics |= reached(bar, rows, work_s)
         metrics |= {"curve": curve(rows), "is_continued": is_continued}
     metrics["steps_per_second_with_pretraining"] = metrics["steps"] / metrics["work_s"]
+    if latest:
+        metrics["latest_return"] = latest_return(experiment, latest)
     if evaluated:
         rewards, _ = play(config, evaluated, is_exploring=False)
         metrics["return"] = float(rewards.sum(0).mean())
         metrics["return_std"] = float(rewards.sum(0).std())
         metrics["evaluation_s"] = time.perf_counter() - ended_s
     return metrics
+
+
+def latest_return(experiment: "Experiment", num_episodes: int) -> float | None:
+    """Return the mean true return of the latest training episodes; None if there are fewer."""
+    from rl_teacher.common.state_dict import part_of
+
+    checkpoint = experiment.load_checkpoint()
+    assert checkpoint is not None  # noqa: S101 - a run ends with one
+    returns = part_of(checkpoint.arrays, "true")["returns"]
+    return float(returns[-num_episodes:].mean()) if len(returns) >= num_episodes else None
 
 
 def reached(bar: float, rows: list[dict[str, Any]], work_s: float) -> Metrics:
@@ -146,9 +162,8 @@ def play(
     return rollout.rewards, rollout.scene_states
 
 
-def trained_agent(config: TeachConfig, venv: "StatefulVectorEnv") -> "PPO":
+def trained_agent(config: TeachConfig, venv: "StatefulVectorEnv") -> "Agent":
     """Load the agent of the newest checkpoint."""
-    from rl_teacher.agents.ppo import PPO
     from rl_teacher.agents.registry import make_agent
     from rl_teacher.common.state_dict import part_of
     from rl_teacher.runs.folder import Experiment
@@ -156,7 +171,6 @@ def trained_agent(config: TeachConfig, venv: "StatefulVectorEnv") -> "PPO":
     checkpoint = Experiment.find(config.name).load_checkpoint()
     agent = make_agent(config, venv)
     assert checkpoint is not None  # noqa: S101 - a run ends with one
-    assert isinstance(agent, PPO)  # noqa: S101
     agent.load_state(part_of(checkpoint.arrays, "agent"))
     return agent
 

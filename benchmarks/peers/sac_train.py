@@ -2,8 +2,9 @@
 
 Run in its own virtual environment: `python sac_train.py JOB`, where JOB is JSON with library
 ("sbx" or "sb3"), env_id, num_envs, hidden, minibatch_size, learning_rate, buffer_steps,
-learning_starts, seed, threads, warm_up_steps (not timed) and steps. One gradient step for each
-environment step, as both libraries recommend.
+learning_starts, seed, threads, is_normalised (VecNormalize for observations), warm_up_steps (not
+timed), steps, latest (training episodes of the latest return) and evaluated (fresh episodes of the
+final policy). One gradient step for each environment step, as both libraries recommend.
 """
 
 import importlib.metadata
@@ -22,6 +23,8 @@ import torch  # noqa: E402
 from stable_baselines3 import SAC as SB3  # noqa: E402
 from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.evaluation import evaluate_policy  # noqa: E402
+from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
 
 PACKAGES = ("sbx-rl", "stable-baselines3", "jax", "torch", "gymnasium", "mujoco", "numpy")
 
@@ -46,9 +49,12 @@ def make_agent(job: dict) -> SB3:
         from sbx import SAC
     else:
         SAC = SB3  # noqa: N806
+    venv = make_vec_env(job["env_id"], n_envs=job["num_envs"], seed=job["seed"])
+    if job["is_normalised"]:
+        venv = VecNormalize(venv, norm_reward=False)
     return SAC(
         "MlpPolicy",
-        make_vec_env(job["env_id"], n_envs=job["num_envs"], seed=job["seed"]),
+        venv,
         train_freq=1,
         gradient_steps=job["num_envs"],
         batch_size=job["minibatch_size"],
@@ -59,6 +65,18 @@ def make_agent(job: dict) -> SB3:
         seed=job["seed"],
         device="cpu",
     )
+
+
+def evaluate(agent: SB3, job: dict) -> tuple[float, float]:
+    """Return mean and standard deviation of the deterministic policy's return."""
+    # One episode of each environment, whose seeds are not those of the training.
+    num_episodes = job["evaluated"]
+    venv = make_vec_env(job["env_id"], n_envs=num_episodes, seed=job["seed"] + 10_000)
+    trained_in = agent.get_vec_normalize_env()
+    if trained_in is not None:
+        venv = VecNormalize(venv, training=False, norm_reward=False)
+        venv.obs_rms = trained_in.obs_rms
+    return evaluate_policy(agent, venv, n_eval_episodes=num_episodes)
 
 
 def versions() -> dict[str, str]:
@@ -78,15 +96,18 @@ def main() -> None:
     seconds, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
     num_steps = agent.num_timesteps - began_at
     returns = [episode["r"] for episode in agent.ep_info_buffer]
+    latest = returns[-JOB["latest"] :] if len(returns) >= JOB["latest"] else None
     figures = {
         "steps": agent.num_timesteps,
         "seconds": seconds,
         "cpu_s": cpu_s,
         "steps_per_second": num_steps / seconds,
         "final_return": float(np.mean(returns)) if returns else None,
-        "latest_return": float(np.mean(returns[-2 * JOB["num_envs"] :])) if returns else None,
+        "latest_return": None if latest is None else float(np.mean(latest)),
         "peer_versions": versions(),
     }
+    if JOB["evaluated"]:
+        figures["return"], figures["return_std"] = map(float, evaluate(agent, JOB))
     print(json.dumps(figures))
 
 

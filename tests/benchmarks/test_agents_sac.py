@@ -1,0 +1,28 @@
+import numpy as np
+
+from benchmarks import agents_sac
+from benchmarks._ours import latest_return
+from benchmarks.options import Options
+
+
+class RecordedRun:
+    """Run whose checkpoint has the returns 0, 1, ... of its training episodes."""
+
+    def __init__(self, num_episodes):
+        self.arrays = {"true/returns": np.arange(num_episodes, dtype=float)}
+
+    def load_checkpoint(self):
+        return self
+
+
+def test_latest_return_is_mean_of_the_last_episodes():
+    assert latest_return(RecordedRun(10), 4) == 7.5  # pyright: ignore[reportArgumentType]
+    assert latest_return(RecordedRun(3), 4) is None  # pyright: ignore[reportArgumentType]
+
+
+def test_returns_are_measured_in_the_same_way_on_both_sides():
+    cells = list(agents_sac.cells(Options(run="", only=("returns",), seeds=(0,))))
+    asked = [{n: cell.settings[n] for n in ("evaluated", "latest")} for cell in cells]
+    assert asked == [{"evaluated": 20, "latest": 16}] * len(cells)
+    normalised = {c.who: c.settings["is_normalised"] for c in cells if "config" not in c.settings}
+    assert normalised == {"SBX": False, "SBX with VecNormalize": True}
