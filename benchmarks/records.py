@@ -51,14 +51,6 @@ def _parsed(lines: Iterable[str]) -> Iterable[Record]:
             continue
 
 
-def latest_by(records: Iterable[Record], *fields: str) -> list[Record]:
-    """Return the newest record of each combination of fields, in order of first appearance."""
-    latest: dict[str, Record] = {}
-    for record in records:
-        latest[key_of({field: record.get(field) for field in fields})] = record
-    return list(latest.values())
-
-
 def groups(
     records: Iterable[Record], *fields: str, ignored: Iterable[str] = ()
 ) -> list[list[Record]]:

@@ -5,14 +5,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from functools import partial
-from statistics import fmean
 from typing import Any
 
 from benchmarks.children import Finished, finish
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, latest_by
-from benchmarks.tables import mean_and_spread, number, table
+from benchmarks.records import Record, Records, groups, source_of
+from benchmarks.tables import NONE, average, number, over_seeds, seeds_of, table
 
 TASKS: dict[str, dict[str, Any]] = {
     "CartPole-v1": {
@@ -95,35 +94,39 @@ def report(records: list[Record]) -> list[str]:
     lines = [
         "Stable-Baselines3's agents with the settings of RL Baselines3 Zoo in `PreferenceWrapper`, "
         "which asks a synthetic teacher; the agent never sees the true reward. Returns are true "
-        f"ones, of {EPISODES} fresh episodes, deterministic. The share reached counts from random "
-        f"actions (0) to what the same agent learns from the true reward (1); to reach: {WANTED}.",
+        f"ones, of {EPISODES} fresh episodes, deterministic: interquartile means over seeds with "
+        "95 % bootstrap intervals, of all runs, by settings and source. The share reached counts "
+        "means from random actions (0) to what the same agent learns from the true reward at the "
+        f"same source (1); to reach: {WANTED}.",
         "",
     ]
-    rows = []
-    for env_id, task in TASKS.items():
-        of = {
-            kind: latest_by(
-                [r for r in records if r["env_id"] == env_id and r["kind"] == kind], "seed"
-            )
-            for kind in KINDS
-        }
-        if all(of.values()):
-            rows.append(row_of(env_id, task["agent"], of))
-    headings = ["", "seeds", "labels", "return, labels", "return, true reward", "random", "share"]
-    return [*lines, *table(headings, rows), ""]
+    found = sorted(groups(records, "env_id", "kind"), key=lambda group: group[0]["env_id"])
+    rows = [
+        row_of(group, [r for each in found for r in each if is_reference(r, group[0])])
+        for group in found
+        if group[0]["kind"] == "labels"
+    ]
+    headings = ["", "labels", "return, labels", "return, true reward", "random", "share", "seeds"]
+    return [*lines, *table([*headings, "source"], rows), ""]
 
 
-def row_of(env_id: str, agent: str, of: dict[str, list[Record]]) -> list[Any]:
-    """Build the row of one environment."""
-    learned, true = ([each["return"] for each in of[kind]] for kind in ("labels", "true reward"))
-    random = fmean(each["random_return"] for each in of["true reward"])
-    share = share_reached(fmean(learned), fmean(true), random)
+def is_reference(record: Record, learned: Record) -> bool:
+    """Return True for a run with the true reward in the same environment at the same source."""
+    at = learned["env_id"], source_of(learned)
+    return record["kind"] == "true reward" and (record["env_id"], source_of(record)) == at
+
+
+def row_of(learned: list[Record], true: list[Record]) -> list[Any]:
+    """Build the row of the runs with labels in one environment."""
+    random = average(record["random_return"] for record in learned)
+    reached, full = (average(record["return"] for record in runs) for runs in (learned, true))
     return [
-        f"{agent}, {env_id}",
-        len(learned),
-        number(fmean(each["labels"] for each in of["labels"])),
-        mean_and_spread(learned),
-        mean_and_spread(true),
+        f"{learned[0]['settings']['agent']}, {learned[0]['env_id']}",
+        number(average(record["labels"] for record in learned)),
+        over_seeds(learned, "return"),
+        over_seeds(true, "return"),
         number(random),
-        f"**{share:.2f}**",
+        f"**{share_reached(reached, full, random):.2f}**" if true else NONE,
+        seeds_of(learned),
+        source_of(learned[0]),
     ]

@@ -5,7 +5,7 @@ from benchmarks.children import ChildFailed, last_json
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.peer_environments import pip_calls
-from benchmarks.records import Records, groups, key_of, latest_by, latest_run
+from benchmarks.records import Records, groups, key_of, latest_run
 
 
 def test_record_has_metrics_date_machine_and_versions(tmp_path):
@@ -27,11 +27,6 @@ def test_truncated_last_line_is_ignored(tmp_path):
 def test_quick_records_are_stored_separately(tmp_path):
     Records("some", is_quick=True, folder=tmp_path).append(run="a")
     assert Records("some", folder=tmp_path).all() == []
-
-
-def test_latest_by_keeps_newest_record_of_each_combination():
-    records = [{"seed": 0, "x": 1}, {"seed": 1, "x": 2}, {"seed": 0, "x": 3}]
-    assert latest_by(records, "seed") == [{"seed": 0, "x": 3}, {"seed": 1, "x": 2}]
 
 
 def test_groups_differ_in_settings_or_source_and_keep_every_run():
