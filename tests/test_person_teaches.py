@@ -20,7 +20,7 @@ from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import Control, NewLabel
 from rl_teacher.store.store import Store
-from rl_teacher.teach import teach
+from rl_teacher.teach import TrainingLoop, teach
 from tests.store.comparisons import answered_comparisons, open_comparisons
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
@@ -259,6 +259,30 @@ def test_first_comparisons_are_distinct_and_from_all_parts_of_an_episode():
     files = SegmentFiles(home() / "segments")
     # A Hopper that acts at random falls within some 20 steps, so that each clip is an episode.
     assert len({len(files.load(each)) for each in hashes}) > 4
+
+
+def test_first_comparisons_are_asked_while_the_agent_explores(monkeypatch):
+    # 600 steps of exploration for 30 comparisons: ten rollouts of 8 environments. Whole episodes
+    # have 20 steps, recorded after three rollouts.
+    config = replace(
+        CONFIG,
+        pretrain_labels=30,
+        n_labels=30,
+        clip_length=1.0,
+        collect_only=True,
+        ppo=PPOConfig(num_envs=8, rollout_steps=8),
+    )
+    asked = []
+    explore_once = TrainingLoop._explore_once
+
+    def recorded(loop):
+        asked.append(loop.session.rewards.num_asked)
+        explore_once(loop)
+
+    monkeypatch.setattr(TrainingLoop, "_explore_once", recorded)
+    with Labeler() as labeler, running(config):
+        seconds_until(lambda: len(labeler.answers) == 30)
+    assert asked[:10] == [0, 0, 0, *(30 * 64 * rollouts // 600 for rollouts in range(3, 10))]
 
 
 @pytest.mark.parametrize("from_page", [True, False], ids=["page", "command line"])

@@ -295,11 +295,15 @@ class PreferenceSession:
         """Progress of training."""
         return Progress(self.training_steps, self._timer.training_s)
 
-    def ask(self) -> int:
-        """Ask the comparisons that are due; return how many were asked."""
+    def ask(self, limit: int | None = None) -> int:
+        """Ask the comparisons that are due; return how many were asked.
+
+        Args:
+            limit: comparisons of the run, those asked so far included; None: no limit.
+        """
         true = self._true_returns
         recent = RecentEpisodes(true.mean_return(RECENT_EPISODES), true.mean_steps(RECENT_EPISODES))
-        return self.rewards.ask(self.progress, recent)
+        return self.rewards.ask(self.progress, recent, limit)
 
     def fit(self, *, force: bool = False) -> FitReport | None:
         """Fit the predictor if enough answers have arrived; return None if no fit was completed.

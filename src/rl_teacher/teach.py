@@ -11,7 +11,6 @@ comparisons of segments, and fits the predictor to the labels.
 
 import contextlib
 import logging
-import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -396,12 +395,16 @@ class TrainingLoop:
         """Act for long enough to cut the first segments, ask, and wait for all answers."""
         session, num = self.session, self._num_pretraining
         per_rollout = self._collector.num_envs * self._agent.rollout_steps
+        num_steps = self._exploration_steps
         self._show_exploration()
         # At least these steps, then more rollouts for as long as too few distinct pairs are found.
-        for _ in range(math.ceil(self._exploration_steps / per_rollout)):
+        for steps in range(per_rollout, num_steps + per_rollout, per_rollout):
             if not session.should_continue():
                 return
             self._explore_once()
+            # A person compares the first clips while the agent explores.
+            if self._config.asks_a_person and steps >= self._episode_steps:
+                session.ask(limit=num * steps // num_steps)
         for _ in range(MAX_EXPLORATION):
             if session.rewards.num_asked >= num or not session.should_continue():
                 break
@@ -420,18 +423,22 @@ class TrainingLoop:
 
     @property
     def _exploration_steps(self) -> int:
-        """Environment steps before the first comparisons, over all environments.
+        """Environment steps from which the first comparisons are chosen, over all environments.
 
         A person is asked about whole episodes, so that the clips differ.
         """
         env_info = self.session.experiment.spec.env_info
         needed = 2 * self._num_pretraining * segment_steps(self._config, env_info)
-        if not self._config.asks_a_person:
-            return needed
+        return max(needed, self._episode_steps) if self._config.asks_a_person else needed
+
+    @property
+    def _episode_steps(self) -> int:
+        """Environment steps of one episode in all environments, but at most `FIRST_STEPS`."""
+        env_info = self.session.experiment.spec.env_info
         episode = env_info.max_episode_steps or FIRST_STEPS
         # Steps with images are slower, and a person waits for the first clips.
         limit = FIRST_STEPS // (4 if env_info.has_image_observations else 1)
-        return max(needed, min(episode * self._collector.num_envs, limit))
+        return min(episode * self._collector.num_envs, limit)
 
     def _explore_once(self) -> None:
         # The first comparisons are about the agent, if it is warm-started.

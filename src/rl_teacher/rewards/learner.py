@@ -212,14 +212,21 @@ class RewardLearner(RewardSource):
         missing = self._planner.num_labels_due(progress) - self._queue.num_answered
         return min(missing, self._queue.num_waiting)
 
-    def ask(self, progress: Progress, recent: RecentEpisodes) -> int:
+    def ask(self, progress: Progress, recent: RecentEpisodes, limit: int | None = None) -> int:
         """Ask the comparisons that are due.
+
+        Args:
+            progress: of the run.
+            recent: the agent's latest episodes.
+            limit: comparisons of the run, those asked so far included; None: no limit.
 
         Returns:
             How many were asked: fewer than are due while too few steps are recorded.
         """
         is_fitted = self._trainer.has_fitted
         num = self._planner.num_to_ask(progress, self._queue, is_fitted=is_fitted)
+        if limit is not None:
+            num = min(num, limit - self._queue.num_asked)
         pairs = self._planner.choose(num, is_fitted=is_fitted)
         self._queue.ask(pairs, progress.step, recent)
         return len(pairs)

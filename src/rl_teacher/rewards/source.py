@@ -70,7 +70,7 @@ class RewardSource(ABC):
         """Return how many of the labels that are due by now have not been given."""
         return 0
 
-    def ask(self, progress: Progress, recent: RecentEpisodes) -> int:  # noqa: ARG002
+    def ask(self, progress: Progress, recent: RecentEpisodes, limit: int | None = None) -> int:  # noqa: ARG002
         """Ask the comparisons that are due; return how many were asked."""
         return 0
 
