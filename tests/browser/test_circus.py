@@ -1,9 +1,11 @@
 """Page of `rl-teacher circus`, opened from its file."""
 
+import io
 from contextlib import closing
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.envs.registry import get_env_info
@@ -78,9 +80,15 @@ def wait_for(page, condition):
 
 
 def images(page):
-    """Return the images of all panes as PNG."""
-    panes = page.locator(".pane")
-    return [panes.nth(i).screenshot() for i in range(panes.count())]
+    """Return the pixels of all panes, from one screenshot."""
+    boxes = [pane.bounding_box() for pane in page.locator(".pane").all()]
+    with Image.open(io.BytesIO(page.screenshot(full_page=True))) as whole:
+        return [
+            whole.crop((box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]))
+            .convert("RGB")
+            .tobytes()
+            for box in boxes
+        ]
 
 
 def test_eight_clips_move_until_space_pauses_them(open_circus):
