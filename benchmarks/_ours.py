@@ -141,9 +141,15 @@ def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
 
 
 def play(
-    config: TeachConfig, num_episodes: int, *, is_exploring: bool
+    config: TeachConfig, num_episodes: int, *, is_exploring: bool, seconds: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Run whole episodes of the same length with the trained agent.
+    """Run episodes of the same length with the trained agent.
+
+    Args:
+        config: of an existing experiment.
+        num_episodes: N, run in parallel.
+        is_exploring: whether actions are sampled; otherwise they are the most likely ones.
+        seconds: time played of each episode, at the speed of clips; None for all of it.
 
     Returns:
         [T, N] rewards and [T, N, K] scene states of the clips (MuJoCo: qpos).
@@ -153,7 +159,8 @@ def play(
 
     venv = make_vector(config.env_id, num_episodes)
     agent = trained_agent(config, venv)
-    horizon = get_env_info(config.env_id).max_episode_steps
+    info = get_env_info(config.env_id)
+    horizon = info.max_episode_steps if seconds is None else round(seconds * info.fps)
     assert horizon is not None  # noqa: S101 - all environments of the suite have one
     collector = Collector(venv, seed=config.seed + EVALUATION_SEEDS)
     act = agent.act if is_exploring else partial(agent.predict, deterministic=True)
@@ -178,12 +185,19 @@ def trained_agent(config: TeachConfig, venv: "StatefulVectorEnv") -> "Agent":
 # --- flips: backward turns of a trained Hopper ---
 
 
-def flips(saved: Mapping[str, Any], num_episodes: int) -> Metrics:
-    """Count the full turns of the agent of an existing experiment, with and without exploration."""
-    config = saved_to_config(saved)
+def flips(saved: Mapping[str, Any], num_episodes: int, seconds: float) -> Metrics:
+    """Count the full turns of the agent of an existing experiment, with and without exploration.
+
+    Args:
+        saved: configuration of the experiment.
+        num_episodes: episodes of each.
+        seconds: time in which turns are counted, at the speed of clips.
+    """
+    # The episodes of ShortHopper-v1 are shorter, and otherwise the same.
+    config = replace(saved_to_config(saved), env_id="Hopper-v1")
     metrics: Metrics = {}
     for name, is_exploring in (("deterministic", False), ("exploring", True)):
-        _, qpos = play(config, num_episodes, is_exploring=is_exploring)
+        _, qpos = play(config, num_episodes, is_exploring=is_exploring, seconds=seconds)
         metrics[name] = {
             "backward_turns": backward_turns(qpos[..., 2]).tolist(),
             "forward_turns": backward_turns(-qpos[..., 2]).tolist(),

@@ -20,6 +20,8 @@ SETTINGS: dict[str, Any] = {
 }
 SEEDS = (0, 1, 2)
 EPISODES = 10
+SECONDS = 10.0
+"""Time in which turns are counted, at the speed of clips."""
 MODES = ("deterministic", "exploring")
 HOW = "python -m benchmarks.run backflip [--seeds 0 1 2] [--set clip_length=2.0 ...]"
 
@@ -32,13 +34,16 @@ def run(options: Options, records: Records) -> None:
         config = teach_config(SETTINGS, quick, steps, options.settings, {"seed": seed})
         with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
             taught = run_ours("teach", home, saved=config.saved())
-            flips = run_ours("flips", home, saved=config.saved(), num_episodes=EPISODES)
+            flips = run_ours(
+                "flips", home, saved=config.saved(), num_episodes=EPISODES, seconds=SECONDS
+            )
         kept_record = records.append(
             run=options.run,
             seed=seed,
             settings=config.saved(),
             process_s=taught.wall_s,
             peak_mb=taught.peak_mb,
+            seconds=SECONDS,
             **taught.figures,
             **flips.figures,
         )
@@ -72,10 +77,11 @@ def _turns(records: list[Record]) -> list[str]:
     return [
         f"`--teacher {settings['teacher']} -e {settings['env_id']} -l {settings['n_labels']} "
         f"-t {settings['num_timesteps']} -c {settings['clip_length']}`, source "
-        f"{source_of(records[0])}; then {EPISODES} episodes with the most likely actions, and as "
-        "many with exploration. A full turn is 2 pi of the torso's pitch backwards, net of forward "
-        "turns. Of all seeds: interquartile mean with its 95 % bootstrap interval. No other "
-        "library has such a task.",
+        f"{source_of(records[0])}; then {EPISODES} episodes of "
+        f"{records[0].get('seconds', 7.5):g} s with the most likely actions, and as many with "
+        "exploration. A full turn is 2 pi of the torso's pitch backwards, net of forward turns. Of "
+        "all seeds: interquartile mean with its 95 % bootstrap interval. No other library has such "
+        "a task.",
         "",
         *table(
             ["", "turns per episode", "range", "forwards", "mean height m", "labels", "wall s"],
