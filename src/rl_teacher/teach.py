@@ -458,8 +458,12 @@ class TrainingLoop:
         self._show_exploration()
 
     def _show_exploration(self) -> None:
-        policy = "at random" if self._config.agent_path is None else "as the agent it starts from"
-        self.session.set_phase(Phase.RANDOM, f"acting {policy}, for the first comparisons")
+        doing = "acting at random"
+        if self._config.agent_path is not None:
+            doing = "acting as the agent it starts from"
+        elif isinstance(self._agent, SupportsExploration):
+            doing = "exploring"
+        self.session.set_phase(Phase.RANDOM, f"{doing}, for the first comparisons")
 
     # --- start and end ---
 
