@@ -268,7 +268,10 @@ def enclosing_spheres(
 
 
 def aim_camera(
-    scene: Scene, poses: Poses, aspect: float, beside: Sequence[Poses] = ()
+    scene: Scene,
+    poses: Poses,
+    aspect: float,
+    beside: Sequence[Float32[np.ndarray, "_ body 7"]] = (),
 ) -> tuple[Float[np.ndarray, "time 3"], float]:
     """Aim the scene's camera so that all moving shapes stay within the image in all frames.
 
@@ -278,7 +281,7 @@ def aim_camera(
         scene: the scene.
         poses: [T, B, 7] poses of its bodies.
         aspect: width of the image divided by its height.
-        beside: poses of the clips shown next to it, which share height and distance.
+        beside: poses of the clips of any length shown next to it, which share height and distance.
 
     Returns:
         [T, 3] targets, which follow the tracked body along the ground at a fixed height, and the
