@@ -137,13 +137,13 @@ TINY_PPO = ["--ppo.num-envs", "16", "--ppo.rollout-steps", "32"]
 @pytest.mark.slow
 def test_collect_fit_and_teach_run_in_separate_processes():
     on = ["-e", "ShortReacher-v1"]
-    printed = run("collect", *on, "-c", "1", "-n", "labels", "-l", "60", "-p", "synth", *TINY_PPO)
-    assert "60 labels in experiment labels" in printed
+    printed = run("collect", *on, "-c", "1", "-n", "labels", "-l", "300", "-p", "synth", *TINY_PPO)
+    assert "300 labels in experiment labels" in printed
     assert Experiment.find("labels").state == "finished"
     assert not (Experiment.find("labels").folder / "predictor").exists()
 
     printed = run("fit", "labels", "-n", "predictor", "--reward.hidden", "16", "16")
-    assert "fitted to 60 comparisons" in printed
+    assert "fitted to 300 comparisons" in printed
     assert "held-out accuracy: " in printed
 
     run("teach", *on, "-n", "agent", "--predictor-path", "predictor", "-t", "4096", *TINY_PPO)
