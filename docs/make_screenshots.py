@@ -166,6 +166,9 @@ def wait_until_idle(page: Page, home: Path, store: Store) -> None:
     while not (idle.is_visible() and episode.is_visible()):
         Person(labelling, home, store).answer_prefetched()
         page.wait_for_timeout(200)
+    # Simulated answers are too fast, which the page points out.
+    for notice in page.get_by_role("button", name="Dismiss", exact=True).all():
+        notice.click()
     go_to_clip_time(labelling)
 
 
