@@ -75,9 +75,9 @@ def _turns(records: list[Record]) -> list[str]:
         over_all = over_seeds(records, partial(turns, name))
         rows.append([f"**all seeds, {name}**", over_all, *[NONE] * 5])
     return [
-        f"`--teacher {settings['teacher']} -e {settings['env_id']} -l {settings['n_labels']} "
-        f"-t {settings['num_timesteps']} -c {settings['clip_length']}`, source "
-        f"{source_of(records[0])}; then {EPISODES} episodes of "
+        f"`-a {settings['agent']} --teacher {settings['teacher']} -e {settings['env_id']} "
+        f"-l {settings['n_labels']} -t {settings['num_timesteps']} -c {settings['clip_length']}`, "
+        f"source {source_of(records[0])}; then {EPISODES} episodes of "
         f"{records[0].get('seconds', 7.5):g} s with the most likely actions, and as many with "
         "exploration. A full turn is 2 pi of the torso's pitch backwards, net of forward turns. Of "
         "all seeds: interquartile mean with its 95 % bootstrap interval. No other library has such "
