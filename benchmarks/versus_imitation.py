@@ -21,7 +21,7 @@ PEER_THREADS = 2  # Threads of torch; on a busy machine 1 is much faster.
 SEEDS = (0, 1, 2, 3, 4)
 OURS = "rl-teacher"
 PEERS = {"imitation": False, "imitation with VecNormalize": True}
-"""Whether the peer's PPO normalises observations and rewards, as ours does."""
+"""Peers by name, and whether `VecNormalize` normalises observations and rewards of their PPO."""
 HOW = (
     "python -m benchmarks.run versus_imitation [--labels 300 700 100] [--seeds 0 1 2] "
     "[--set NAME=VALUE ...]"
