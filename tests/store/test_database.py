@@ -1,6 +1,7 @@
 """Tests of opening databases: schema versions and faults."""
 
 import sqlite3
+import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from uuid import UUID
@@ -287,6 +288,18 @@ class TestFaults:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match=r"labels\.sqlite.*locked.*Wait"):
             Store.open(made, busy_timeout_s=0.05)
+        other.close()
+
+    def test_opening_new_file_waits_for_process_that_creates_it(self, path):
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="locked"):
+            Store.open(path, busy_timeout_s=0.05)
+        release = threading.Timer(0.2, lambda: other.execute("COMMIT"))
+        release.start()
+        with Store.open(path) as store:
+            assert store.experiments.all() == []
+        release.join()
         other.close()
 
     def test_opening_waits_for_lock_released_in_time(self, made):

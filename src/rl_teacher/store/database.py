@@ -6,6 +6,7 @@ import os
 import selectors
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -44,6 +45,9 @@ from rl_teacher.common.errors import StoreUnavailable
 
 BUSY_TIMEOUT_S = 10.0
 """Time that a transaction waits for one of another process."""
+
+WAL_RETRY_S = 0.01
+"""Time between two attempts to switch a new SQLite file to WAL mode."""
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 
@@ -293,7 +297,9 @@ def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool)
         ) from error
     if is_sqlite:
         event.listen(
-            engine, "connect", lambda raw, _record: set_up_sqlite(raw, is_synced=is_synced)
+            engine,
+            "connect",
+            lambda raw, _record: set_up_sqlite(raw, busy_timeout_s, is_synced=is_synced),
         )
         event.listen(engine, "begin", begin_sqlite)
     elif url.get_backend_name() == "postgresql":
@@ -338,7 +344,9 @@ def check_connection(connection: Any, _record: Any, _proxy: Any) -> None:
             raise InvalidatePoolError("the server has closed the connection")
 
 
-def set_up_sqlite(connection: sqlite3.Connection, *, is_synced: bool) -> None:
+def set_up_sqlite(
+    connection: sqlite3.Connection, busy_timeout_s: float, *, is_synced: bool
+) -> None:
     """Enable concurrent readers, foreign keys and the requested durability.
 
     In WAL mode `synchronous=NORMAL` survives SIGKILL, because the operating system has the bytes.
@@ -346,9 +354,27 @@ def set_up_sqlite(connection: sqlite3.Connection, *, is_synced: bool) -> None:
     machine, but a whole time slice (4 ms) if every core is busy.
     """
     connection.isolation_level = None  # `begin_sqlite` issues BEGIN
-    connection.execute("PRAGMA journal_mode=WAL")
+    enable_wal(connection, busy_timeout_s)
     connection.execute("PRAGMA foreign_keys=ON")
     connection.execute(f"PRAGMA synchronous={'FULL' if is_synced else 'NORMAL'}")
+
+
+def enable_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
+    """Switch a new file to WAL mode, or wait until another process has done so.
+
+    SQLite does not apply its own busy timeout to this change.
+    """
+    deadline = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() >= deadline:
+                raise
+        else:
+            return
+        time.sleep(WAL_RETRY_S)
 
 
 def begin_sqlite(connection: Connection) -> None:
