@@ -20,6 +20,7 @@ from benchmarks.tasks import (
     POLICIES,
     TRUE_REWARD,
     Grid,
+    changes_of,
     grids,
     our_cell,
     reference_cells,
@@ -42,14 +43,15 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run: defaults and changed settings in turn, seed by seed."""
-    if not options.settings:
+    changes = changes_of(options)
+    if not changes:
         return
     for seed, env_id in seeds_and_tasks(options):
         yield from reference_cells(env_id, seed, options)
         for num_labels in options.labels or LABELS[: 1 if options.is_quick else None]:
             if num_labels != TRUE_REWARD:
                 yield our_cell(env_id, num_labels, seed, options, {})
-            yield our_cell(env_id, num_labels, seed, options, options.settings)
+            yield our_cell(env_id, num_labels, seed, options, changes)
 
 
 def report(records: list[Record]) -> list[str]:
@@ -76,10 +78,9 @@ def _comparison(changed: Grid, default: Grid) -> list[str]:
                 default.counted(default.scores(arm, field)),
             )
             rows += _rows(f"{arm}, {name}", scores, baseline)
-    source, steps = changed.key
     changes = ", ".join(f"{name}={value}" for name, value in changed.changes.items())
     headings = ["", "seeds", "defaults", "changed", "difference", "better"]
-    title = f"### {changes}: source {source}, {steps:,} steps"
+    title = f"### {changes}: {changed.title}"
     return [title, "", *table(headings, rows), ""]
 
 

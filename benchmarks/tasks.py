@@ -36,6 +36,7 @@ SEEDS = (0, 1, 2, 3, 4)
 STEPS = 800_000
 NUM_PARALLEL = 2
 OURS = "rl-teacher"
+AGENT = "agent"
 POLICIES = {"zero actions": "zero", "random policy": "random"}
 PREDICTORS = {"constant predictor": "constant", "unfitted predictor": "unfitted"}
 ZERO, RANDOM = POLICIES
@@ -44,7 +45,7 @@ SOLVED = 0.8
 FIELDS = {"final_return": "final return", "auc": "area under the curve"}
 HOW = (
     "python -m benchmarks.run tasks [--only ShortHopper-v1 ...] [--labels 50 100] [--seeds 0 1] "
-    "[--no-controls]"
+    "[--no-controls] [--set agent=sac]"
 )
 
 
@@ -56,11 +57,12 @@ def run(options: Options, records: Records) -> None:
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run seed by seed, so that an early stop leaves complete comparisons."""
     labels = options.labels or LABELS[: 2 if options.is_quick else None]
+    changes = changes_of(options)
     for seed, env_id in seeds_and_tasks(options):
         yield from reference_cells(env_id, seed, options)
         for num_labels in labels:
-            if num_labels != TRUE_REWARD or options.settings:
-                yield our_cell(env_id, num_labels, seed, options, options.settings)
+            if num_labels != TRUE_REWARD or changes:
+                yield our_cell(env_id, num_labels, seed, options, changes)
         for who in PREDICTORS if options.has_controls else ():
             yield uninformed_cell(who, env_id, seed, options)
 
@@ -72,8 +74,13 @@ def seeds_and_tasks(options: Options) -> Iterator[tuple[int, str]]:
             yield seed, env_id
 
 
+def changes_of(options: Options) -> dict[str, Any]:
+    """Return the changed settings; the agent is not one of them, as scores compare equal agents."""
+    return {name: value for name, value in options.settings.items() if name != AGENT}
+
+
 def reference_cells(env_id: str, seed: int, options: Options) -> Iterator[Cell]:
-    """Yield the runs that scores are computed from, with default settings."""
+    """Yield the runs that scores are computed from, with the agent's default settings."""
     for who, policy in POLICIES.items():
         job: dict[str, Any] = {
             "env_id": env_id,
@@ -111,7 +118,8 @@ def uninformed_cell(who: str, env_id: str, seed: int, options: Options) -> Cell:
 
 def _base(env_id: str, seed: int, options: Options) -> dict[str, Any]:
     steps = options.steps or (20_000 if options.is_quick else STEPS)
-    return {"env_id": env_id, "num_timesteps": steps, "seed": seed}
+    agent = {name: value for name, value in options.settings.items() if name == AGENT}
+    return {"env_id": env_id, "num_timesteps": steps, "seed": seed, **agent}
 
 
 # --- scores ---
@@ -119,7 +127,7 @@ def _base(env_id: str, seed: int, options: Options) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs that may be compared: of one source, with the same steps and changed settings.
+    """Runs that may be compared: of one source, with the same agent, steps and changed settings.
 
     Attributes:
         records: runs of ours and of the controls.
@@ -133,9 +141,16 @@ class Grid:
         return next((r["changes"] for r in self.records if "changes" in r), {})
 
     @property
-    def key(self) -> tuple[str, int]:
-        """Source and steps: grids that agree in both differ in settings only."""
-        return source_of(self.records[0]), steps_of(self.records)
+    def key(self) -> tuple[str, int, str]:
+        """Source, steps and agent: grids that agree in them differ in other settings only."""
+        config = next(r["settings"]["config"] for r in self.records if "config" in r["settings"])
+        return source_of(self.records[0]), config["num_timesteps"], config[AGENT]
+
+    @property
+    def title(self) -> str:
+        """Words for `key`."""
+        source, steps, agent = self.key
+        return f"{agent}, {steps:,} steps, source {source}"
 
     @cached_property
     def arms(self) -> list[str]:
@@ -202,12 +217,6 @@ def grids(records: Iterable[Record]) -> list[Grid]:
     return sorted(found, key=lambda grid: max(r["date"] for r in grid.records), reverse=True)
 
 
-def steps_of(records: Iterable[Record]) -> int:
-    """Return the steps that the runs were asked for."""
-    configs = (record["settings"].get("config") for record in records)
-    return next(config["num_timesteps"] for config in configs if config is not None)
-
-
 def arm_of(num_labels: int) -> str:
     """Return the name of a row of ours."""
     return f"{num_labels} labels" if num_labels else "true reward"
@@ -224,16 +233,17 @@ def report(records: list[Record]) -> list[str]:
     """Build the tables of every grid, the latest first."""
     return [
         f"Up to {NUM_PARALLEL} runs at a time, each with one thread. All runs are shown: those "
-        "that agree in steps, settings and source are pooled, others are shown separately. The "
-        "source is a digest of the package's Python files without the web service; of older runs, "
-        "the commit. Final return: mean of the last 100 episodes of training; area under the "
-        "curve: mean over the training. Score: (return - random policy's) / (return with the true "
-        "reward - random policy's), both of them interquartile means over seeds; 1 is as good as "
-        "the true reward after equal steps. There is no score where the true reward did not beat "
-        "the random policy. Values are interquartile means over seeds, or over tasks and seeds, "
-        "with their 95 % stratified bootstrap intervals (Agarwal et al. 2021), which do not "
-        "contain the uncertainty of 0 and 1; a single run has no interval. Differences are paired "
-        "by task and seed. Runs with changed settings are in `ablate`.",
+        "that agree in agent, steps, settings and source are pooled, others are shown separately. "
+        "The source is a digest of the package's Python files without the web service; of older "
+        "runs, the commit. Final return: mean of the last 100 episodes of training; area under "
+        "the curve: mean over the training. Score: (return - random policy's) / (return with the "
+        "true reward - random policy's), both of them interquartile means over seeds; 1 is as "
+        "good as the same agent with the true reward after equal steps. There is no score where "
+        "the true reward did not beat the random policy. Values are interquartile means over "
+        "seeds, or over tasks and seeds, with their 95 % stratified bootstrap intervals (Agarwal "
+        "et al. 2021), which do not contain the uncertainty of 0 and 1; a single run has no "
+        "interval. Differences are paired by task and seed. Runs with changed settings are in "
+        "`ablate`.",
         "",
         *(line for grid in grids(records) if not grid.changes for line in _grid_lines(grid)),
     ]
@@ -246,10 +256,9 @@ def summary(records: list[Record]) -> list[str]:
 
 
 def _grid_lines(grid: Grid) -> list[str]:
-    source, steps = grid.key
     commits = ", ".join(dict.fromkeys(record["commit"] for record in grid.records))
     return [
-        f"### Source {source}: {steps:,} steps",
+        f"### {grid.title}",
         "",
         f"Commits: {commits}.",
         "",

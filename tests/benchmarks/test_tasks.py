@@ -100,7 +100,8 @@ def test_runs_of_another_source_are_shown_separately():
     both = grids([*HOPPER_RECORDS, *later])
     assert {grid.key[0] for grid in both} == {"a", "b"}
     assert {len(grid.values("100 labels", "final_return")[HOPPER]) for grid in both} == {1, 3}
-    assert sum("### Source" in line for line in tasks.report([*HOPPER_RECORDS, *later])) == 2
+    headings = [line for line in tasks.report([*HOPPER_RECORDS, *later]) if "###" in line]
+    assert headings == [f"### ppo, 5,000,000 steps, source {source}" for source in "ab"]
 
 
 def test_changed_settings_are_compared_with_defaults_by_seed():
@@ -131,6 +132,23 @@ def test_ablation_shares_its_runs_with_defaults_with_tasks():
     (only,) = of_ablation - of_tasks
     assert json.loads(only)["facts"]["changes"] == CHANGE
     assert of_tasks < of_ablation
+
+
+def test_scores_of_another_agent_are_relative_to_that_agent():
+    sac = dict([setting("agent=sac")])
+    options = Options(run="", seeds=(0,), only=(HOPPER,), labels=(100,), settings=sac | CHANGE)
+    for benchmark in (tasks, ablate):
+        configs = [
+            json.loads(cell.key)["settings"].get("config") for cell in benchmark.cells(options)
+        ]
+        assert {config["agent"] for config in configs if config} == {"sac"}
+    changed = [json.loads(cell.key)["facts"].get("changes") for cell in ablate.cells(options)]
+    assert [each for each in changed if each] == [CHANGE]
+    runs = [record(HOPPER, 0, value, labels=n, **sac) for n, value in ((0, 210.0), (100, 110.0))]
+    for each in runs:
+        del each["changes"]
+    of_sac = next(grid for grid in grids([*HOPPER_RECORDS, *runs]) if grid.key[2] == "sac")
+    assert of_sac.scores("100 labels", "final_return") == {HOPPER: {0: 0.5}}
 
 
 def test_source_depends_on_learning_code_and_not_on_web_service(tmp_path):
