@@ -1,0 +1,202 @@
+from itertools import pairwise
+
+import choix
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import optimize
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.quality.reliability import Reliability
+from rl_teacher.queries.ranking import (
+    PRIOR_STD,
+    RankingAnswers,
+    error_rate,
+    fit_qualities,
+    standard_deviations,
+)
+
+LEFT, RIGHT, EQUAL = Answer.LEFT, Answer.RIGHT, Answer.EQUAL
+NUM_CLIPS = 6
+CERTAIN = Reliability(1.0, 100)
+PAIRS = st.lists(st.integers(0, NUM_CLIPS - 1), min_size=2, max_size=2, unique=True)
+ANSWERS = st.lists(
+    st.builds(lambda pair, answer: (*pair, answer, 0), PAIRS, st.sampled_from(Answer)),
+    max_size=20,
+)
+RELIABILITIES = st.sampled_from([1.0, 0.9, 0.8, 0.6])
+
+
+def arrays(answers, reliability=1.0):
+    return RankingAnswers.of(answers, {0: Reliability(reliability, 100)})
+
+
+def fit(answers, reliability=1.0, num_clips=NUM_CLIPS):
+    return fit_qualities(arrays(answers, reliability), np.zeros(num_clips))
+
+
+def sampled(num_clips, num_answers, seed=0):
+    """Sample answers from qualities between -3 and 3."""
+    rng = np.random.default_rng(seed)
+    quality = np.linspace(-3, 3, num_clips)
+    pairs = (rng.choice(num_clips, 2, replace=False).tolist() for _ in range(num_answers))
+    return [
+        (i, j, LEFT if rng.logistic() < quality[i] - quality[j] else RIGHT, 0) for i, j in pairs
+    ]
+
+
+# --- small cases ---
+
+
+def test_no_answers_return_prior():
+    prior_mean = np.array([1.0, -2.0])
+    answers = arrays([])
+    np.testing.assert_array_equal(fit_qualities(answers, prior_mean), prior_mean)
+    np.testing.assert_allclose(standard_deviations(answers, prior_mean), PRIOR_STD)
+
+
+def test_cannot_tell_carries_no_information():
+    answers = RankingAnswers.of([(0, 1, Answer.CANNOT_TELL, 0), (0, 1, LEFT, 0)])
+    assert answers.target.tolist() == [1.0]
+
+
+def test_single_answer_balances_prior_and_likelihood():
+    """At the mode q = std^2 sigmoid(-2 q), where the qualities are q and -q."""
+    q, mirrored = fit([(0, 1, LEFT, 0)], num_clips=2)
+    assert q == pytest.approx(-mirrored)
+    assert q == pytest.approx(PRIOR_STD**2 / (1 + np.exp(2 * q)), abs=1e-3)
+
+
+def test_tie_has_hand_computed_standard_deviation():
+    """The Hessian is [[13, -9], [-9, 13]] / 36, as the prior variance is 9; 117 / 22 results."""
+    answers = arrays([(0, 1, EQUAL, 0)])
+    np.testing.assert_array_equal(fit_qualities(answers, np.zeros(2)), 0.0)
+    np.testing.assert_allclose(standard_deviations(answers, np.zeros(2)), np.sqrt(117 / 22))
+
+
+def test_error_rate_is_twice_the_chance_of_wrong_answer():
+    assert error_rate(Reliability(0.9, 1)) == pytest.approx(0.2)
+    assert error_rate(Reliability(0.3, 1)) == 1.0
+
+
+def test_unreliable_labeler_weighs_less():
+    contradiction = [(0, 1, LEFT, 0), (0, 1, RIGHT, 1)]
+    reliability = {0: Reliability(0.95, 50), 1: Reliability(0.6, 50)}
+    means = fit_qualities(RankingAnswers.of(contradiction, reliability), np.zeros(2))
+    assert means[0] > means[1]
+
+
+def test_labeler_who_answers_at_random_is_ignored():
+    means = fit([(0, 1, LEFT, 0)] * 5, reliability=0.5, num_clips=2)
+    np.testing.assert_array_equal(means, 0.0)
+
+
+def test_separable_answers_stay_finite():
+    means = fit([(0, 1, LEFT, 0)] * 10_000, num_clips=2)
+    assert 0 < means[0] < 20
+
+
+def test_reliable_answer_outlier_is_discounted_as_error():
+    """20 answers against 1: with an error rate, the odd one hardly matters."""
+    clear = [(0, 1, LEFT, 0)] * 20
+    shift = {
+        r: np.ptp(fit(clear, r, 2)) - np.ptp(fit([*clear, (0, 1, RIGHT, 0)], r, 2))
+        for r in (1.0, 0.8)
+    }
+    assert 0 < shift[0.8] < shift[1.0] / 2
+
+
+# --- oracles ---
+
+
+def test_fit_without_errors_equals_choix():
+    answers = sampled(20, 200)
+    pairs = [(i, j) if answer is LEFT else (j, i) for i, j, answer, _ in answers]
+    # choix adds alpha times the sum of squares, without a factor 1/2.
+    expected = choix.opt_pairwise(20, pairs, alpha=0.5 * PRIOR_STD**-2, tol=1e-10)
+    np.testing.assert_allclose(fit(answers, num_clips=20), expected, atol=2e-3)
+
+
+def test_standard_deviations_are_near_those_of_expectation_propagation():
+    answers = sampled(20, 400)
+    pairs = [(i, j) if answer is LEFT else (j, i) for i, j, answer, _ in answers]
+    _, covariance = choix.ep_pairwise(20, pairs, alpha=PRIOR_STD**-2)
+    data = arrays(answers)
+    found = standard_deviations(data, fit_qualities(data, np.zeros(20)))
+    np.testing.assert_allclose(found, np.sqrt(np.diag(covariance)), rtol=0.05)
+
+
+def test_fit_with_errors_maximises_posterior():
+    answers = sampled(8, 60)
+    data = arrays(answers, 0.9)
+
+    def negative_log_density(q):
+        chance = 0.8 / (1 + np.exp(-(q[data.left] - q[data.right]))) + 0.1
+        log_p = np.where(data.target == 1, np.log(chance), np.log(1 - chance))
+        return 0.5 * np.sum(q**2) / PRIOR_STD**2 - log_p.sum()
+
+    best = optimize.minimize(negative_log_density, np.zeros(8), tol=1e-10)
+    np.testing.assert_allclose(fit(answers, 0.9, 8), best.x, atol=5e-3)
+
+
+# --- warm start ---
+
+
+def test_warm_start_reaches_same_fit_as_cold_start():
+    answers = sampled(50, 600)
+    before = fit(answers[:-1], 0.9, 50)
+    warm = fit_qualities(arrays(answers, 0.9), np.zeros(50), before)
+    np.testing.assert_allclose(warm, fit(answers, 0.9, 50), atol=5e-3)
+
+
+def test_two_warm_steps_after_one_answer_are_nearly_enough():
+    answers = sampled(200, 3_000)
+    before, after = (fit(some, 0.9, 200) for some in (answers[:-1], answers))
+    warm = fit_qualities(arrays(answers, 0.9), np.zeros(200), before, max_steps=2)
+    assert np.abs(warm - after).max() < 0.02
+
+
+# --- properties ---
+
+
+@given(ANSWERS, RELIABILITIES, st.permutations(range(NUM_CLIPS)), st.randoms())
+def test_fit_is_invariant_to_numbers_of_clips_and_order_of_answers(
+    answers, reliability, numbers, random
+):
+    renumbered = [(numbers[i], numbers[j], answer, 0) for i, j, answer, _ in answers]
+    random.shuffle(renumbered)
+    means = fit(renumbered, reliability)
+    np.testing.assert_allclose(means[numbers], fit(answers, reliability), atol=1e-6)
+
+
+@given(ANSWERS, RELIABILITIES)
+def test_fit_is_invariant_to_sides(answers, reliability):
+    mirror = {LEFT: RIGHT, RIGHT: LEFT}
+    swapped = [(j, i, mirror.get(answer, answer), 0) for i, j, answer, _ in answers]
+    np.testing.assert_allclose(fit(swapped, reliability), fit(answers, reliability), atol=1e-6)
+
+
+@given(ANSWERS, ANSWERS, RELIABILITIES)
+def test_more_answers_never_widen_interval_at_given_means(some, more, reliability):
+    means = fit(some, reliability)
+    wide = standard_deviations(arrays(some, reliability), means)
+    narrow = standard_deviations(arrays(some + more, reliability), means)
+    assert np.all(narrow <= wide + 1e-9)
+
+
+@given(ANSWERS, PAIRS)
+def test_tie_pulls_clips_together(answers, pair):
+    left, right = pair
+    before, after = fit(answers), fit([*answers, (left, right, EQUAL, 0)])
+    # The fits are converged to a thousandth.
+    assert abs(after[left] - after[right]) <= abs(before[left] - before[right]) + 5e-3
+
+
+@given(
+    st.permutations(range(NUM_CLIPS)), RELIABILITIES.filter(lambda r: r > 0.5), st.integers(1, 3)
+)
+def test_order_agrees_with_consistent_answers_of_chain(order, reliability, times):
+    """`order` lists the clips from worst to best; each clip is preferred to the one before it."""
+    answers = [(j, i, LEFT, 0) for i, j in pairwise(order)] * times
+    assert np.argsort(fit(answers, reliability)).tolist() == list(order)
