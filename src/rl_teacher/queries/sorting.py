@@ -1,0 +1,261 @@
+"""Sorting of clips: binary insertion into an order, and comparisons of neighbours in a ranking.
+
+N: clips, numbered in order of arrival; G: groups of equal clips.
+"""
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+from rl_teacher.clips.answer import MIRRORED, Answer
+
+MAX_DISTANCE = 3
+"""Places between two clips of a comparison of neighbours."""
+CENTRAL = (0.25, 0.75)
+"""Quantiles of a clip's expected place between which it is compared, so that a comparison always
+excludes a good share of the places."""
+
+
+@dataclass(frozen=True)
+class ExpectedPlace:
+    """Cauchy distribution of the place of a new clip.
+
+    The median of its part within bounds moves in steps that double while it lies outside of them:
+    a galloping search from the centre. An infinite scale makes it a binary search.
+
+    Attributes:
+        centre: number of groups below the clip.
+        scale: median distance of the true place from the centre.
+    """
+
+    centre: int = 0
+    scale: float = math.inf
+
+    def quantile(self, share: float, low: int, high: int) -> float:
+        """Compute a quantile of the distribution between two bounds."""
+        if math.isinf(self.scale):
+            return low + share * (high - low)
+        first, last = (math.atan((bound - self.centre) / self.scale) for bound in (low, high))
+        value = self.centre + self.scale * math.tan(first + share * (last - first))
+        return float(min(max(value, low), high))
+
+
+ANYWHERE = ExpectedPlace()
+
+
+class InsertionOrder:
+    """Order of groups of equal clips, which clips enter by binary insertion.
+
+    The state follows from the clips and from the list of answers alone, so that undoing or changing
+    an answer is a replay. Answers count in the order of the list: one that contradicts earlier
+    answers about a new clip is ignored. Answers between placed clips never move them.
+
+    Attributes:
+        pending: clips that have no place yet, in order of arrival.
+    """
+
+    def __init__(self, num_clips: int = 0) -> None:
+        self.pending: dict[int, None] = {}
+        # Each group is named after the clip that founded it.
+        self._order: list[int] = []
+        self._members: dict[int, list[int]] = {}
+        self._group: dict[int, int] = {}
+        self._answers: defaultdict[int, list[tuple[int, Answer]]] = defaultdict(list)
+        self._num_clips = 0
+        for _ in range(num_clips):
+            self.add_clip()
+
+    @classmethod
+    def replay(cls, num_clips: int, answers: Iterable[tuple[int, int, Answer]]) -> "InsertionOrder":
+        """Restore an order.
+
+        Args:
+            num_clips: number of clips.
+            answers: left clip, right clip and answer, in the order in which they were given.
+        """
+        order = cls(num_clips)
+        for answer in answers:
+            order.add_answer(*answer)
+        return order
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """Groups of equal clips, from the worst to the best."""
+        return [list(self._members[name]) for name in self._order]
+
+    def add_clip(self) -> int:
+        """Add a clip without a place; the first clip founds the order. Return its number."""
+        clip = self._num_clips
+        self._num_clips += 1
+        self.pending[clip] = None
+        if not self._order:
+            self._found_group(clip, 0)
+        return clip
+
+    def add_answer(self, left: int, right: int, answer: Answer) -> None:
+        """Add an answer, and place the clips whose places are known now."""
+        self._answers[left].append((right, answer))
+        self._answers[right].append((left, MIRRORED.get(answer, answer)))
+        waiting = [left, right]
+        while waiting:
+            clip = waiting.pop()
+            if clip in self.pending and self._place(clip):
+                # Earlier answers about a placed clip say something about the places of others.
+                waiting += [other for other, _ in self._answers[clip] if other in self.pending]
+
+    def bounds(self, clip: int) -> tuple[int, int, int | None]:
+        """Compute where a pending clip belongs, given the answers about it.
+
+        Returns:
+            The smallest and the largest number of groups below it, and the group that it equals.
+        """
+        low, high = 0, len(self._order)
+        for other, answer in self._answers[clip]:
+            if answer is Answer.CANNOT_TELL or other in self.pending:
+                continue
+            place = self._order.index(self._group[other])
+            if not low <= place < high:
+                continue
+            if answer is Answer.EQUAL:
+                return place, place, self._order[place]
+            low, high = (place + 1, high) if answer is Answer.LEFT else (low, place)
+        return low, high, None
+
+    def _place(self, clip: int) -> bool:
+        """Place a pending clip if the answers suffice; return whether they do."""
+        low, high, equal = self.bounds(clip)
+        if equal is not None:
+            self._join_group(clip, equal)
+        elif low == high:
+            self._found_group(clip, low)
+        elif not any(self._askable(clip, place, ()) for place in range(low, high)):
+            # Every comparison within the bounds has been answered by `cannot_tell`.
+            self._found_group(clip, (low + high) // 2)
+        return clip not in self.pending
+
+    def _found_group(self, clip: int, place: int) -> None:
+        self._order.insert(place, clip)
+        self._members[clip] = []
+        self._join_group(clip, clip)
+
+    def _join_group(self, clip: int, group: int) -> None:
+        self._members[group].append(clip)
+        self._group[clip] = group
+        del self.pending[clip]
+
+    def _askable(self, clip: int, place: int, busy: Collection[int]) -> list[int]:
+        """Return the clips of a group that may be compared with a clip."""
+        compared = {other for other, _ in self._answers[clip]}
+        members = self._members[self._order[place]]
+        return [each for each in members if each not in compared and each not in busy]
+
+    # --- questions ---
+
+    def pivot(
+        self, clip: int, busy: Collection[int] = (), expected: ExpectedPlace = ANYWHERE
+    ) -> int | None:
+        """Choose the clip that a pending clip is compared with next.
+
+        Args:
+            clip: the pending clip.
+            busy: clips in open comparisons, which are not chosen.
+            expected: distribution of the clip's place.
+
+        Returns:
+            The free clip next to the median place, or None if those in the central half of the
+            expected places are busy.
+        """
+        low, high, _ = self.bounds(clip)
+        # Group g is asked about to choose between the numbers g and g + 1 of groups below the clip,
+        # and stands for the half-open interval [g, g + 1) of the quantiles.
+        first, middle, last = (
+            min(math.floor(expected.quantile(share, low, high)), high - 1)
+            for share in (CENTRAL[0], 0.5, CENTRAL[1])
+        )
+        for place in sorted(range(first, last + 1), key=lambda place: abs(place - middle)):
+            if free := self._askable(clip, place, busy):
+                return free[0]
+        return None
+
+    def questions(
+        self, busy: Collection[int] = (), expected: Sequence[ExpectedPlace] | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Yield comparisons of pending clips that can be open at the same time.
+
+        Args:
+            busy: clips in open comparisons.
+            expected: [N] distributions of the clips' places.
+        """
+        taken = set(busy)
+        for clip in [each for each in self.pending if each not in taken]:
+            pivot = self.pivot(clip, taken, expected[clip] if expected else ANYWHERE)
+            if pivot is not None:
+                taken |= {clip, pivot}
+                yield clip, pivot
+
+    def expected_places(self, scores: Float64[np.ndarray, " clip"]) -> list[ExpectedPlace]:
+        """Derive the expected places of the clips from predicted scores, as from their returns.
+
+        The centre is the number of groups whose score is lower. The scale is the median distance of
+        that number from the actual place, so that a poor prediction leads to a binary search.
+
+        Args:
+            scores: [N] higher is better; their unit does not matter.
+        """
+        placed = scores[self._order]
+        ranked = np.sort(placed).tolist()
+        centres = [bisect_left(ranked, score) for score in scores.tolist()]
+        distances = np.abs(np.array(centres)[self._order] - np.arange(len(self._order)))
+        # One place in either direction is within the resolution of the ranks.
+        scale = 1.0 + float(np.median(distances))
+        return [ExpectedPlace(centre, scale) for centre in centres]
+
+
+def neighbour_pairs(
+    qualities: Float64[np.ndarray, " clip"],
+    asked: Iterable[tuple[int, int]],
+    busy: Collection[int],
+    rng: np.random.Generator,
+) -> Iterator[tuple[int, int]]:
+    """Yield disjoint pairs of clips that are one to three places apart.
+
+    Pairs that were asked least come first, and among them those of clips that were asked about
+    least.
+
+    Args:
+        qualities: [N] posterior means; the ranking sorts by them.
+        asked: pairs of all comparisons so far, answered or not.
+        busy: clips in open comparisons, which are left out.
+        rng: breaks ties.
+    """
+    num_clips = len(qualities)
+    ranking = np.lexsort((rng.random(num_clips), qualities))
+    pairs = np.concatenate(
+        [
+            np.stack([ranking[:-distance], ranking[distance:]], axis=1)
+            for distance in range(1, min(MAX_DISTANCE, num_clips - 1) + 1)
+        ]
+        or [np.empty((0, 2), np.int64)]
+    )
+    before = np.array(list(asked), np.int64).reshape(-1, 2)
+    keys, num_by_key = np.unique(_keys(before, num_clips), return_counts=True)
+    num_by_key, keys = np.append(num_by_key, 0), np.append(keys, num_clips**2)
+    place = np.searchsorted(keys, _keys(pairs, num_clips))
+    num_asked = np.where(keys[place] == _keys(pairs, num_clips), num_by_key[place], 0)
+    num_by_clip = np.bincount(before.ravel(), minlength=num_clips)[pairs].sum(axis=1)
+    taken = set(busy)
+    for chosen in np.lexsort((rng.random(len(pairs)), num_by_clip, num_asked)):
+        one, other = pairs[chosen].tolist()
+        if one not in taken and other not in taken:
+            taken |= {one, other}
+            yield one, other
+
+
+def _keys(pairs: np.ndarray, num_clips: int) -> np.ndarray:
+    """Compute a number for each unordered pair."""
+    return pairs.min(axis=1) * num_clips + pairs.max(axis=1)

@@ -1,0 +1,315 @@
+import math
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.queries.ranking import RankingAnswers, fit_qualities
+from rl_teacher.queries.sorting import (
+    ANYWHERE,
+    MAX_DISTANCE,
+    ExpectedPlace,
+    InsertionOrder,
+    neighbour_pairs,
+)
+
+LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
+NUM_CLIPS = 8
+CLIPS = st.integers(0, NUM_CLIPS - 1)
+PAIRS = st.lists(CLIPS, min_size=2, max_size=2, unique=True)
+ANY_ANSWERS = st.lists(
+    st.builds(lambda pair, answer: (*pair, answer), PAIRS, st.sampled_from(Answer)), max_size=40
+)
+TRUTHS = st.lists(st.integers(0, 5), min_size=NUM_CLIPS, max_size=NUM_CLIPS)
+"""Qualities of the clips, some of them equal."""
+
+
+def true_answer(truth, left, right):
+    if truth[left] == truth[right]:
+        return EQUAL
+    return LEFT if truth[left] > truth[right] else RIGHT
+
+
+def finish(order, truth, answers=None, expected=None):
+    """Answer one question after the other until every clip has a place; return all answers."""
+    answers = [] if answers is None else answers
+    while order.pending:
+        left, right = next(order.questions(expected=expected(order) if expected else None))
+        answers.append((left, right, true_answer(truth, left, right)))
+        order.add_answer(*answers[-1])
+    return answers
+
+
+def assert_valid(order, num_clips, answers):
+    placed = [clip for group in order.groups for clip in group]
+    assert sorted([*placed, *order.pending]) == list(range(num_clips))
+    questions = list(order.questions())
+    assert len({clip for pair in questions for clip in pair}) == 2 * len(questions)
+    asked = {frozenset(answer[:2]) for answer in answers}
+    for clip, pivot in questions:
+        assert clip in order.pending
+        assert pivot in placed
+        assert frozenset((clip, pivot)) not in asked
+    assert bool(questions) == bool(order.pending)
+
+
+def assert_sorted(order, truth):
+    """Check that groups are those of equal clips, from the worst to the best."""
+    qualities = [{truth[clip] for clip in group} for group in order.groups]
+    assert [len(each) for each in qualities] == [1] * len(qualities)
+    assert [min(each) for each in qualities] == sorted({truth[clip] for clip in range(len(truth))})
+
+
+# --- small cases ---
+
+
+def test_empty_order_has_no_questions():
+    order = InsertionOrder()
+    assert order.groups == []
+    assert list(order.questions()) == []
+
+
+def test_first_clip_founds_order_and_second_is_compared_with_it():
+    order = InsertionOrder(2)
+    assert order.groups == [[0]]
+    assert list(order.questions()) == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "groups"),
+    [(LEFT, [[0], [1]]), (RIGHT, [[1], [0]]), (EQUAL, [[0, 1]]), (CANNOT_TELL, [[1], [0]])],
+)
+def test_answer_places_second_clip(answer, groups):
+    assert InsertionOrder.replay(2, [(1, 0, answer)]).groups == groups
+
+
+def test_cannot_tell_asks_about_another_clip_and_is_no_tie():
+    chain = [(i, i - 1, LEFT) for i in (1, 2)]
+    order = InsertionOrder.replay(4, [*chain, (3, 1, CANNOT_TELL)])
+    ((clip, pivot),) = order.questions()
+    assert clip == 3
+    assert pivot != 1
+    order.add_answer(3, 2, LEFT)
+    assert order.groups == [[0], [1], [2], [3]]
+
+
+def test_answer_between_pending_clips_counts_once_one_has_a_place():
+    order = InsertionOrder.replay(3, [(2, 1, LEFT), (1, 0, LEFT)])
+    assert order.groups == [[0], [1], [2]]
+
+
+def test_answer_that_contradicts_bounds_is_ignored():
+    """Clip 3 is above 1, so that it cannot be below 0."""
+    chain = [(1, 0, LEFT), (2, 1, LEFT)]
+    order = InsertionOrder.replay(4, [*chain, (3, 1, LEFT), (3, 0, RIGHT)])
+    assert order.bounds(3) == (2, 3, None)
+
+
+def test_answer_between_placed_clips_moves_neither():
+    order = InsertionOrder.replay(2, [(1, 0, LEFT), (1, 0, RIGHT)])
+    assert order.groups == [[0], [1]]
+
+
+def test_changed_answer_moves_clip_after_replay():
+    answers = [(1, 0, LEFT), (2, 1, LEFT)]
+    assert InsertionOrder.replay(3, answers).groups == [[0], [1], [2]]
+    answers[1] = (2, 1, RIGHT)
+    changed = InsertionOrder.replay(3, answers)
+    assert list(changed.questions()) == [(2, 0)]
+    changed.add_answer(2, 0, LEFT)
+    assert changed.groups == [[0], [2], [1]]
+
+
+def test_undone_answer_makes_clip_pending_again():
+    order = InsertionOrder.replay(3, [(1, 0, LEFT)])
+    assert list(order.pending) == [2]
+
+
+# --- number of answers ---
+
+
+@pytest.mark.parametrize("num_clips", [1, 2, 3, 7, 8, 100, 1_000])
+def test_binary_insertion_takes_at_most_log2_plus_1_answers_per_clip(num_clips):
+    truth = np.random.default_rng(num_clips).permutation(num_clips)
+    order = InsertionOrder(num_clips)
+    answers = finish(order, truth)
+    assert_sorted(order, truth)
+    num_answers = np.bincount([answer[0] for answer in answers], minlength=num_clips)
+    assert num_answers.max() <= math.log2(num_clips) + 1
+
+
+def test_ten_concurrent_labelers_sort_without_asking_about_a_clip_twice_at_a_time():
+    num_clips, num_labelers = 200, 10
+    rng = np.random.default_rng(0)
+    truth = rng.permutation(num_clips)
+    order, in_flight, num_answers = InsertionOrder(num_clips), [], 0
+    widest = 0
+    while order.pending:
+        busy = {clip for pair in in_flight for clip in pair}
+        in_flight += islice(order.questions(busy), num_labelers - len(in_flight))
+        clips = [clip for pair in in_flight for clip in pair]
+        assert len(set(clips)) == len(clips)
+        widest = max(widest, len(in_flight))
+        left, right = in_flight.pop(rng.integers(len(in_flight)))
+        order.add_answer(left, right, true_answer(truth, left, right))
+        num_answers += 1
+    assert_sorted(order, truth)
+    assert widest == num_labelers
+    assert num_answers <= (math.log2(num_clips) + 1) * num_clips
+
+
+# --- expected places ---
+
+
+def test_unknown_place_has_uniform_quantiles():
+    assert ANYWHERE.quantile(0.25, 4, 12) == 6.0
+
+
+def test_search_from_expected_place_doubles_its_steps():
+    expected, low, steps = ExpectedPlace(100, 1.0), 0, []
+    for _ in range(7):
+        middle = expected.quantile(0.5, low, 10**9)
+        steps.append(middle - expected.centre)
+        low = math.floor(middle) + 1
+    growth = np.array(steps[2:]) / np.array(steps[1:-1])
+    assert steps[0] == pytest.approx(0.0, abs=0.1)
+    np.testing.assert_array_less(1.5, growth)
+    np.testing.assert_array_less(growth, 3.5)
+
+
+@given(
+    st.integers(-1000, 1000), st.floats(1e-3, 1e6), st.integers(0, 500), st.integers(1, 500),
+    st.floats(0, 1),
+)  # fmt: skip
+def test_quantiles_lie_within_bounds(centre, scale, low, size, share):
+    assert low <= ExpectedPlace(centre, scale).quantile(share, low, low + size) <= low + size
+
+
+@pytest.mark.parametrize(("noise", "most"), [(0.0, 2.5), (0.02, 4.0), (10.0, 7.0)])
+def test_insertion_from_predicted_place_saves_answers_as_prediction_is_good(noise, most):
+    """Binary insertion takes 6.3 answers per clip."""
+    rng = np.random.default_rng(1)
+    truth = rng.permutation(200)
+    scores = truth / 200 + noise * rng.normal(size=200)
+    order = InsertionOrder(200)
+    answers = finish(order, truth, expected=lambda order: order.expected_places(scores))
+    assert_sorted(order, truth)
+    assert len(answers) / 200 < most
+
+
+# --- properties ---
+
+
+@given(ANY_ANSWERS)
+def test_any_answers_leave_valid_order(answers):
+    order = InsertionOrder(NUM_CLIPS)
+    for number, answer in enumerate(answers, 1):
+        order.add_answer(*answer)
+        assert_valid(order, NUM_CLIPS, answers[:number])
+
+
+@given(ANY_ANSWERS, TRUTHS)
+def test_order_is_completed_after_any_answers(answers, truth):
+    order = InsertionOrder.replay(NUM_CLIPS, answers)
+    finish(order, truth, list(answers))
+    assert not order.pending
+
+
+@given(TRUTHS, st.lists(PAIRS, max_size=30), st.randoms())
+def test_consistent_answers_sort_clips_in_any_sequence(truth, pairs, random):
+    """Arbitrary pairs, the questions of the insertion, and then all of them in another sequence."""
+    answers = [(*pair, true_answer(truth, *pair)) for pair in pairs]
+    order = InsertionOrder.replay(NUM_CLIPS, answers)
+    finish(order, truth, answers)
+    assert_sorted(order, truth)
+    random.shuffle(answers)
+    replayed = InsertionOrder.replay(NUM_CLIPS, answers)
+    finish(replayed, truth, answers)
+    assert_sorted(replayed, truth)
+
+
+@given(TRUTHS, ANY_ANSWERS, st.data())
+def test_undone_and_changed_answers_leave_order_of_remaining_ones(truth, wrong, data):
+    """Wrong answers mislead the insertion; each is then undone or corrected, in any sequence."""
+    answers = list(wrong)
+    order = InsertionOrder.replay(NUM_CLIPS, answers)
+    finish(order, truth, answers)
+    for number in data.draw(st.permutations(range(len(answers)))):
+        left, right, _ = answers[number]
+        is_undone = data.draw(st.booleans())
+        answer = CANNOT_TELL if is_undone else true_answer(truth, left, right)
+        answers[number] = (left, right, answer)
+        # An answer that is taken back is as if it had not been given.
+        remaining = [each for each in answers if each[2] is not CANNOT_TELL]
+        order = InsertionOrder.replay(NUM_CLIPS, remaining)
+        assert_valid(order, NUM_CLIPS, remaining)
+    finish(order, truth)
+    assert_sorted(order, truth)
+
+
+@given(TRUTHS, st.integers(1, NUM_CLIPS))
+def test_clips_that_arrive_later_leave_same_order_as_replay(truth, num_first):
+    order = InsertionOrder(num_first)
+    answers = finish(order, truth)
+    for _ in range(num_first, NUM_CLIPS):
+        order.add_clip()
+        finish(order, truth, answers)
+    assert InsertionOrder.replay(NUM_CLIPS, answers).groups == order.groups
+    assert_sorted(order, truth)
+
+
+# --- neighbours ---
+
+
+def pairs_of(qualities, asked=(), busy=(), seed=0):
+    rng = np.random.default_rng(seed)
+    return list(neighbour_pairs(np.asarray(qualities, float), asked, busy, rng))
+
+
+@given(st.permutations(range(12)), st.sets(st.integers(0, 11)), st.integers(0, 100))
+def test_neighbours_are_disjoint_free_and_near(qualities, busy, seed):
+    pairs = pairs_of(qualities, busy=busy, seed=seed)
+    clips = [clip for pair in pairs for clip in pair]
+    assert len(set(clips)) == len(clips)
+    assert not busy & set(clips)
+    assert all(1 <= abs(qualities[i] - qualities[j]) <= MAX_DISTANCE for i, j in pairs)
+
+
+@pytest.mark.parametrize("num_clips", [0, 1])
+def test_no_neighbours_without_two_clips(num_clips):
+    assert pairs_of(np.zeros(num_clips)) == []
+
+
+def test_neighbours_cover_most_clips_at_once():
+    assert len(pairs_of(np.arange(100))) > 40
+
+
+def test_pair_asked_least_comes_first():
+    asked = [(i, j) for i in range(4) for j in range(i) if {i, j} != {1, 3}]
+    first, *_ = pairs_of(np.arange(4), asked)
+    assert set(first) == {1, 3}
+
+
+def test_clips_asked_about_least_come_first():
+    """No pair of neighbours has been asked, but clips 0 to 7 have been compared with clip 20."""
+    asked = [(20, i) for i in range(8)]
+    first, *_ = pairs_of(np.arange(21), asked)
+    assert min(first) >= 8
+
+
+def test_neighbours_reach_stated_correlation_despite_errors():
+    """200 clips, 8 answers per clip, of which 10 % are wrong: Kendall's tau is about 0.93."""
+    num_clips, rng = 200, np.random.default_rng(0)
+    truth = rng.permutation(num_clips)
+    answers, qualities = [], np.zeros(num_clips)
+    while len(answers) < 8 * num_clips:
+        asked = [answer[:2] for answer in answers]
+        for left, right in neighbour_pairs(qualities, asked, (), rng):
+            is_left = (truth[left] > truth[right]) != (rng.random() < 0.1)
+            answers.append((left, right, LEFT if is_left else RIGHT, 0))
+        qualities = fit_qualities(RankingAnswers.of(answers), np.zeros(num_clips), qualities)
+    signs = [np.sign(np.subtract.outer(each, each)) for each in (qualities, truth)]
+    assert np.sum(signs[0] * signs[1]) / (num_clips * (num_clips - 1)) > 0.88
