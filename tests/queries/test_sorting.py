@@ -33,11 +33,11 @@ def true_answer(truth, left, right):
     return LEFT if truth[left] > truth[right] else RIGHT
 
 
-def finish(order, truth, answers=None, expected=None):
+def finish(order, truth, answers=None, scores=None):
     """Answer one question after the other until every clip has a place; return all answers."""
     answers = [] if answers is None else answers
     while order.pending:
-        left, right = next(order.questions(expected=expected(order) if expected else None))
+        left, right = next(order.questions(scores=scores))
         answers.append((left, right, true_answer(truth, left, right)))
         order.add_answer(*answers[-1])
     return answers
@@ -195,9 +195,17 @@ def test_insertion_from_predicted_place_saves_answers_as_prediction_is_good(nois
     truth = rng.permutation(200)
     scores = truth / 200 + noise * rng.normal(size=200)
     order = InsertionOrder(200)
-    answers = finish(order, truth, expected=lambda order: order.expected_places(scores))
+    answers = finish(order, truth, scores=scores)
     assert_sorted(order, truth)
     assert len(answers) / 200 < most
+
+
+def test_predicted_places_count_groups_with_lower_scores():
+    """The order is 0, 1, 2 and its scores are 5, 1, 9: 0 and 1 are one place off, 2 is right."""
+    order = InsertionOrder.replay(4, [(1, 0, LEFT), (2, 1, LEFT)])
+    places, distance = order.predicted_places(np.array([5.0, 1.0, 9.0, 7.0]))
+    assert places.tolist() == [1, 0, 2, 2]
+    assert distance == 2.0
 
 
 # --- properties ---

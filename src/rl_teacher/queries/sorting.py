@@ -4,13 +4,12 @@ N: clips, numbered in order of arrival; G: groups of equal clips.
 """
 
 import math
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from rl_teacher.clips.answer import MIRRORED, Answer
 
@@ -183,37 +182,40 @@ class InsertionOrder:
         return None
 
     def questions(
-        self, busy: Collection[int] = (), expected: Sequence[ExpectedPlace] | None = None
+        self, busy: Collection[int] = (), scores: Float64[np.ndarray, " clip"] | None = None
     ) -> Iterator[tuple[int, int]]:
         """Yield comparisons of pending clips that can be open at the same time.
 
         Args:
             busy: clips in open comparisons.
-            expected: [N] distributions of the clips' places.
+            scores: [N] predictions from which the clips' places are expected, such as returns.
         """
+        centres, scale = (None, 0.0) if scores is None else self.predicted_places(scores)
         taken = set(busy)
         for clip in [each for each in self.pending if each not in taken]:
-            pivot = self.pivot(clip, taken, expected[clip] if expected else ANYWHERE)
+            expected = ANYWHERE if centres is None else ExpectedPlace(int(centres[clip]), scale)
+            pivot = self.pivot(clip, taken, expected)
             if pivot is not None:
                 taken |= {clip, pivot}
                 yield clip, pivot
 
-    def expected_places(self, scores: Float64[np.ndarray, " clip"]) -> list[ExpectedPlace]:
-        """Derive the expected places of the clips from predicted scores, as from their returns.
-
-        The centre is the number of groups whose score is lower. The scale is the median distance of
-        that number from the actual place, so that a poor prediction leads to a binary search.
+    def predicted_places(
+        self, scores: Float64[np.ndarray, " clip"]
+    ) -> tuple[Int64[np.ndarray, " clip"], float]:
+        """Predict places from scores, and how far off they are.
 
         Args:
             scores: [N] higher is better; their unit does not matter.
+
+        Returns:
+            [N] numbers of groups with lower scores, and the median distance of these numbers from
+            the places of the groups, so that poor scores lead to a binary search.
         """
-        placed = scores[self._order]
-        ranked = np.sort(placed).tolist()
-        centres = [bisect_left(ranked, score) for score in scores.tolist()]
-        distances = np.abs(np.array(centres)[self._order] - np.arange(len(self._order)))
-        # One place in either direction is within the resolution of the ranks.
-        scale = 1.0 + float(np.median(distances))
-        return [ExpectedPlace(centre, scale) for centre in centres]
+        of_groups = scores[self._order]
+        places = np.searchsorted(np.sort(of_groups), scores)
+        distances = np.abs(places[self._order] - np.arange(len(self._order)))
+        # A place next to the predicted one is always likely.
+        return places, 1.0 + float(np.median(distances))
 
 
 def neighbour_pairs(
