@@ -124,9 +124,17 @@ WALKER_POSES = {
 def test_ballerina_ranks_one_leg_above_two_above_lying():
     scores = [tasks.one_leg_balance(pose) for pose in WALKER_POSES.values()]
     assert scores == sorted(scores, reverse=True)
-    assert scores[0] == pytest.approx(5 * 3)
-    assert scores[1] == pytest.approx(5)
+    assert scores[0] == pytest.approx(5 * 2.25)
+    assert scores[1] == pytest.approx(5 * 0.25)
     assert scores[-1] == pytest.approx(0, abs=1e-6)
+
+
+def test_raising_a_foot_a_little_scores_more_than_standing_still():
+    # The feet differ by 9 cm: knee and hip are bent by 0.3 and 0.6 rad.
+    lifted = walker(left=(-0.3, -0.6, 0))
+    lower, higher = tasks._walker_feet(lifted)
+    assert 0.05 < (higher - lower)[0] < 0.15
+    assert tasks.one_leg_balance(lifted) > 1.5 * tasks.one_leg_balance(walker())
 
 
 def test_walker_head_down_scores_nothing():
@@ -168,6 +176,10 @@ def test_tapdance_ranks_hind_leg_above_both_above_lying():
     assert scores == sorted(scores, reverse=True)
     assert scores[0] > 2 * scores[1] > 4 * scores[2] > 0
     assert scores[-2:] == pytest.approx([0, 0], abs=1e-6)
+
+
+def test_leaning_back_scores_more_than_standing_on_both_legs():
+    assert tasks.hind_leg_stand(cheetah(0.05, -0.2)) > 1.2 * tasks.hind_leg_stand(cheetah())
 
 
 def test_running_on_hind_leg_scores_less_than_standing():

@@ -150,11 +150,12 @@ RAISED_GAP = 0.5
 
 
 def one_leg_balance(segment: Segment) -> float:
-    """Sum `u_t h_t^3 (1 + 2 g_t) / (1 + v_t^2)` over the steps of a segment of Walker.
+    """Sum `u_t h_t^6 (1/4 + 2 g_t) / (1 + v_t^2)` over the steps of a segment of Walker.
 
     `u = max(cos(pitch), 0)`; `h` is the torso's height / 1.2 m and `g` the difference of the feet's
-    heights / 0.5 m, both clipped to 0 .. 1; `v` is the forward velocity. Feet count for little
-    unless the torso is high: kneeling with one leg raised scores less than standing on both legs.
+    heights / 0.5 m, both clipped to 0 .. 1; `v` is the forward velocity. Standing on both legs
+    scores little, so that an agent which has learned to stand still raises a leg. Feet count for
+    little unless the torso is high: kneeling with one leg raised scores less than standing.
     """
     obs = segment.observations.astype(np.float64)
     upright = np.maximum(obs[:, PITCH_COS], 0.0)
@@ -162,7 +163,7 @@ def one_leg_balance(segment: Segment) -> float:
     lower, higher = _walker_feet(segment)
     raised = np.clip((higher - lower) / RAISED_GAP, 0.0, 1.0)
     still = _stillness(obs[:, WALKER_VELOCITY_X])
-    return float(np.sum(upright * height**3 * (1.0 + 2.0 * raised) * still))
+    return float(np.sum(upright * height**6 * (0.25 + 2.0 * raised) * still))
 
 
 def share_on_one_leg(segment: Segment) -> float:
@@ -206,20 +207,20 @@ FRONT_FOOT_HEIGHT = 0.4
 
 
 def hind_leg_stand(segment: Segment) -> float:
-    """Sum `h_t (max(cos(p_t), 0) + 2 max(-sin(p_t), 0) f_t) / (1 + v_t^2)` over Cheetah's steps.
+    """Sum `h_t^3 max(cos(p_t + 60 deg), 0) (1/2 + f_t) / (1 + v_t^2)` over Cheetah's steps.
 
     `h` is the height of the hind hip / 0.5 m and `f` that of the front foot / 0.4 m, both clipped
-    to 0 .. 1; `p` is the pitch (forwards > 0) and `v` the forward velocity. On its back or on its
-    head Cheetah scores 0, because neither cosine nor negative sine is positive; sitting upright
-    scores little, because its hip is low.
+    to 0 .. 1; `p` is the pitch (forwards > 0) and `v` the forward velocity. The score rises as soon
+    as Cheetah leans back from its four feet. On its back or on its head it scores 0, because the
+    cosine is negative; sitting upright scores little, because its hip is low.
     """
     obs = segment.observations.astype(np.float64)
     pitch = obs[:, CHEETAH_PITCH]
     hip, front_foot = _cheetah_heights(segment)
     raised = np.clip(front_foot / FRONT_FOOT_HEIGHT, 0.0, 1.0)
-    posture = np.maximum(np.cos(pitch), 0.0) + 2.0 * np.maximum(-np.sin(pitch), 0.0) * raised
+    posture = np.maximum(np.cos(pitch + np.pi / 3), 0.0) * (0.5 + raised)
     still = _stillness(obs[:, CHEETAH_VELOCITY_X])
-    return float(np.sum(np.clip(hip / HIP_HEIGHT, 0.0, 1.0) * posture * still))
+    return float(np.sum(np.clip(hip / HIP_HEIGHT, 0.0, 1.0) ** 3 * posture * still))
 
 
 def share_on_hind_leg(segment: Segment) -> float:
