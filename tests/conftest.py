@@ -24,6 +24,13 @@ from rl_teacher.store.store import Store  # noqa: E402
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".pytest_cache" / "xla")
 )
+# Tests compile hundreds of small programs. That takes half the time without fusion emitters, which
+# make them no faster, and without splitting programs for cores that are busy.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1 "
+    + runtime.XLA_FLAGS,
+)
 runtime.prepare()
 
 # Tests run on shared machines, so a slow example is no failure.
