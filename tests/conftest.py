@@ -20,6 +20,7 @@ from rl_teacher.report import plot as report_plot  # noqa: E402
 from rl_teacher.report.plot import plot  # noqa: E402
 from rl_teacher.store import database as store_database  # noqa: E402
 from rl_teacher.store.store import Store  # noqa: E402
+from rl_teacher.web.service_process import PageService  # noqa: E402
 
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".pytest_cache" / "xla")
@@ -125,6 +126,31 @@ def _no_picture(monkeypatch):
 def draws_pictures(_no_picture, monkeypatch):
     """Enable plots."""
     monkeypatch.setattr(report_plot, "plot", plot)
+
+
+class NoPage:
+    """Stand-in for the page of a run whose labels are given through the store."""
+
+    def __init__(self, options):
+        pass
+
+    def link(self, name, labels):
+        return f"http://127.0.0.1/e/{name}"
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def _no_page(monkeypatch):
+    """Start no service, which takes as long as a small run."""
+    monkeypatch.setattr("rl_teacher.teach.PageService", NoPage)
+
+
+@pytest.fixture
+def serves_page(_no_page, monkeypatch):
+    """Start the service in a test of a file that starts none."""
+    monkeypatch.setattr("rl_teacher.teach.PageService", PageService)
 
 
 @pytest.fixture(autouse=True)

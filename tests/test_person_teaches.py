@@ -23,7 +23,7 @@ from rl_teacher.store.store import Store
 from rl_teacher.teach import TrainingLoop, teach
 from tests.store.comparisons import answered_comparisons, open_comparisons
 
-pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
+pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "_no_page")
 
 CONFIG = TeachConfig(
     env_id="ShortReacher-v1",
@@ -172,6 +172,7 @@ def stored_answers():
         return {each.id: each.answer for each in answered_comparisons(store, experiment.id)}
 
 
+@pytest.mark.usefixtures("serves_page")
 def test_run_waits_for_first_labels_and_asks_more_during_training(capsys):
     with Labeler() as labeler:
         outcome = teach(CONFIG, OPTIONS)
