@@ -130,9 +130,8 @@ class TestEveryPage:
         full.store.metrics.append(full.id, 50_000, {"held_out_accuracy": 0.123})
         page.get_by_text(re.compile(r"^12\s%$")).first.wait_for(timeout=PATIENCE_MS)
 
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("page_name", PAGES)
-    def test_pages_meet_accessibility_rules(self, open_context, service, full, page_name, scheme):
-        page = open_context(color_scheme=scheme, reduced_motion="reduce").new_page()
+    def test_pages_meet_accessibility_rules(self, open_context, service, full, page_name):
+        page = open_context(reduced_motion="reduce").new_page()
         PAGES[page_name](page, service, full)
         assert_accessible(page)
