@@ -75,7 +75,7 @@ class RankingAnswers:
 
 def error_rate(reliability: Reliability) -> float:
     """Convert a reliability: half of the random answers are right, so that r = 1 - e / 2."""
-    return float(np.clip(2 * (1 - reliability.estimate), 0.0, 1.0))
+    return min(2 * (1 - reliability.estimate), 1.0)
 
 
 def fit_qualities(
