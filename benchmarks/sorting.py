@@ -1,0 +1,267 @@
+"""Simulation of sorting: rank quality by answers per clip, ways of asking and rates of errors."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from benchmarks.options import Options
+from benchmarks.parts import measure_parts
+from benchmarks.records import Record, Records, latest_run
+from benchmarks.statistics import iqm
+from benchmarks.tables import NONE, middle, number, table
+from rl_teacher.clips.answer import Answer
+from rl_teacher.queries.ranking import (
+    PRIOR_STD,
+    RankingAnswers,
+    fit_qualities,
+    standard_deviations,
+)
+from rl_teacher.queries.sorting import InsertionOrder, neighbour_pairs
+
+NUM_CLIPS = (200, 1_000)
+WRONG = (0.0, 0.1, 0.2)
+SEEDS = (0, 1, 2, 3, 4)
+PER_CLIP = (8, 12, 16)
+BATCHES_PER_CLIP_ANSWER = 4
+"""Fits in the time in which a clip gets one answer: a batch of n / 4 comparisons per fit."""
+PREDICTOR_CORRELATION = 0.8
+"""Correlation of the noisy predictor's scores with the true ranks."""
+NUM_TIMED = 20
+HOW = "python -m benchmarks.run sorting [--only tau time] [--seeds 0 1]"
+
+Asked = list[tuple[int, int, Answer, int]]
+Oracle = Callable[[int, int], Answer]
+
+
+def run(options: Options, records: Records) -> None:
+    """Measure the selected parts: tau, time."""
+    measure_parts({"tau": measure_tau, "time": measure_time}, options, records)
+
+
+def measure_tau(options: Options, records: Records) -> None:
+    """Simulate every way of asking, for each number of clips, rate of errors and seed."""
+    for num_clips in (40,) if options.is_quick else NUM_CLIPS:
+        for wrong in WRONG:
+            for seed in options.seeds or SEEDS[: 2 if options.is_quick else None]:
+                taus = simulate(num_clips, wrong, seed)
+                records.append(
+                    run=options.run, part="tau", clips=num_clips, wrong=wrong, seed=seed, **taus
+                )
+                print(f"  {num_clips} clips, {wrong:.0%} wrong, seed {seed}", flush=True)
+
+
+def simulate(num_clips: int, wrong: float, seed: int) -> dict[str, Any]:
+    """Compute Kendall's tau between the true order and the found one, by way of asking."""
+    rng = np.random.default_rng([seed, num_clips, round(100 * wrong)])
+    truth = rng.permutation(num_clips)
+    noise = np.sqrt(PREDICTOR_CORRELATION**-2 - 1) * np.std(truth)
+    scores = truth + noise * rng.normal(size=num_clips)
+
+    def answer(left: int, right: int) -> Answer:
+        is_left = (truth[left] > truth[right]) != (rng.random() < wrong)
+        return Answer.LEFT if is_left else Answer.RIGHT
+
+    found: dict[str, Any] = {}
+    inserted: dict[str, Asked] = {}
+    for name, known in (("insertion", None), ("presorted", scores)):
+        order, inserted[name] = insert(num_clips, answer, known)
+        place = {clip: i for i, group in enumerate(order.groups) for clip in group}
+        found[name] = {
+            "answers": len(inserted[name]) / num_clips,
+            "order": tau([place[clip] for clip in range(num_clips)], truth),
+            "fit": tau(fit(inserted[name], np.zeros(num_clips)), truth),
+        }
+    zeros, expected = np.zeros(num_clips), PRIOR_STD * (scores - scores.mean()) / scores.std()
+    asking = partial(taus_by_answers, truth=truth, answer=answer, rng=rng)
+    found["random"] = asking([], prior_mean=zeros, choose=random_pairs)
+    found["neighbours"] = asking([], prior_mean=zeros, choose=neighbours)
+    found["insertion_neighbours"] = asking(
+        inserted["insertion"], prior_mean=zeros, choose=neighbours
+    )
+    found["presorted_neighbours"] = asking([], prior_mean=expected, choose=neighbours)
+    return found
+
+
+def insert(
+    num_clips: int, answer: Oracle, scores: np.ndarray | None
+) -> tuple[InsertionOrder, Asked]:
+    """Sort by binary insertion, from the places that scores predict if there are some."""
+    order, asked = InsertionOrder(num_clips), []
+    while order.pending:
+        left, right = next(order.questions(scores=scores))
+        asked.append((left, right, answer(left, right), 0))
+        order.add_answer(*asked[-1][:3])
+    return order, asked
+
+
+def fit(asked: Asked, prior_mean: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    """Fit the model with the error rate of a labeler about whom nothing is known."""
+    return fit_qualities(RankingAnswers.of(asked), prior_mean, start)
+
+
+def tau(found: Sequence[float] | np.ndarray, truth: np.ndarray) -> float:
+    """Compute Kendall's rank correlation: concordant less discordant pairs, of all pairs."""
+    signs = [np.sign(np.subtract.outer(each, each)) for each in (found, truth)]
+    return float(np.sum(signs[0] * signs[1]) / (len(truth) * (len(truth) - 1)))
+
+
+def random_pairs(
+    qualities: np.ndarray,
+    asked: Asked,  # noqa: ARG001
+    rng: np.random.Generator,
+) -> list[tuple[int, int]]:
+    """Pair all clips at random."""
+    shuffled = rng.permutation(len(qualities)).tolist()
+    return list(zip(shuffled[::2], shuffled[1::2], strict=False))
+
+
+def neighbours(
+    qualities: np.ndarray, asked: Asked, rng: np.random.Generator
+) -> list[tuple[int, int]]:
+    """Pair neighbours in the current ranking."""
+    return list(neighbour_pairs(qualities, [each[:2] for each in asked], (), rng))
+
+
+def taus_by_answers(
+    asked: Asked,
+    *,
+    truth: np.ndarray,
+    answer: Oracle,
+    rng: np.random.Generator,
+    prior_mean: np.ndarray,
+    choose: Callable[[np.ndarray, Asked, np.random.Generator], list[tuple[int, int]]],
+) -> dict[str, float | None]:
+    """Ask in batches; compute tau at each number of answers per clip, None if it is exceeded."""
+    asked, num_clips, taus = list(asked), len(truth), {}
+    qualities = fit(asked, prior_mean)
+    for per_clip in PER_CLIP:
+        if len(asked) > per_clip * num_clips:
+            taus[str(per_clip)] = None
+            continue
+        while missing := per_clip * num_clips - len(asked):
+            batch = choose(qualities, asked, rng)
+            batch = batch[: min(missing, num_clips // BATCHES_PER_CLIP_ANSWER)]
+            asked += [(left, right, answer(left, right), 0) for left, right in batch]
+            qualities = fit(asked, prior_mean, qualities)
+        taus[str(per_clip)] = tau(qualities, truth)
+    return taus
+
+
+def measure_time(options: Options, records: Records) -> None:
+    """Time a new ranking after each of some answers, the intervals and the next questions."""
+    num_clips = 40 if options.is_quick else NUM_CLIPS[-1]
+    rng = np.random.default_rng(0)
+    truth = rng.permutation(num_clips)
+    asked: Asked = []
+    qualities = np.zeros(num_clips)
+
+    def ask(pairs: list[tuple[int, int]]) -> None:
+        for left, right in pairs:
+            is_left = (truth[left] > truth[right]) != (rng.random() < 0.1)
+            asked.append((left, right, Answer.LEFT if is_left else Answer.RIGHT, 0))
+
+    while len(asked) < PER_CLIP[-1] * num_clips:
+        ask(neighbours(qualities, asked, rng))
+        qualities = fit(asked, np.zeros(num_clips), qualities)
+    spent: dict[str, list[float]] = {"convert": [], "rank": [], "intervals": [], "choose": []}
+    for _ in range(NUM_TIMED):
+        batch = timed(spent["choose"], neighbours, qualities, asked, rng)
+        ask(batch[:1])
+        arrays = timed(spent["convert"], RankingAnswers.of, asked)
+        qualities = timed(spent["rank"], fit_qualities, arrays, np.zeros(num_clips), qualities)
+        timed(spent["intervals"], standard_deviations, arrays, qualities)
+    times = {f"{name}_ms": [1e3 * each for each in of] for name, of in spent.items()}
+    records.append(run=options.run, part="time", clips=num_clips, answers=len(asked), **times)
+
+
+def timed(spent: list[float], work: Callable[..., Any], *arguments: Any) -> Any:
+    """Do work and note its processor time: other processes do not count."""
+    start_s = time.process_time()
+    result = work(*arguments)
+    spent.append(time.process_time() - start_s)
+    return result
+
+
+# --- report ---
+
+
+def report(records: list[Record]) -> list[str]:
+    """Build the tables of the newest run of each part."""
+    taus = latest_run([record for record in records if record["part"] == "tau"])
+    times = latest_run([record for record in records if record["part"] == "time"])
+    return [*(_taus(taus) if taus else []), *(_times(times[-1]) if times else [])]
+
+
+WAYS = {
+    "random": "random pairs",
+    "neighbours": "neighbours",
+    "insertion_neighbours": "binary insertion, then neighbours",
+    "presorted_neighbours": "neighbours, predicted prior means",
+}
+
+
+def _taus(records: list[Record]) -> list[str]:
+    settings = list(dict.fromkeys((record["clips"], record["wrong"]) for record in records))
+    groups = [[r for r in records if (r["clips"], r["wrong"]) == setting] for setting in settings]
+    rows = []
+    for name, label in (("insertion", "binary insertion"), ("presorted", "pre-sorted insertion")):
+        for kind, meaning in (("order", "its order"), ("fit", "Bradley-Terry fit")):
+            answers = " / ".join(
+                number(fmean(r[name]["answers"] for r in records if r["clips"] == num_clips))
+                for num_clips in dict.fromkeys(clips for clips, _ in settings)
+            )
+            cells = [cell([record[name][kind] for record in group]) for group in groups]
+            rows.append([f"{label}: {meaning}", answers, *cells])
+    for name, label in WAYS.items():
+        for per_clip in PER_CLIP:
+            cells = [cell([record[name][str(per_clip)] for record in group]) for group in groups]
+            rows.append([label, per_clip, *cells])
+    headings = [f"{num_clips:,} clips, {wrong:.0%} wrong" for num_clips, wrong in settings]
+    return [
+        "### Rank quality by answers per clip",
+        "",
+        "Kendall's tau with the true order; interquartile mean over "
+        f"{len({record['seed'] for record in records})} seeds (lowest to highest). An answer is "
+        "wrong at the stated rate, however far apart the clips are. Fits assume the error rate of "
+        "a labeler about whom nothing is known, 20 % wrong answers. The scores of the predictor "
+        f"correlate with the true ranks by {PREDICTOR_CORRELATION}. Neighbours are fitted after "
+        f"every n / {BATCHES_PER_CLIP_ANSWER} answers. {NONE}: the insertion alone takes more "
+        "answers.",
+        "",
+        *table(["", "answers per clip", *headings], rows),
+        "",
+    ]
+
+
+def cell(taus: list[float | None]) -> str:
+    """Format the interquartile mean with the lowest and the highest value."""
+    known = [each for each in taus if each is not None]
+    if not known:
+        return NONE
+    return f"{iqm(known):.3f} ({min(known):.2f} to {max(known):.2f})"
+
+
+def _times(record: Record) -> list[str]:
+    work = {
+        "rank_ms": "new ranking after one answer, warm-started",
+        "convert_ms": "conversion of all answers to arrays",
+        "choose_ms": "choice of neighbours",
+        "intervals_ms": "intervals of all clips",
+    }
+    rows = [
+        [label, number(middle(record[name])), number(max(record[name]))]
+        for name, label in work.items()
+    ]
+    return [
+        "### Time of a new ranking",
+        "",
+        f"{record['clips']:,} clips and {record['answers']:,} answers, 10 % of them wrong; "
+        "milliseconds of processor time (to reach: under 50 for a ranking after one answer).",
+        "",
+        *table(["", "median ms", "highest ms"], rows),
+        "",
+    ]

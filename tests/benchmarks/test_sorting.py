@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from benchmarks import sorting
+
+
+def test_tau_is_share_of_concordant_less_discordant_pairs():
+    truth = np.array([0, 1, 2])
+    assert sorting.tau([0, 10, 20], truth) == 1.0
+    assert sorting.tau([2, 1, 0], truth) == -1.0
+    assert sorting.tau([0, 2, 1], truth) == pytest.approx(1 / 3)
+    assert sorting.tau([0, 1, 1], truth) == pytest.approx(2 / 3)  # a tie counts neither way
+
+
+def test_insertion_without_errors_finds_true_order():
+    found = sorting.simulate(20, wrong=0.0, seed=0)
+    assert found["insertion"]["order"] == found["presorted"]["order"] == 1.0
+    assert found["neighbours"]["16"] > found["random"]["16"]
+
+
+def test_insertion_that_exceeds_budget_has_no_tau():
+    truth = np.arange(4)
+    asked = [(0, 1, sorting.Answer.RIGHT, 0)] * 50
+    taus = sorting.taus_by_answers(
+        asked,
+        truth=truth,
+        answer=lambda left, right: sorting.Answer.RIGHT,
+        rng=np.random.default_rng(0),
+        prior_mean=np.zeros(4),
+        choose=sorting.random_pairs,
+    )
+    assert taus["8"] is taus["12"] is None
+    assert taus["16"] is not None
+
+
+def test_report_has_newest_run_with_range_over_seeds():
+    def make_record(run, seed, value):
+        inserted = {"answers": 6.2, "order": value, "fit": value}
+        taus = dict.fromkeys(map(str, sorting.PER_CLIP), value) | {"8": None}
+        return {
+            "run": run, "part": "tau", "clips": 200, "wrong": 0.1, "seed": seed,
+            **dict.fromkeys(("insertion", "presorted"), inserted),
+            **dict.fromkeys(sorting.WAYS, taus),
+        }  # fmt: skip
+
+    records = [make_record("old", 0, 0.1), make_record("new", 0, 0.8), make_record("new", 1, 0.9)]
+    lines = sorting.report(records)
+    assert "| binary insertion: its order | 6.20 | 0.850 (0.80 to 0.90) |" in lines
+    assert "| neighbours | 8 | - |" in lines
+    assert "| neighbours | 12 | 0.850 (0.80 to 0.90) |" in lines
