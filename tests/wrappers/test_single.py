@@ -44,6 +44,8 @@ from tests.wrappers.environments import (
     wrapped,
 )
 
+pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
+
 
 def answers_of(name):
     with Store.open(default_url(home())) as store:
