@@ -474,10 +474,8 @@ class RewardLearner(RewardSource):
         self._trainer.load_state(part_of(state, "trainer"))
         self._queue.load_state(part_of(state, "queue"), self._task.env_id)
         array_to_rng(self._rng, state["self/rng"])
-        self._agreed.extend(state.get("self/agreed", np.zeros(0, bool)).tolist())
-        # Checkpoints of earlier versions do not have them.
-        if "self/steps" in state:
-            self._num_steps, self._fit_step, self._label_step = state["self/steps"].tolist()
+        self._agreed.extend(state["self/agreed"].tolist())
+        self._num_steps, self._fit_step, self._label_step = state["self/steps"].tolist()
         self._reference = RewardReference.from_state(part_of(state, "reference"))
         report = json.loads(array_to_text(state["self/report"]))
         self._report = None if report is None else FitReport.from_json(report)

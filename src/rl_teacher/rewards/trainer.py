@@ -238,8 +238,7 @@ class PredictorTrainer:
         self.num_fit_steps = int(state["counts/num_fit_steps"])
         self._num_labels_fitted = int(state["counts/num_labels_fitted"])
         self._num_updated = int(state["counts/num_updated"])
-        # Checkpoints of earlier versions do not have it.
-        self._is_revised = bool(state.get("counts/is_revised", False))
+        self._is_revised = bool(state["counts/is_revised"])
 
     def close(self) -> None:
         """Stop background threads."""
