@@ -59,12 +59,14 @@ def train(agent, venv, num_rollouts):
 
 
 @pytest.mark.parametrize("is_continuous", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("_shapes_unchecked")
 def test_ppo_learns_from_image_observations(is_continuous):
     venv = make_corridors(8, Seeker, is_continuous=is_continuous)
     assert train(make(PPO, venv), venv, 15) > 0.8
 
 
 @pytest.mark.parametrize("kind", [pytest.param(A2C, marks=pytest.mark.slow), GA3C])
+@pytest.mark.usefixtures("_shapes_unchecked")
 def test_a2c_and_ga3c_learn_from_image_observations(kind):
     venv = make_corridors(8, Corridor)
     assert train(make(kind, venv), venv, 300) > 0.7

@@ -42,6 +42,7 @@ CARTPOLE = PPOConfig(num_envs=16, rollout_steps=64, learning_rate=1e-3)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.usefixtures("_shapes_unchecked")
 def test_ppo_solves_cartpole_in_every_autoreset_mode(mode):
     _, _, episodes = train(cartpole(mode), CARTPOLE, 35, seed=0)
     assert episodes.mean_return(20) > 400

@@ -216,6 +216,7 @@ def test_numpy_policy_acts_like_network():
 
 
 @pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.usefixtures("_shapes_unchecked")
 def test_sac_solves_line(seed):
     venv = line_vector()
     agent = agent_for(venv, seed=seed)
