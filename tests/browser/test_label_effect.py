@@ -57,9 +57,15 @@ def test_effect_appears_without_moving_clips_and_opens_contradicted_label(
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name=SHOW.removeprefix("Show ").capitalize())
     [contradicted] = (
-        dialog.get_by_role("list", name="It disagrees with").get_by_role("button").all()
+        dialog.get_by_role("list", name="Labels that the predictor disagrees with")
+        .get_by_role("button")
+        .all()
     )
     assert dialog.locator(".thumbnail").count() == 2 * 3 + 2
+    highest = dialog.get_by_role("list", name="Rated highest now").get_by_role("listitem").all()
+    assert [item.inner_text().split("\n")[0] for item in highest] == [
+        f"Clip {number} of 3" for number in (1, 2, 3)
+    ]
     assert experiment.title_of(answered[1]).match(contradicted.inner_text())
     contradicted.click()
     labelling.wait_for_comparison(answered[1])
@@ -68,7 +74,9 @@ def test_effect_appears_without_moving_clips_and_opens_contradicted_label(
     labelling.wait_until_sent()
 
     effect_button(page).click()
-    dialog.get_by_role("heading", name="It disagrees with").wait_for(state="detached")
+    dialog.get_by_role("heading", name="Labels that the predictor disagrees with").wait_for(
+        state="detached"
+    )
     page.keyboard.press("Escape")
     experiment.set_predictions(fitted, num_fits=2)
     effect_button(page).filter(has_text="3 of 3").wait_for(timeout=PATIENCE_MS)
