@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-XLA_FLAGS = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+XLA_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 """Small networks are faster on one thread, and leave the other cores to the physics."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
