@@ -60,11 +60,7 @@ def simulate(num_clips: int, wrong: float, seed: int) -> dict[str, Any]:
     truth = rng.permutation(num_clips)
     noise = np.sqrt(PREDICTOR_CORRELATION**-2 - 1) * np.std(truth)
     scores = truth + noise * rng.normal(size=num_clips)
-
-    def answer(left: int, right: int) -> Answer:
-        is_left = (truth[left] > truth[right]) != (rng.random() < wrong)
-        return Answer.LEFT if is_left else Answer.RIGHT
-
+    answer = erring_oracle(truth, wrong, rng)
     found: dict[str, Any] = {}
     inserted: dict[str, Asked] = {}
     for name, known in (("insertion", None), ("presorted", scores)):
@@ -84,6 +80,16 @@ def simulate(num_clips: int, wrong: float, seed: int) -> dict[str, Any]:
     )
     found["presorted_neighbours"] = asking([], prior_mean=expected, choose=neighbours)
     return found
+
+
+def erring_oracle(truth: np.ndarray, wrong: float, rng: np.random.Generator) -> Oracle:
+    """Return a teacher whose answers are wrong at a rate."""
+
+    def answer(left: int, right: int) -> Answer:
+        is_left = (truth[left] > truth[right]) != (rng.random() < wrong)
+        return Answer.LEFT if is_left else Answer.RIGHT
+
+    return answer
 
 
 def insert(
@@ -158,11 +164,10 @@ def measure_time(options: Options, records: Records) -> None:
     truth = rng.permutation(num_clips)
     asked: Asked = []
     qualities = np.zeros(num_clips)
+    answer = erring_oracle(truth, 0.1, rng)
 
     def ask(pairs: list[tuple[int, int]]) -> None:
-        for left, right in pairs:
-            is_left = (truth[left] > truth[right]) != (rng.random() < 0.1)
-            asked.append((left, right, Answer.LEFT if is_left else Answer.RIGHT, 0))
+        asked.extend((left, right, answer(left, right), 0) for left, right in pairs)
 
     while len(asked) < PER_CLIP[-1] * num_clips:
         ask(neighbours(qualities, asked, rng))
