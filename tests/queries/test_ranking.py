@@ -11,7 +11,9 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.reliability import Reliability
 from rl_teacher.queries.ranking import (
     PRIOR_STD,
+    ClipRanking,
     RankingAnswers,
+    answer_probabilities,
     error_rate,
     fit_qualities,
     standard_deviations,
@@ -200,3 +202,44 @@ def test_order_agrees_with_consistent_answers_of_chain(order, reliability, times
     """`order` lists the clips from worst to best; each clip is preferred to the one before it."""
     answers = [(j, i, LEFT, 0) for i, j in pairwise(order)] * times
     assert np.argsort(fit(answers, reliability)).tolist() == list(order)
+
+
+# --- ranking of clips by their answers ---
+
+
+def test_clips_are_numbered_in_order_of_arrival():
+    ranking = ClipRanking()
+    ranking.add_clip("c")
+    ranking.set_answers(7, "a", "c", {})
+    ranking.add_clip("a")
+    assert ranking.clips == ["c", "a"]
+    assert ranking.pairs == {7: (1, 0)}
+
+
+def test_changed_and_undone_answers_replace_earlier_ones():
+    ranking = ClipRanking()
+    ranking.set_answers(1, "a", "b", {0: LEFT, 1: LEFT})
+    a, b = ranking.fit()
+    assert a > b
+    ranking.set_answers(1, "a", "b", {0: RIGHT, 1: RIGHT})
+    a, b = ranking.fit()
+    assert a < b
+    ranking.set_answers(1, "a", "b", {})
+    assert ranking.fit().tolist() == [0, 0]
+
+
+def test_reliability_and_prior_reach_the_fit():
+    ranking = ClipRanking()
+    ranking.set_answers(1, "a", "b", {0: LEFT, 1: RIGHT})
+    a, b = ranking.fit({0: Reliability(0.95, 100), 1: Reliability(0.5, 100)})
+    assert a > b
+    prior = np.array([1.0, 2.0])
+    ranking.set_answers(1, "a", "b", {})
+    assert ranking.fit(prior_mean=prior).tolist() == [1, 2]
+
+
+def test_probability_of_an_answer_includes_errors():
+    """(1 - 0.2) sigmoid(log 3) + 0.1 = 0.7 for left; `equal` has no opposite."""
+    answers = arrays([(0, 1, LEFT, 0), (0, 1, RIGHT, 0), (0, 1, EQUAL, 0)], reliability=0.9)
+    means = np.array([np.log(3), 0])
+    assert answer_probabilities(answers, means) == pytest.approx([0.7, 0.3, 0.5])

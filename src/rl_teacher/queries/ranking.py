@@ -134,6 +134,85 @@ def standard_deviations(
     return np.sqrt(np.diagonal(np.linalg.inv(hessian)))
 
 
+def answer_probabilities(
+    answers: RankingAnswers, means: Float64[np.ndarray, " clip"]
+) -> Float64[np.ndarray, " answer"]:
+    """Compute [A] probabilities of the given answers; 1/2 for `equal`."""
+    sigmoid = 0.5 * (1 + np.tanh(0.5 * answers.differences(means)))
+    chance = (1 - answers.error_rate) * sigmoid + answers.error_rate / 2
+    return np.where(
+        answers.target == TARGETS[Answer.EQUAL], 0.5, np.abs(1 - answers.target - chance)
+    )
+
+
+class ClipRanking:
+    """Ranking of the clips of an experiment by the current answers about them.
+
+    It follows from the clips and the answers alone: a changed or undone answer needs no repair.
+
+    Attributes:
+        clips: content hashes, in order of arrival.
+        pairs: numbers of the left and the right clip, by comparison.
+    """
+
+    def __init__(self) -> None:
+        self.clips: list[str] = []
+        self.pairs: dict[int, tuple[int, int]] = {}
+        self._number: dict[str, int] = {}
+        self._answers: dict[int, Mapping[int, Answer]] = {}
+
+    def __len__(self) -> int:
+        return len(self.clips)
+
+    def add_clip(self, content_hash: str) -> int:
+        """Add a clip unless it is known; return its number."""
+        number = self._number.setdefault(content_hash, len(self.clips))
+        if number == len(self.clips):
+            self.clips.append(content_hash)
+        return number
+
+    def set_answers(
+        self, comparison_id: int, left: str, right: str, answers: Mapping[int, Answer]
+    ) -> None:
+        """Replace the answers to a comparison; its clips are added.
+
+        Args:
+            comparison_id: id of the comparison.
+            left: content hash of the left clip.
+            right: content hash of the right clip.
+            answers: by labeler; none if the comparison is unanswered.
+        """
+        self.pairs[comparison_id] = self.add_clip(left), self.add_clip(right)
+        self._answers[comparison_id] = dict(answers)
+
+    def answers(self, reliability: Mapping[int, Reliability] | None = None) -> RankingAnswers:
+        """Return the answers as arrays, in the order of their comparisons.
+
+        Args:
+            reliability: of the labelers; without it, that of unknown ones.
+        """
+        rows = (
+            (*self.pairs[comparison_id], answer, labeler)
+            for comparison_id, by_labeler in self._answers.items()
+            for labeler, answer in by_labeler.items()
+        )
+        return RankingAnswers.of(rows, reliability)
+
+    def fit(
+        self,
+        reliability: Mapping[int, Reliability] | None = None,
+        prior_mean: Float64[np.ndarray, " clip"] | None = None,
+    ) -> Float64[np.ndarray, " clip"]:
+        """Compute [N] qualities from the prior on, so that they follow from the answers alone.
+
+        Args:
+            reliability: of the labelers; without it, that of unknown ones.
+            prior_mean: [N] qualities expected without answers; by default 0.
+        """
+        prior = np.zeros(len(self)) if prior_mean is None else prior_mean
+        return fit_qualities(self.answers(reliability), prior)
+
+
 def _derivatives(
     answers: RankingAnswers, means: Float64[np.ndarray, " clip"]
 ) -> tuple[
