@@ -1,17 +1,30 @@
-"""RESULTS.md, generated from the records: `python -m benchmarks.results`."""
+"""RESULTS.md and the tables of docs/results.md: `python -m benchmarks.results`."""
 
+import re
 from pathlib import Path
 
 from benchmarks import registry
 from benchmarks.records import Record
 
 PATH = Path(__file__).parent / "RESULTS.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+PLACE = re.compile(
+    r"(<!-- results of (?P<name>\w+)(: (?P<heading>[^>]+?))?(, part (?P<part>\d+))? -->\n)"
+    r".*?(?=<!-- end -->)",
+    re.DOTALL,
+)
+"""Place on the page for results of a benchmark: those below headings that start as given, or all.
+
+A part is a table or list; a number selects one of them.
+"""
 
 
-def write(path: Path = PATH) -> None:
-    """Write the results of every recorded benchmark, favourable or not."""
+def write(path: Path = PATH, page: Path = PAGE) -> None:
+    """Write the results of every recorded benchmark, favourable or not, and fill the page."""
     names = registry.BENCHMARKS
-    path.write_text(document({name: registry.records_of(name).all() for name in names}))
+    results = document({name: registry.records_of(name).all() for name in names})
+    path.write_text(results)
+    page.write_text(filled(page.read_text(), results))
 
 
 def document(records: dict[str, list[Record]]) -> str:
@@ -32,6 +45,38 @@ def document(records: dict[str, list[Record]]) -> str:
         lines += [*benchmark.report(records[name]), *provenance(records[name]), ""]
         lines += [f"Command: `{benchmark.HOW}`.", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def filled(page: str, results: str) -> str:
+    """Replace the results on a page of docs/ by those of RESULTS.md, with their commands.
+
+    Raises:
+        ValueError: RESULTS.md has no results for a place on the page.
+    """
+    return PLACE.sub(lambda place: place[1] + _results_for(place, results), page)
+
+
+def _results_for(place: re.Match[str], results: str) -> str:
+    name, heading, part = place["name"], place["heading"] or "", place["part"]
+    section = results.partition(f"\n## {name}\n")[2].split("\n## ")[0]
+    lines = []
+    for chapter in f"\n{section}\n".split("\n### "):
+        title, text = chapter.split("\n", 1)
+        parts = re.findall(r"(?:^[|*].*\n)+", text, re.MULTILINE)
+        parts = parts[int(part) - 1 :][:1] if part else parts
+        if parts and title.startswith(heading):
+            lines += [*([f"**{title}**\n"] if title else []), *parts]
+    if not lines and (heading or part or not section):
+        raise ValueError(
+            f"RESULTS.md has no results for {place[1].strip()!r}; correct {PAGE.name} of docs/."
+        )
+    found = "\n".join(lines or ["Not measured yet.\n"])
+    # Films are linked from the folder of benchmarks.
+    found = found.replace("](results/", "](../benchmarks/results/")
+    return (
+        f"\n{found}\n[Versions, machine and commits](../benchmarks/RESULTS.md#{name}). Command:\n\n"
+        f"```text\n{registry.BENCHMARKS[name].HOW}\n```\n\n"
+    )
 
 
 def provenance(records: list[Record]) -> list[str]:
@@ -57,4 +102,4 @@ def _peer_versions(records: list[Record]) -> dict[str, str]:
 
 if __name__ == "__main__":
     write()
-    print(PATH.name)
+    print(PATH.name, PAGE.name)

@@ -6,7 +6,7 @@ import pytest
 from benchmarks import children
 from benchmarks._ours import backward_turns, curve, curve_figures
 from benchmarks.registry import BENCHMARKS
-from benchmarks.results import document
+from benchmarks.results import PAGE, PATH, document, filled
 from benchmarks.statistics import Estimate
 from benchmarks.tables import interval, mean_and_spread, number, over_seeds, table
 
@@ -93,3 +93,72 @@ def test_document_lists_missing_measurements_with_their_commands():
     page = document({})
     assert page.count("Not measured yet") == len(BENCHMARKS)
     assert "python -m benchmarks.run throughput" in page
+
+
+RESULTS = """# Results
+
+## throughput
+
+Pace.
+
+### Fast
+
+**2x** as fast.
+
+| a | b |
+| :-- | --: |
+| x | 1 |
+
+### Slow
+
+* 0.5x
+
+## film
+
+| [1](results/film.mp4) |
+
+## ablate
+
+Nothing yet.
+"""
+
+
+def placed(mark):
+    return f"Before.\n<!-- results of {mark} -->\nold\n<!-- end -->\nAfter.\n"
+
+
+def test_place_on_page_receives_results_and_command_of_benchmark():
+    page = filled(placed("throughput"), RESULTS)
+    assert "**Fast**\n\n**2x** as fast.\n\n| a | b |\n| :-- | --: |\n| x | 1 |\n" in page
+    assert "**Slow**\n\n* 0.5x\n" in page
+    assert BENCHMARKS["throughput"].HOW in page
+    assert "old" not in page
+    assert page.startswith("Before.\n<!--")
+    assert page.endswith("<!-- end -->\nAfter.\n")
+    assert filled(page, RESULTS) == page
+
+
+def test_place_on_page_receives_selected_part():
+    page = filled(placed("throughput: Fast, part 2"), RESULTS)
+    assert "| x | 1 |" in page
+    assert "2x" not in page
+    assert "0.5x" not in page
+
+
+def test_place_on_page_links_films_from_docs():
+    assert "[1](../benchmarks/results/film.mp4)" in filled(placed("film"), RESULTS)
+
+
+def test_place_of_unmeasured_benchmark_says_so():
+    assert "Not measured yet." in filled(placed("ablate"), RESULTS)
+
+
+@pytest.mark.parametrize("mark", ["throughput: Other", "film, part 2", "growth"])
+def test_place_without_results_raises(mark):
+    with pytest.raises(ValueError, match="no results for"):
+        filled(placed(mark), RESULTS)
+
+
+def test_results_on_page_are_those_of_document():
+    page = PAGE.read_text()
+    assert filled(page, PATH.read_text()) == page, "run python -m benchmarks.results"
