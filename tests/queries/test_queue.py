@@ -1,3 +1,5 @@
+from uuid import uuid4
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from rl_teacher.queries.queue import (
     load_shared_segments,
 )
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.records import RenderedClip
+from rl_teacher.store.records import NewRanking, RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.teacher import human_teacher
 
@@ -169,6 +171,46 @@ def test_answer_to_comparison_of_killed_run_is_read_although_it_was_not_recovere
     assert queue.num_asked == 0
     survey.answer("ann", 1, LEFT)
     assert [each.id for each in queue.read_answers().first] == [survey.ids[1]]
+
+
+def test_ranking_of_clips_is_taken_over_and_survives_kill_and_resume(survey, tmp_path):
+    """A ranking of two comparisons' clips adds four comparisons that the trainer did not ask."""
+    experiment_id = survey.store.experiments.ensure("mine", ENV_ID, {})
+    segments = SegmentFiles(tmp_path / "segments")
+    query_store = QueryStore(survey.store, experiment_id, segments, show=lambda _: None)
+
+    def resume(state):
+        queue = QueryQueue(query_store, NamedTeacher(human_teacher, "", 0))
+        queue.load_state(state, ENV_ID)
+        queue.recover()
+        return queue
+
+    queue = resume(survey.queue.state())
+    before = queue.state()
+    clips = [side for each in survey.queue.asked()[:2] for side in each.segments]
+    rendered = {
+        each: RenderedClip(ENV_ID, 6, "video", f"clips/{each}.mp4", None, 6, 10.0)
+        for query in survey.queue.asked()
+        for each in query.segments
+    }
+    survey.store.clips.publish(rendered)
+    survey.store.leases.claim(experiment_id, "ann", 2)
+    ranking = NewRanking("ann", uuid4(), [clips[:1], clips[1:3], clips[3:]])
+    ids = survey.store.rankings.add(experiment_id, ranking)
+
+    assert sorted(each.id for each in queue.read_answers().first) == sorted(ids)
+    assert (queue.num_asked, queue.num_answered, queue.num_waiting) == (7, 6, 1)
+    # Killed before and after a checkpoint that contains the ranking.
+    for state, num_new in ((before, 6), (queue.state(), 0)):
+        resumed = resume(state)
+        assert len(resumed.read_answers().first) == num_new
+        assert (resumed.num_asked, resumed.num_answered) == (7, 6)
+        assert [resumed.answers_to(resumed.query(each)) for each in ids] == [
+            queue.answers_to(queue.query(each)) for each in ids
+        ]
+    survey.store.rankings.withdraw(experiment_id, "ann", ranking.request_id)
+    assert queue.read_answers().has_revisions
+    assert (queue.num_asked, queue.num_answered) == (7, 0)
 
 
 @pytest.mark.parametrize("shows_others", [True, False])

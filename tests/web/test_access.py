@@ -32,6 +32,7 @@ POSSIBLE_PATHS = {
     "{content_hash}": "0" * 64,
     "{scene_hash}": "0" * 64,
     "{number}": "0",
+    "{ranking_id}": "00000000-0000-4000-8000-000000000000",
 }
 FOR_OWNERS = {
     "DELETE /api/v1/experiments/{name}",

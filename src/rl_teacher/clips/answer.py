@@ -1,7 +1,9 @@
 """Answers to comparisons, and the sides on which their clips are shown."""
 
 import hashlib
+from collections.abc import Sequence
 from enum import StrEnum
+from itertools import combinations
 
 
 class Answer(StrEnum):
@@ -30,3 +32,19 @@ def mirror_answer(answer: Answer | None, *, swapped: bool) -> Answer | None:
     if answer is None or not swapped:
         return answer
     return MIRRORED.get(answer, answer)
+
+
+def pairwise_answers(groups: Sequence[Sequence[str]]) -> dict[tuple[str, str], Answer]:
+    """Convert an ordering with ties to the answer of every pair.
+
+    Args:
+        groups: Clips from best to worst; those of one group are equally good.
+
+    Returns:
+        K (K - 1) / 2 answers for K clips, by left and right clip, in the order of the groups.
+    """
+    ranked = [(place, clip) for place, group in enumerate(groups) for clip in group]
+    return {
+        (left, right): Answer.EQUAL if place == other else Answer.LEFT
+        for (place, left), (other, right) in combinations(ranked, 2)
+    }

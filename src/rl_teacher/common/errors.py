@@ -17,6 +17,8 @@
     |   |-- LabelerNotFound
     |   |-- InviteNotFound
     |   |-- InviteUnusable             used, expired, revoked or unknown
+    |   |-- BadRanking                 an ordering of clips that cannot be stored
+    |   |-- RankingNotFound
     |   |-- BadCursor                  a pagination cursor that no list returned
     |   `-- MediaNotFound              a clip or a scene that does not exist
     |-- Diverged                       losses, weights or predicted rewards that are not finite
@@ -144,6 +146,14 @@ class InviteUnusable(BadInput):
             "unknown": "is unknown or incomplete",
         }[reason]
         super().__init__(f"This invite {what}. Ask the owner of the experiment for a new link.")
+
+
+class BadRanking(BadInput):
+    """An ordering of clips that cannot be stored."""
+
+
+class RankingNotFound(BadInput):
+    """A ranking that its labeler has not submitted."""
 
 
 class BadCursor(BadInput):

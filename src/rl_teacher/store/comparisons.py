@@ -143,26 +143,13 @@ class Comparisons:
         clips = [{"content_hash": each, "num_steps": steps_of[each], **shared} for each in hashes]
         with self._database.writing() as connection:
             sql.lock_labels(connection)
-            # The lock lasts until the commit: numbers continue from this count without gaps.
-            num_asked = connection.execute(NUM_ASKED, {"experiment_id": experiment_id}).scalar()
-            if num_asked is None:
-                raise sql.experiment_deleted(experiment_id)
+            num_asked = lock_numbers(connection, experiment_id)
             id_of = find_ids(connection, experiment_id, pairs)
             new_pairs = [pair for pair in dict.fromkeys(pairs) if pair not in id_of]
             if new_pairs:
                 connection.execute(self._insert_clip, clips)
-                given = {
-                    "experiment_id": experiment_id,
-                    "asked_at_step": step,
-                    "created_at": shared["created_at"],
-                }
-                rows = [
-                    given | {"number": number, "left_hash": left, "right_hash": right}
-                    for number, (left, right) in enumerate(new_pairs, num_asked + 1)
-                ]
-                new = {(row[1], row[2]): row[0] for row in connection.execute(INSERT, rows)}
-                initialise_counts(connection, experiment_id, sorted(new.values()))
-                id_of |= new
+                asked = {"asked_at_step": step, "created_at": shared["created_at"]}
+                id_of |= insert_pairs(connection, experiment_id, new_pairs, num_asked, asked)
         return [id_of[pair] for pair in pairs]
 
     def get(self, comparison_id: int) -> ComparisonView:
@@ -252,6 +239,49 @@ class Comparisons:
             practised = sorted({*(known or ()), *(row["id"] for row in rows)})
             connection.execute(update(Labeler).where(me).values(practised=practised))
         return [(sql.comparison_view(row), Answer(row["gold"])) for row in rows]
+
+
+def lock_numbers(connection: Connection, experiment_id: int) -> int:
+    """Return the number of comparisons, and lock it, so that numbers continue without gaps.
+
+    Raises:
+        ExperimentNotFound: The experiment was deleted.
+    """
+    num_asked = connection.execute(NUM_ASKED, {"experiment_id": experiment_id}).scalar()
+    if num_asked is None:
+        raise sql.experiment_deleted(experiment_id)
+    return num_asked
+
+
+def insert_pairs(
+    connection: Connection,
+    experiment_id: int,
+    pairs: Sequence[tuple[str, str]],
+    num_asked: int,
+    asked: Mapping[str, Any],
+) -> dict[tuple[str, str], int]:
+    """Insert comparisons of known clips and return the id of each pair.
+
+    Args:
+        connection: Connection of the transaction, which holds `sql.lock_labels`.
+        experiment_id: Experiment.
+        pairs: Content hashes of the left and the right clip; none has a comparison.
+        num_asked: Result of `lock_numbers`.
+        asked: `asked_at_step` and `created_at`.
+    """
+    rows = [
+        {
+            "experiment_id": experiment_id,
+            "number": number,
+            "left_hash": left,
+            "right_hash": right,
+            **asked,
+        }
+        for number, (left, right) in enumerate(pairs, num_asked + 1)
+    ]
+    new = {(row[1], row[2]): row[0] for row in connection.execute(INSERT, rows)}
+    initialise_counts(connection, experiment_id, sorted(new.values()))
+    return new
 
 
 def find_ids(

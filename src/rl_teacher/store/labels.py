@@ -26,6 +26,9 @@ LEASE_CLEANUP_INTERVAL = timedelta(minutes=10)
 MAX_RESPONSE_MS = 2**31 - 1
 """Some 24 days; a longer time does not fit PostgreSQL's INTEGER."""
 
+RANKING = "ranking"
+"""Key of the ranking's id in the details of its labels."""
+
 MAX_GOLD = 1_000
 """Gold comparisons by which labelers' reliability is estimated."""
 
@@ -61,7 +64,7 @@ EXPORT = sql.EXPORTED_LABELS.where(
 LABELER_ID = select(Labeler.id).where(Labeler.name == bindparam("labeler")).scalar_subquery()
 
 LABELS_OF_LABELER = (
-    sql.COMPARISONS.add_columns(Label.request_id, Label.created_at, Label.answer)
+    sql.COMPARISONS.add_columns(Label.request_id, Label.created_at, Label.answer, Label.details)
     .join(Label, Label.comparison_id == Comparison.id)
     .where(sql.OF_EXPERIMENT, Label.labeler_id == LABELER_ID, sql.IS_CURRENT)
     .order_by(Label.id.desc())
@@ -159,7 +162,7 @@ class Labels:
         try:
             with self._database.writing() as connection:
                 sql.lock_labels(connection)
-                answered, _ = self._write(connection, rows, labels, moment)
+                answered, _ = self.write(connection, rows, labels, moment)
         except IntegrityError as error:
             # A restored database may have other ids for the same names.
             self._labelers.forget_ids()
@@ -191,19 +194,25 @@ class Labels:
         with self._database.writing() as connection:
             sql.lock_labels(connection)
             experiment_id = sql.experiment_of(connection, comparison_id)
-            _, is_new = self._write(connection, [row_of(label, by_id, moment)], [label], moment)
+            _, is_new = self.write(connection, [row_of(label, by_id, moment)], [label], moment)
             if is_new:
                 details = {"comparison": comparison_id, "answer": label.answer}
                 self._events.append(connection, "adjudicate", details, by_id, experiment_id)
 
-    def _write(
+    def write(
         self,
         connection: Connection,
         rows: list[dict[str, Any]],
         labels: Sequence[NewLabel],
         moment: datetime,
     ) -> tuple[dict[UUID, Answer], bool]:
-        """Insert labels, end their leases and update the counts.
+        """Insert labels, end their leases and update the counts, within a transaction.
+
+        Args:
+            connection: Connection of the transaction, which holds `sql.lock_labels`.
+            rows: `row_of` each label.
+            labels: The labels.
+            moment: Time of the labels.
 
         Returns:
             The result of `end_leases`, and whether any label is new.
@@ -270,6 +279,7 @@ class Labels:
                 sql.comparison_view(row),
                 Answer(row["answer"]),
                 row["created_at"],
+                ranking_of(row["details"]),
             )
             for row in self._database.rows(LABELS_OF_LABELER, **parameters)
         ]
@@ -329,6 +339,14 @@ class Labels:
 def stored_label(row: Mapping[Any, Any]) -> StoredLabel:
     """Convert a row of `STORED_LABELS`."""
     return StoredLabel(**{**row, "answer": sql.as_answer(row["answer"])})
+
+
+def ranking_of(details: Mapping[str, Any] | None) -> UUID | None:
+    """Return the id of the ranking that a label belongs to."""
+    try:
+        return UUID((details or {})[RANKING])
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None
 
 
 def row_of(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]:

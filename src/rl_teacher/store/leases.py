@@ -299,26 +299,37 @@ class Leases:
             claim = Claim(connection, who, policy, skipped, frozenset(locked.practised or ()))
             room = min(limit - len(old), MAX_LEASES - len(held))
             chosen = choose(claim, room, len(held)) if room > 0 else []
-            return old + self._lease(claim, chosen, until)
+            return old + self.lease(connection, who, chosen, until)
 
-    def _lease(
-        self, claim: "Claim", chosen: Sequence[tuple[ComparisonView, Purpose]], until: datetime
+    def lease(
+        self,
+        connection: Connection,
+        who: Mapping[str, Any],
+        chosen: Sequence[tuple[ComparisonView, Purpose]],
+        until: datetime,
     ) -> list[ClaimedComparison]:
-        """Lease comparisons to the labeler of a claim, each for its purpose."""
+        """Lease comparisons to a labeler within a transaction, each for its purpose.
+
+        Args:
+            connection: Connection of the transaction.
+            who: Id of the labeler (`me`) and time (`moment`).
+            chosen: Comparisons and their purposes.
+            until: Expiry of the leases.
+        """
         if not chosen:
             return []
         rows = [
             {
                 "comparison_id": comparison.id,
-                "labeler_id": claim.who["me"],
+                "labeler_id": who["me"],
                 "purpose": purpose,
                 "token": uuid4(),
-                "created_at": claim.who["moment"],
+                "created_at": who["moment"],
                 "expires_at": until,
             }
             for comparison, purpose in chosen
         ]
-        leases = claim.connection.execute(self._upsert, rows)
+        leases = connection.execute(self._upsert, rows)
         token_of = {row.comparison_id: row.token for row in leases}
         return [
             ClaimedComparison(comparison, token_of[comparison.id], until, purpose)

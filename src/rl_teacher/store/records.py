@@ -1,6 +1,6 @@
 """Values that the store accepts and returns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -44,6 +44,29 @@ class NewLabel:
     response_ms: int | None = None
     details: Mapping[str, Any] | None = None
     lease: UUID | None = None
+    is_too_fast: bool = False
+
+
+@dataclass(frozen=True)
+class NewRanking:
+    """An ordering of clips, to be stored as labels of their pairs.
+
+    Attributes:
+        labeler: Name of the person.
+        request_id: Idempotency key, chosen by the sender; identifies the ranking.
+        groups: Content hashes from best to worst; the clips of one group are equally good.
+        left_out: Content hashes of the clips about which the labeler cannot tell.
+        response_ms: Time between showing the clips and the ordering.
+        details: Anything else the client recorded.
+        is_too_fast: Given before half of the longest clip could have been played.
+    """
+
+    labeler: str
+    request_id: UUID
+    groups: Sequence[Sequence[str]]
+    left_out: Sequence[str] = ()
+    response_ms: int | None = None
+    details: Mapping[str, Any] | None = None
     is_too_fast: bool = False
 
 
@@ -225,12 +248,13 @@ class ComparisonDetails:
 
 @dataclass(frozen=True)
 class LabelView:
-    """A current label and the comparison that it answers."""
+    """A current label and the comparison that it answers; `ranking` is the one that it is from."""
 
     request_id: UUID
     comparison: ComparisonView
     answer: Answer
     created_at: datetime
+    ranking: UUID | None
 
 
 class ComparisonOrder(StrEnum):

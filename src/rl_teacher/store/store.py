@@ -17,6 +17,7 @@ from rl_teacher.store.labelers import Labelers
 from rl_teacher.store.labels import Labels
 from rl_teacher.store.leases import Leases
 from rl_teacher.store.metrics import MetricsLog
+from rl_teacher.store.rankings import Rankings
 
 # Asking Alembic takes five times as long.
 SCHEMA_VERSION = text("SELECT version_num FROM alembic_version")
@@ -39,6 +40,7 @@ class Store:
         comparisons: Questions to labelers.
         labels: Answers.
         leases: Comparisons claimed by labelers.
+        rankings: Orderings of several clips.
         clips: Segments and their media.
         metrics: Logged metrics.
         labelers: People and synthetic teachers.
@@ -55,6 +57,7 @@ class Store:
         self.comparisons = Comparisons(database, self.labelers, self.events)
         self.labels = Labels(database, self.labelers, self.events)
         self.leases = Leases(database, self.labelers)
+        self.rankings = Rankings(database, self.labelers, self.labels, self.leases)
         self.clips = Clips(database)
         self.metrics = MetricsLog(database)
 

@@ -1,8 +1,8 @@
 """Validation and storage of submitted labels."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from rl_teacher.clips.answer import Answer, mirror_answer
 from rl_teacher.clips.segment import playback_speed
 from rl_teacher.common.errors import ComparisonNotFound, StoreUnavailable
 from rl_teacher.store.database import versions
-from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel
+from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel, NewRanking
 from rl_teacher.store.store import Store
 from rl_teacher.web.problems import (
     ALREADY_ANSWERED,
@@ -22,8 +22,15 @@ from rl_teacher.web.problems import (
     problem,
     problem_from_error,
 )
-from rl_teacher.web.schemas.labelling import LabelReceipt, LabelSubmission, RejectedLabel
-from rl_teacher.web.serializers import serialize_comparison
+from rl_teacher.web.schemas.labelling import (
+    LabelReceipt,
+    LabelSubmission,
+    RankingReceipt,
+    RankingSubmission,
+    RejectedLabel,
+)
+from rl_teacher.web.schemas.shared import Clip
+from rl_teacher.web.serializers import serialize_clip, serialize_comparison
 
 MIN_SHARE_SEEN = 0.5
 """Share of the longer clip that must have been played before an answer is not marked too fast."""
@@ -176,9 +183,6 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
     answer = None if label.answer is None else Answer(label.answer)
     # Without a lease, the labeler revises an answer and has seen the clips before.
     is_first = label.lease is not None and answer is not None
-    longest_s = max(shown.left.seconds, shown.right.seconds)
-    playing_s = longest_s / playback_speed(longest_s)
-    response_s = math.inf if label.response_ms is None else label.response_ms / 1000
     return NewLabel(
         comparison_id=label.comparison_id,
         answer=mirror_answer(answer, swapped=swapped),
@@ -188,8 +192,43 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
         response_ms=label.response_ms,
         details=label.details,
         lease=label.lease,
-        is_too_fast=is_first and response_s < MIN_SHARE_SEEN * playing_s,
+        is_too_fast=is_first and is_too_fast((shown.left, shown.right), label.response_ms),
     )
+
+
+def is_too_fast(clips: Iterable[Clip], response_ms: int | None) -> bool:
+    """Return whether an answer came before half of the longest clip could have been played."""
+    longest_s = max(clip.seconds for clip in clips)
+    playing_s = longest_s / playback_speed(longest_s)
+    return response_ms is not None and response_ms / 1000 < MIN_SHARE_SEEN * playing_s
+
+
+def store_ranking(
+    store: Store, experiment_id: int, labeler: str, submitted: RankingSubmission
+) -> RankingReceipt:
+    """Store a ranking.
+
+    Raises:
+        BadRanking: Its clips are wrong; see `Rankings.add`.
+        MediaNotFound: A clip does not exist.
+        ProblemError: A clip cannot be shown yet.
+        StoreUnavailable: The ranking was not stored.
+    """
+    check_schema_version(store)
+    hashes = [*chain.from_iterable(submitted.groups), *submitted.left_out]
+    clips = [serialize_clip(store.clips.get(each)) for each in hashes]
+    ranking = NewRanking(
+        labeler,
+        submitted.request_id,
+        submitted.groups,
+        submitted.left_out,
+        submitted.response_ms,
+        submitted.details,
+        bool(clips) and is_too_fast(clips, submitted.response_ms),
+    )
+    is_warned = ranking.is_too_fast and not store.labels.with_too_fast({labeler})
+    comparison_ids = store.rankings.add(experiment_id, ranking)
+    return RankingReceipt(comparison_ids=comparison_ids, warning=TOO_FAST if is_warned else None)
 
 
 def add_labels(

@@ -29,6 +29,7 @@ from rl_teacher.common.errors import (
     LabelerExists,
     LabelerNotFound,
     MediaNotFound,
+    RankingNotFound,
     RendererKilled,
     RlTeacherError,
     RunFolderUnusable,
@@ -104,7 +105,7 @@ PROBLEM_TYPES = (
 
 MISSING = (
     *(ExperimentNotFound, BadExperimentName, ComparisonNotFound, MediaNotFound),
-    *(LabelerNotFound, InviteNotFound),
+    *(LabelerNotFound, InviteNotFound, RankingNotFound),
 )
 TYPE_OF_ERROR = (
     (MISSING, NOT_FOUND),

@@ -426,6 +426,7 @@ export interface components {
             /** Format: date-time */
             answered_at: string;
             comparison: components["schemas"]["Comparison"];
+            ranking: string | null;
             /** Format: uuid */
             request_id: string;
         };
@@ -484,6 +485,21 @@ export interface components {
             mine: number;
             target: number | null;
             waiting: number;
+        };
+        RankingReceipt: {
+            comparison_ids: number[];
+            warning?: string | null;
+        };
+        RankingSubmission: {
+            details?: {
+                [key: string]: unknown;
+            } | null;
+            groups: string[][];
+            /** @default [] */
+            left_out?: string[];
+            /** Format: uuid */
+            request_id: string;
+            response_ms?: number | null;
         };
         RatedClip: {
             clip: components["schemas"]["Clip"];
@@ -556,6 +572,9 @@ export interface components {
             low: number | null;
             share: number | null;
         };
+        WithdrawnRanking: {
+            comparisons: components["schemas"]["Comparison"][];
+        };
     };
     responses: never;
     parameters: never;
@@ -624,6 +643,8 @@ export type Practice = components['schemas']['Practice'];
 export type PredictorDiagnostics = components['schemas']['PredictorDiagnostics'];
 export type Problem = components['schemas']['Problem'];
 export type Progress = components['schemas']['Progress'];
+export type RankingReceipt = components['schemas']['RankingReceipt'];
+export type RankingSubmission = components['schemas']['RankingSubmission'];
 export type RatedClip = components['schemas']['RatedClip'];
 export type Readiness = components['schemas']['Readiness'];
 export type RejectedLabel = components['schemas']['RejectedLabel'];
@@ -636,5 +657,6 @@ export type Scene = components['schemas']['Scene'];
 export type SceneCamera = components['schemas']['SceneCamera'];
 export type ServerEvents = components['schemas']['ServerEvents'];
 export type ShareEstimate = components['schemas']['ShareEstimate'];
+export type WithdrawnRanking = components['schemas']['WithdrawnRanking'];
 export type $defs = Record<string, never>;
 export type operations = Record<string, never>;

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Response
 
@@ -11,7 +12,7 @@ from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.clip_export import download
 from rl_teacher.web.label_effect import label_effect
-from rl_teacher.web.label_intake import LabelUpload
+from rl_teacher.web.label_intake import LabelUpload, store_ranking
 from rl_teacher.web.routes.media import EXPORTED, Format, clip_file
 from rl_teacher.web.schemas import labelling as schemas
 from rl_teacher.web.serializers import serialize_claim, serialize_comparison
@@ -91,6 +92,7 @@ def list_labels(
                 request_id=each.request_id,
                 comparison=serialize_comparison(each.comparison, labeler, each.answer),
                 answered_at=each.created_at,
+                ranking=each.ranking,
             )
             for each in labels
             if each.comparison.left.kind and each.comparison.right.kind
@@ -159,6 +161,43 @@ async def submit_labels(
     A label without a lease, or with an expired one, is stored beside those of other labelers.
     """
     return await services.label_batcher(LabelUpload(identity, body.labels))
+
+
+@router.post("/experiments/{name}/rankings")
+@requires(Access.LABELER)
+async def submit_ranking(
+    name: str, body: schemas.RankingSubmission, services: ServicesDep, labeler: LabelerName
+) -> schemas.RankingReceipt:
+    """Store an ordering of clips as labels of their pairs; submitting it again has no effect."""
+    return await services.workers.run(ranking_for, services, name, labeler, body)
+
+
+def ranking_for(
+    services: Services, name: str, labeler: str, submitted: schemas.RankingSubmission
+) -> schemas.RankingReceipt:
+    """Store a labeler's ranking."""
+    view = services.experiments.find(name)
+    return store_ranking(services.store, view.id, labeler, submitted)
+
+
+@router.delete("/experiments/{name}/rankings/{ranking_id}")
+@requires(Access.LABELER)
+async def withdraw_ranking(
+    name: str, ranking_id: UUID, services: ServicesDep, labeler: LabelerName
+) -> schemas.WithdrawnRanking:
+    """Withdraw all labels of a ranking, and lease its comparisons to be ranked again."""
+    return await services.workers.run(withdraw_for, services, name, labeler, ranking_id)
+
+
+def withdraw_for(
+    services: Services, name: str, labeler: str, ranking_id: UUID
+) -> schemas.WithdrawnRanking:
+    """Withdraw a labeler's ranking."""
+    view = services.experiments.find(name)
+    claimed = services.store.rankings.withdraw(view.id, labeler, ranking_id)
+    return schemas.WithdrawnRanking(
+        comparisons=[serialize_claim(each, labeler) for each in claimed]
+    )
 
 
 @router.post("/leases/renew")

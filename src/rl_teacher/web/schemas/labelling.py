@@ -9,9 +9,12 @@ from pydantic import BaseModel, Field, field_validator
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.labels import MAX_RESPONSE_MS
+from rl_teacher.store.rankings import MAX_CLIPS
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.problems import Problem
 from rl_teacher.web.schemas.experiments import Clip, Progress
+
+ContentHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 MAX_LABELS = 100
 """Labels or leases in one request."""
@@ -54,11 +57,12 @@ class Practice(BaseModel):
 
 
 class PastLabel(BaseModel):
-    """A current label of the requesting labeler."""
+    """A current label of the requesting labeler; `ranking` is the one that it belongs to."""
 
     request_id: UUID
     comparison: Comparison
     answered_at: datetime
+    ranking: UUID | None
 
 
 class LabelHistory(BaseModel):
@@ -88,20 +92,10 @@ class LabelEffect(BaseModel):
     lowest: list[Clip]
 
 
-class LabelSubmission(BaseModel):
-    """A label in the order of sides that was shown; a null answer withdraws the previous one.
-
-    The credential identifies the labeler. `lease` is the lease of the comparison; without it, or
-    after its expiry, the label is stored all the same. `left_hash` is the content hash of the clip
-    shown on the left; if it is omitted, the sides are those of the lease or the labeler's usual
-    order.
-    """
+class Submission(BaseModel):
+    """What the page records with an answer."""
 
     request_id: UUID
-    comparison_id: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)]
-    answer: Literal["left", "right", "equal", "cannot_tell"] | None
-    lease: UUID | None = None
-    left_hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
     response_ms: Annotated[int, Field(strict=True)] | None = None
     details: dict[str, Any] | None = None
 
@@ -123,6 +117,49 @@ class LabelSubmission(BaseModel):
         if "\\u0000" in text:
             raise ValueError("a null character, which not every database can store")
         return details
+
+
+class LabelSubmission(Submission):
+    """A label in the order of sides that was shown; a null answer withdraws the previous one.
+
+    The credential identifies the labeler. `lease` is the lease of the comparison; without it, or
+    after its expiry, the label is stored all the same. `left_hash` is the content hash of the clip
+    shown on the left; if it is omitted, the sides are those of the lease or the labeler's usual
+    order.
+    """
+
+    comparison_id: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)]
+    answer: Literal["left", "right", "equal", "cannot_tell"] | None
+    lease: UUID | None = None
+    left_hash: ContentHash | None = None
+
+
+class RankingSubmission(Submission):
+    """An ordering of the clips of leased comparisons.
+
+    `groups` has content hashes from best to worst; the clips of one group are equally good.
+    `left_out` has those about which the labeler cannot tell. Together they are two to five clips,
+    each named once; both clips of at least one leased comparison are among them.
+    """
+
+    groups: Annotated[list[list[ContentHash]], Field(max_length=MAX_CLIPS)]
+    left_out: Annotated[list[ContentHash], Field(max_length=MAX_CLIPS)] = []
+
+
+class RankingReceipt(BaseModel):
+    """The comparisons that a ranking has labelled; its labels are committed to the database.
+
+    `warning` is given once per labeler, with their first label that came too fast for the clips.
+    """
+
+    comparison_ids: list[int]
+    warning: str | None = None
+
+
+class WithdrawnRanking(BaseModel):
+    """The comparisons of a withdrawn ranking, leased to be ranked again."""
+
+    comparisons: list[Comparison]
 
 
 class LabelBatch(BaseModel):
