@@ -106,6 +106,30 @@ class TestComparisons:
         assert (row.num_labels, row.is_disputed, row.is_open) == (1, False, False)
         assert (row.left.content_hash, row.right.content_hash) == pair(2)
 
+    def test_ranking_reads_counting_votes_pairs_and_clips(self, store, experiment_id, ids):
+        other = store.experiments.ensure("other", ENV_ID, {})
+        ask(store, other, "elsewhere")
+        before = store.labels.newest_id(experiment_id)
+        store.labels.add(ids[2], Answer.EQUAL, "Bob")
+        store.labelers.set_excluded("Ada", is_excluded=True)
+        assert store.labels.votes_of_experiment(experiment_id)[ids[2]] == {
+            store.labelers.id_of("Bob"): Answer.EQUAL
+        }
+        assert store.labels.newest_id(experiment_id) > before
+        assert store.labels.newest_id(other) == 0
+        pairs = store.comparisons.pairs(experiment_id)
+        assert ids_of(pairs) == ids
+        assert (pairs[2].left_hash, pairs[2].right_hash) == pair(2)
+        hashes = {end for each in pairs for end in (each.left_hash, each.right_hash)}
+        assert store.clips.of_experiment(experiment_id).keys() == hashes
+
+    def test_details_are_in_the_order_given(self, store, experiment_id, ids):
+        asked = [ids[2], 999_999, ids[0]]
+        rows = store.comparisons.details(asked)
+        assert ids_of(rows) == [ids[2], ids[0]]
+        page = {each.id: each for each in store.comparisons.page(experiment_id).rows}
+        assert rows == [page[ids[2]], page[ids[0]]]
+
     @pytest.mark.parametrize(
         "cursor", ["", "x", "W10", "WzEsMl0", "Wy0xXQ", "WzFlOTld", "é", "W" * 9999]
     )

@@ -46,6 +46,8 @@ FOR_OWNERS = {
     "GET /api/v1/experiments/{name}/diagnostics",
     "GET /api/v1/experiments/{name}/metrics",
     "GET /api/v1/experiments/{name}/quality",
+    "GET /api/v1/experiments/{name}/ranking",
+    "GET /api/v1/experiments/{name}/ranking/{content_hash}",
     "GET /api/v1/invites",
     "GET /api/v1/labelers",
     "GET /api/v1/play",

@@ -127,11 +127,16 @@ def standard_deviations(
     The Hessian is that of the Fisher information: each answer narrows the intervals. Takes O(N^3),
     which is too slow after each answer.
     """
+    from scipy.linalg import cholesky, solve_triangular  # noqa: PLC0415 - heavy
+
     _, information, _ = _derivatives(answers, means)
     hessian = np.diag(_precisions(answers, information, len(means)))
     np.add.at(hessian, (answers.left, answers.right), -information)
     np.add.at(hessian, (answers.right, answers.left), -information)
-    return np.sqrt(np.diagonal(np.linalg.inv(hessian)))
+    # H = L L^T, so that the diagonal of the inverse sums the squares of each column of L^-1. This
+    # takes half of the time of an inverse.
+    inverse = solve_triangular(cholesky(hessian, lower=True), np.eye(len(means)), lower=True)
+    return np.sqrt(np.sum(inverse**2, axis=0))
 
 
 def answer_probabilities(

@@ -20,6 +20,13 @@ CLIP_BY_HASH = select(*sql.columns_of(ClipView, Clip)).where(
     Clip.content_hash == bindparam("content_hash")
 )
 
+CLIPS_OF_EXPERIMENT = select(*sql.columns_of(ClipView, Clip)).where(
+    or_(
+        Clip.content_hash.in_(select(Comparison.left_hash).where(sql.OF_EXPERIMENT)),
+        Clip.content_hash.in_(select(Comparison.right_hash).where(sql.OF_EXPERIMENT)),
+    )
+)
+
 SHARED = (
     select(Clip.content_hash)
     .where(Clip.env_id == bindparam("env_id"), Clip.num_steps == bindparam("num_steps"))
@@ -102,6 +109,11 @@ class Clips:
         raise MediaNotFound(
             f"There is no clip {content_hash[:80]!r} in the store. Ask for the comparison again."
         )
+
+    def of_experiment(self, experiment_id: int) -> dict[str, ClipView]:
+        """Return the clips that an experiment compares, rendered or not, by content hash."""
+        rows = self._database.rows(CLIPS_OF_EXPERIMENT, experiment_id=experiment_id)
+        return {row["content_hash"]: ClipView(**row) for row in rows}
 
     def shared(self, env_id: str, num_steps: int, *, only_rendered: bool = False) -> list[str]:
         """Return the hashes of an environment's clips from all experiments, oldest first.

@@ -25,6 +25,7 @@ from rl_teacher.store.experiments import hash_uniform, read_assignment
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import (
     AskedComparison,
+    ComparedPair,
     ComparisonDetails,
     ComparisonFilter,
     ComparisonOrder,
@@ -66,12 +67,20 @@ ASKED = (
     .order_by(Comparison.id)
 )
 
+PAIRS = (
+    select(Comparison.id, Comparison.left_hash, Comparison.right_hash, Comparison.is_open)
+    .where(sql.OF_EXPERIMENT)
+    .order_by(Comparison.id)
+)
+
 DETAILS = (
     select(*sql.columns_of(ComparisonDetails, Comparison), *sql.CLIP_COLUMNS)
     .select_from(Comparison)
     .join(sql.Left, sql.Left.content_hash == Comparison.left_hash)
     .join(sql.Right, sql.Right.content_hash == Comparison.right_hash)
 )
+
+DETAILS_BY_ID = DETAILS.where(sql.THESE)
 
 CURRENT_LABELS = sql.EXPORTED_LABELS.where(sql.OF_THESE, sql.IS_CURRENT)
 
@@ -168,6 +177,12 @@ class Comparisons:
         rows = self._database.rows(ASKED, experiment_id=experiment_id)
         return [AskedComparison(**row) for row in rows]
 
+    def pairs(self, experiment_id: int) -> list[ComparedPair]:
+        """Return the pairs of clips that an experiment compares, oldest first."""
+        with self._database.reading() as connection:
+            rows = connection.execute(PAIRS, {"experiment_id": experiment_id})
+            return [ComparedPair(*row) for row in rows]
+
     def page(
         self,
         experiment_id: int,
@@ -206,6 +221,19 @@ class Comparisons:
             limit,
             lambda row: sql.encode_cursor([int(getattr(row, key.key)) for key in keys]),
         )
+
+    def details(self, comparison_ids: Sequence[int]) -> list[ComparisonDetails]:
+        """Return comparisons, each with the current answer of every labeler, in the order given.
+
+        Comparisons that do not exist are left out.
+        """
+        found: dict[int, ComparisonDetails] = {}
+        with self._database.reading() as connection:
+            for chunk in sql.in_chunks(sql.valid_ids(comparison_ids)):
+                rows = connection.execute(DETAILS_BY_ID, {"comparison_ids": chunk}).mappings()
+                votes = read_votes(connection, chunk)
+                found.update({row["id"]: details_of(row, votes.get(row["id"], [])) for row in rows})
+        return [found[each] for each in comparison_ids if each in found]
 
     def set_gold(self, comparison_id: int, answer: Answer | None, *, by: str = OWNER) -> None:
         """Set the known answer of a comparison, against which labelers are measured.

@@ -39,6 +39,18 @@ VOTES = (
     .order_by(Label.id)
 )
 
+VOTES_OF_EXPERIMENT = (
+    select(Label.comparison_id, Label.labeler_id, Label.answer)
+    .join(Comparison, Comparison.id == Label.comparison_id)
+    .join(Labeler, Labeler.id == Label.labeler_id)
+    .where(sql.OF_EXPERIMENT, sql.IS_CURRENT, sql.IS_NOT_EXCLUDED)
+    .order_by(Label.id)
+)
+
+NEWEST_ID = select(func.max(Tally.last_label_id)).where(
+    Tally.experiment_id == bindparam("experiment_id")
+)
+
 KNOWN_COMPARISONS = select(Comparison.id).where(sql.THESE)
 
 # A subquery on the label; with a join, SQLite might start with all comparisons.
@@ -260,6 +272,24 @@ class Labels:
                 for row in connection.execute(VOTES, {"comparison_ids": chunk}):
                     votes.setdefault(row.comparison_id, {})[row.labeler_id] = Answer(row.answer)
         return votes
+
+    def votes_of_experiment(self, experiment_id: int) -> dict[int, dict[int, Answer]]:
+        """Return the current answers by comparison and labeler, without excluded labelers."""
+        votes: dict[int, dict[int, Answer]] = {}
+        with self._database.reading() as connection:
+            rows = connection.execute(VOTES_OF_EXPERIMENT, {"experiment_id": experiment_id})
+            for comparison_id, labeler_id, answer in rows:
+                votes.setdefault(comparison_id, {})[labeler_id] = Answer(answer)
+        return votes
+
+    def newest_id(self, experiment_id: int) -> int:
+        """Return the id of an experiment's newest label; 0 if there is none."""
+        return self._database.scalar(NEWEST_ID, experiment_id=experiment_id) or 0
+
+    def gold(self, experiment_id: int) -> dict[int, Answer]:
+        """Return the known answers to gold comparisons, the newest if there are many."""
+        rows = self._database.rows(GOLD, experiment_id=experiment_id)
+        return {row["id"]: Answer(row["gold"]) for row in rows}
 
     def since(self, experiment_id: int, label_id: int) -> list[StoredLabel]:
         """Return the labels of an experiment after an id, oldest first, without repeats.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from rl_teacher.clips.answer import Answer
@@ -226,6 +226,15 @@ class AskedComparison:
     right_hash: str
     is_rendered: bool
     is_answered: bool
+
+
+class ComparedPair(NamedTuple):
+    """A comparison by the hashes of its clips."""
+
+    id: int
+    left_hash: str
+    right_hash: str
+    is_open: bool
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from rl_teacher.web.access import AccessMiddleware
 from rl_teacher.web.authentication import Authenticator
 from rl_teacher.web.batching import Batcher, WorkerPool
 from rl_teacher.web.clip_export import ClipExporter
+from rl_teacher.web.clip_ranking import RankingCache
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import store_uploads
 from rl_teacher.web.label_quality import QualityCache
@@ -66,6 +67,7 @@ def create_app(
         poller=Poller(SnapshotReader(store, experiments).read, settings.poll_every_s),
         authenticator=authenticator,
         quality=QualityCache(store, settings.clock_s),
+        ranking=RankingCache(store),
         workers=workers,
         label_batcher=Batcher(workers, partial(store_uploads, store)),
         exporter=ClipExporter(home() / "cache" / "exports"),

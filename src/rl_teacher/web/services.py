@@ -10,6 +10,7 @@ from rl_teacher.store.store import Store
 from rl_teacher.web.authentication import Authenticator
 from rl_teacher.web.batching import Batcher, WorkerPool
 from rl_teacher.web.clip_export import ClipExporter
+from rl_teacher.web.clip_ranking import RankingCache
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import LabelUpload
 from rl_teacher.web.label_quality import QualityCache
@@ -31,6 +32,7 @@ class Services:
         poller: Polls the store for event subscribers.
         authenticator: Authenticates credentials.
         quality: Label quality.
+        ranking: Rankings of clips.
         workers: Threads for requests that labelers wait for.
         label_batcher: Stores submitted labels in batches.
         exporter: Renders clips as files to save.
@@ -44,6 +46,7 @@ class Services:
     poller: Poller
     authenticator: Authenticator
     quality: QualityCache
+    ranking: RankingCache
     workers: WorkerPool
     label_batcher: Batcher[LabelUpload, LabelReceipt]
     exporter: ClipExporter

@@ -73,6 +73,9 @@ export interface components {
         };
         /** @enum {string} */
         ComparisonOrder: "newest" | "oldest" | "labels" | "disputed";
+        ComparisonsOfClip: {
+            comparisons: components["schemas"]["RankedComparison"][];
+        };
         ControlRequest: {
             state: components["schemas"]["RunState"];
         };
@@ -486,6 +489,50 @@ export interface components {
             target: number | null;
             waiting: number;
         };
+        RankedAnswer: {
+            answer: components["schemas"]["Answer"];
+            /** Format: date-time */
+            answered_at: string;
+            is_contradiction: boolean;
+            is_excluded: boolean;
+            is_swapped: boolean;
+            is_too_fast: boolean;
+            labeler: string;
+            labeler_id: number;
+            lease: string;
+            probability: number | null;
+            response_ms: number | null;
+        };
+        RankedClip: {
+            clip: components["schemas"]["Clip"] | null;
+            hash: string;
+            num_answers: number;
+            num_open: number;
+            quality: number;
+            rank: number;
+            standard_deviation: number | null;
+        };
+        RankedComparison: {
+            answers: components["schemas"]["RankedAnswer"][];
+            /** Format: date-time */
+            asked_at: string;
+            asked_at_step: number;
+            gold: components["schemas"]["Answer"] | null;
+            id: number;
+            is_disputed: boolean;
+            is_open: boolean;
+            left: components["schemas"]["Clip"] | null;
+            num_labels: number;
+            num_wanted: number;
+            number: number;
+            right: components["schemas"]["Clip"] | null;
+        };
+        Ranking: {
+            clips: components["schemas"]["RankedClip"][];
+            contradictions: components["schemas"]["RankedComparison"][];
+            num_answers: number;
+            num_contradictions: number;
+        };
         RankingReceipt: {
             comparison_ids: number[];
             warning?: string | null;
@@ -593,6 +640,7 @@ export type CalibrationBin = components['schemas']['CalibrationBin'];
 export type Clip = components['schemas']['Clip'];
 export type Comparison = components['schemas']['Comparison'];
 export type ComparisonOrder = components['schemas']['ComparisonOrder'];
+export type ComparisonsOfClip = components['schemas']['ComparisonsOfClip'];
 export type ControlRequest = components['schemas']['ControlRequest'];
 export type ControlSettings = components['schemas']['ControlSettings'];
 export type CurrentUser = components['schemas']['CurrentUser'];
@@ -643,6 +691,10 @@ export type Practice = components['schemas']['Practice'];
 export type PredictorDiagnostics = components['schemas']['PredictorDiagnostics'];
 export type Problem = components['schemas']['Problem'];
 export type Progress = components['schemas']['Progress'];
+export type RankedAnswer = components['schemas']['RankedAnswer'];
+export type RankedClip = components['schemas']['RankedClip'];
+export type RankedComparison = components['schemas']['RankedComparison'];
+export type Ranking = components['schemas']['Ranking'];
 export type RankingReceipt = components['schemas']['RankingReceipt'];
 export type RankingSubmission = components['schemas']['RankingSubmission'];
 export type RatedClip = components['schemas']['RatedClip'];

@@ -20,6 +20,7 @@ from rl_teacher.store.records import (
 )
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import Access, LabelerName, requires
+from rl_teacher.web.clip_ranking import CONTRADICTION, FittedRanking
 from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.routes.experiments import owner_experiment_detail
 from rl_teacher.web.schemas import review as schemas
@@ -41,6 +42,11 @@ from rl_teacher.web.schemas.shared import (
 )
 from rl_teacher.web.serializers import serialize_clip
 from rl_teacher.web.services import Services, ServicesDep
+
+MAX_CONTRADICTIONS = 50
+"""Comparisons with contradicting answers that a ranking lists."""
+
+RANKED = ("quality", "standard_deviation", "num_answers", "num_open")
 
 MEDIA_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
@@ -74,6 +80,49 @@ def list_comparisons(
 def show_quality(name: str, services: ServicesDep) -> schemas.LabelQuality:
     """Return agreement and label quality, at most 10 seconds old."""
     return services.quality.of(services.experiments.find(name).id)
+
+
+@router.get("/experiments/{name}/ranking")
+@requires(Access.OWNER)
+def show_ranking(name: str, services: ServicesDep) -> schemas.Ranking:
+    """Rank the clips of an experiment by all current answers, except those of excluded labelers."""
+    view = services.experiments.find(name)
+    ranking = services.ranking.of(view)
+    clips = services.store.clips.of_experiment(view.id)
+    contradicting = dict.fromkeys(comparison_id for comparison_id, _ in ranking.contradictions)
+    worst = services.store.comparisons.details([*contradicting][:MAX_CONTRADICTIONS])
+    return schemas.Ranking(
+        clips=[
+            schemas.RankedClip(
+                hash=each.content_hash,
+                clip=clip_if_displayable(clips[each.content_hash]),
+                rank=rank,
+                **{name: getattr(each, name) for name in RANKED},
+            )
+            for rank, each in enumerate(ranking.clips, 1)
+        ],
+        num_answers=len(ranking.probabilities),
+        num_contradictions=len(ranking.contradictions),
+        contradictions=[ranked_comparison(each, ranking) for each in worst],
+    )
+
+
+@router.get("/experiments/{name}/ranking/{content_hash}")
+@requires(Access.OWNER)
+def show_ranked_clip(
+    name: str, content_hash: str, services: ServicesDep
+) -> schemas.ComparisonsOfClip:
+    """List the comparisons of a clip with the probabilities of their answers in the ranking."""
+    ranking = services.ranking.of(services.experiments.find(name))
+    if content_hash not in ranking.comparisons:
+        raise MediaNotFound(
+            f"Experiment {name[:80]!r} compares no clip {content_hash[:80]!r}. Load the ranking "
+            "again."
+        )
+    found = services.store.comparisons.details(ranking.comparisons[content_hash])
+    return schemas.ComparisonsOfClip(
+        comparisons=[ranked_comparison(each, ranking) for each in found]
+    )
 
 
 @router.put("/comparisons/{comparison_id}/gold", status_code=204)
@@ -174,8 +223,26 @@ def rated_clips(entries: Any, services: Services) -> list[RatedClip]:
 
 def reviewed_comparison(view: ComparisonDetails) -> schemas.ReviewedComparison:
     """Serialize a comparison."""
-    sides = {"left": clip_if_displayable(view.left), "right": clip_if_displayable(view.right)}
-    return schemas.ReviewedComparison.model_validate(vars(view) | sides, from_attributes=True)
+    fields = vars(view) | displayable_sides(view)
+    return schemas.ReviewedComparison.model_validate(fields, from_attributes=True)
+
+
+def ranked_comparison(view: ComparisonDetails, ranking: FittedRanking) -> schemas.RankedComparison:
+    """Serialize a comparison with the probabilities of its answers."""
+    answers = []
+    for vote in view.votes:
+        probability = ranking.probabilities.get((view.id, vote.labeler_id))
+        is_contradiction = probability is not None and probability < CONTRADICTION
+        answers.append(
+            vars(vote) | {"probability": probability, "is_contradiction": is_contradiction}
+        )
+    fields = vars(view) | displayable_sides(view) | {"votes": answers}
+    return schemas.RankedComparison.model_validate(fields)
+
+
+def displayable_sides(view: ComparisonDetails) -> dict[str, Clip | None]:
+    """Serialize both clips of a comparison."""
+    return {"left": clip_if_displayable(view.left), "right": clip_if_displayable(view.right)}
 
 
 def clip_if_displayable(view: ClipView) -> Clip | None:

@@ -76,6 +76,58 @@ class ReviewedComparisonPage(BaseModel):
     next: str | None
 
 
+class RankedClip(BaseModel):
+    """A clip in the ranking; `clip` is null until it can be shown.
+
+    Qualities are log-odds: those of two clips differ by the log-odds that the better one is
+    preferred. `standard_deviation` is null if there are too many clips.
+    """
+
+    hash: str
+    clip: Clip | None
+    rank: int
+    quality: float
+    standard_deviation: Number
+    num_answers: int
+    num_open: int
+
+
+class RankedAnswer(LabelerAnswer):
+    """An answer and its probability under the ranking if the labeler made no error.
+
+    `probability` is null for answers that do not count: `cannot_tell`, and those of excluded
+    labelers. `is_contradiction`: it is below 0.1.
+    """
+
+    probability: Number
+    is_contradiction: bool
+
+
+class RankedComparison(ReviewedComparison):
+    """A comparison with the probabilities of its answers."""
+
+    answers: Annotated[list[RankedAnswer], Field(validation_alias="votes")]
+
+
+class Ranking(BaseModel):
+    """Bradley-Terry ranking of an experiment's clips by all current answers, best first.
+
+    `contradictions` holds the comparisons with the least probable answers; `num_contradictions`
+    counts all contradicting answers.
+    """
+
+    clips: list[RankedClip]
+    num_answers: int
+    num_contradictions: int
+    contradictions: list[RankedComparison]
+
+
+class ComparisonsOfClip(BaseModel):
+    """The comparisons of one clip, oldest first."""
+
+    comparisons: list[RankedComparison]
+
+
 class AnswerRequest(StrictRequest):
     """An answer in the comparison's stored order."""
 
