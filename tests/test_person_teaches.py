@@ -391,7 +391,8 @@ def test_first_comparisons_include_clips_of_other_experiments():
         shared = set(store.clips.shared("ShortReacher-v1", 15))
     assert shared
     with Labeler(name="second") as labeler:
-        teach(replace(CONFIG, name="second", seed=5, num_timesteps=512), OPTIONS)
+        changes = {"seed": 5, "num_timesteps": 512, "reuse_clips": True}
+        teach(replace(CONFIG, name="second", **changes), OPTIONS)
     with Store.open(default_url(home())) as store:
         of_second = [store.comparisons.get(i) for i in labeler.answers]
     asked = {c.content_hash for each in of_second for c in (each.left, each.right)}

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import os
 import random
 import shutil
@@ -26,7 +27,7 @@ from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.store import Store
-from rl_teacher.teach import teach
+from rl_teacher.teach import TrainingLoop, teach
 from tests.store.comparisons import answered_comparisons
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
@@ -99,6 +100,26 @@ def test_return_learned_from_labels_exceeds_that_of_doing_nothing_by_half():
     doing_nothing = sum(venv.step(still)[1].mean() for _ in range(300))
     venv.close()
     assert last_row()["true_return"] > 1.5 * doing_nothing
+
+
+@pytest.mark.parametrize("queries", ["tree", "sort"])
+def test_run_that_sorts_clips_learns_from_them_and_resumes_exactly(queries, monkeypatch):
+    config = changed(queries=queries, n_clips=12, name="whole")
+    teach(config, QUIET)
+    assert last_row("whole")["labels_answered"] == 40
+    assert last_row("whole")["clips_sorted"] == 12
+    assert last_row("whole")["fits"] > 3
+    train_step, num_steps = TrainingLoop.train_step, itertools.count()
+
+    def interrupted(self):
+        if next(num_steps) == 6:
+            self.session.stop.request()
+        return train_step(self)
+
+    monkeypatch.setattr(TrainingLoop, "train_step", interrupted)
+    assert not teach(dataclasses.replace(config, name="test"), QUIET).is_finished
+    assert teach(dataclasses.replace(config, name="test"), QUIET).is_finished
+    assert curve("test") == curve("whole")
 
 
 @pytest.mark.usefixtures("draws_pictures")
@@ -239,7 +260,7 @@ def test_checkpoint_of_other_version_is_refused_and_kept(monkeypatch):
 SCRIPT = """
 import dataclasses, sys
 from tests.test_teach import CONFIG, QUIET
-from rl_teacher.teach import teach
+from rl_teacher.teach import TrainingLoop, teach
 config = dataclasses.replace(CONFIG, name=sys.argv[1], num_timesteps=int(sys.argv[2]))
 teach(config, dataclasses.replace(QUIET, checkpoint_seconds=0.3))
 """

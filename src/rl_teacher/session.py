@@ -366,7 +366,9 @@ class PreferenceSession:
                 time.sleep(WAITING_POLL_S)
 
     def wait_for_answers(self, num: int, timeout_s: float | None = None) -> bool:
-        """Wait until this many comparisons are answered.
+        """Wait until this many comparisons are answered, or none waits for an answer.
+
+        Comparisons that depend on the answers are asked meanwhile.
 
         Args:
             num: comparisons.
@@ -375,13 +377,20 @@ class PreferenceSession:
         Returns:
             False if the time was over before.
         """
-        return self._wait(lambda: num - self.rewards.read_answers(), "training starts", timeout_s)
+
+        def num_missing() -> int:
+            missing = num - self.rewards.read_answers()
+            self.ask()
+            return missing if self.rewards.num_waiting else 0
+
+        return self._wait(num_missing, "training starts", timeout_s)
 
     def wait_for_due_labels(self) -> None:
         """Wait until all labels are given that are due at this step of training."""
 
         def num_missing() -> int:
             self.rewards.read_answers()
+            self.ask()
             return self.rewards.num_labels_missing(self.progress)
 
         self._wait(num_missing, "training continues")

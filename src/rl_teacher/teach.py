@@ -27,6 +27,7 @@ from rl_teacher.common.state_dict import StateDict
 from rl_teacher.config.experiment import (
     RunOptions,
     TeachConfig,
+    label_budget,
     pretraining_labels,
     validate,
 )
@@ -95,6 +96,8 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     # Before the first import of JAX, which reads its settings then.
     runtime.prepare(home() / "cache" / "xla")
     check_bounds(options)
+    budget = label_budget(config.queries, config.n_labels, config.n_clips)
+    config = replace(config, n_labels=budget)
     env_info = check(config)
     config = replace(config, env_id=env_info.id)
     warm_start = load_warm_start(config)
@@ -408,8 +411,12 @@ class TrainingLoop:
         for _ in range(MAX_EXPLORATION):
             if session.rewards.num_asked >= num or not session.should_continue():
                 break
-            if not session.ask():
-                self._explore_once()
+            if session.ask():
+                continue
+            # The next clips to compare follow from answers that are missing.
+            if self._config.queries != "pairs" and session.rewards.num_waiting:
+                break
+            self._explore_once()
         else:
             raise TeacherFailed(no_different_segments(self._config))
         self._wait_for_page()

@@ -12,6 +12,7 @@ from rl_teacher.config.experiment import (
     QuerySettings,
     RunOptions,
     TeachConfig,
+    label_budget,
     pretraining_labels,
     validate,
 )
@@ -28,6 +29,13 @@ def changed(**changes):
 
 def test_pretrain_labels_default_to_a_quarter_of_n_labels():
     assert pretraining_labels(changed(n_labels=1400)) == 350
+
+
+@pytest.mark.parametrize(("queries", "labels"), [("tree", 24), ("sort", 64), ("pairs", None)])
+def test_number_of_clips_sets_number_of_labels(queries, labels):
+    """8 log2(8) = 24, and 8 for each of 8 clips."""
+    assert label_budget(queries, None, 8) == labels
+    assert label_budget(queries, 5, 8) == 5
 
 
 def test_pretrain_labels_override_the_quarter():
@@ -47,6 +55,7 @@ def test_single_label_is_asked_before_training():
     ("changes", "message"),
     [
         ({"n_labels": 0}, "--n-labels 0"),
+        ({"n_labels": 7, "n_clips": 4, "queries": "sort"}, "4 clips have 6 pairs, and 7 labels"),
         ({"n_labels": -5}, "at least 1"),
         ({"pretrain_labels": 10, "n_labels": 5}, "more than --n-labels 5"),
         ({"num_timesteps": 0}, "--num-timesteps 0"),

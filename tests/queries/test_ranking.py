@@ -238,8 +238,8 @@ def test_reliability_and_prior_reach_the_fit():
     assert ranking.fit(prior_mean=prior).tolist() == [1, 2]
 
 
-def test_probability_of_an_answer_includes_errors():
-    """(1 - 0.2) sigmoid(log 3) + 0.1 = 0.7 for left; `equal` has no opposite."""
+def test_probability_of_an_answer_leaves_out_errors():
+    """sigmoid(log 3) = 0.75 for left, however often the labeler errs."""
     answers = arrays([(0, 1, LEFT, 0), (0, 1, RIGHT, 0), (0, 1, EQUAL, 0)], reliability=0.9)
     means = np.array([np.log(3), 0])
-    assert answer_probabilities(answers, means) == pytest.approx([0.7, 0.3, 0.5])
+    assert answer_probabilities(answers, means) == pytest.approx([0.75, 0.25, 0.5])

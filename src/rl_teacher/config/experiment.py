@@ -29,6 +29,7 @@ from rl_teacher.config.fields import (
     LEARNING,
     PAGE,
     PAIR_SCORES,
+    SORTING,
     SYNTHETIC_LABELS,
     TRUE_REWARD,
     Above,
@@ -48,6 +49,8 @@ MAX_SEED = 2**31 - 1
 
 LabelerWeights = Literal["equal", "reliability"]
 SelectorName = Literal["disagreement", "uniform", "entropy", "k_center"]
+QueryMethod = Literal["pairs", "tree", "sort"]
+SortingMethod = Literal["tree", "sort"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,14 @@ class QuerySettings:
     """parameter of the synthetic teacher (epsilon, beta or gamma); by default B-Pref's value"""
     candidates: Annotated[int, AtLeast(1), PAIR_SCORES] = 10
     """candidate pairs per query, from which the selector chooses"""
+    queries: Annotated[QueryMethod, LABELS] = "pairs"
+    """comparisons of unrelated pairs (pairs), or comparisons that sort clips: by binary insertion
+    (tree), or between neighbours in the current ranking (sort)"""
+    n_clips: Annotated[WholeNumber | None, AtLeast(2), SORTING] = None
+    """number of clips to sort; by default, clips are added with the labels. Without --n-labels, as
+    many labels as sorting them takes"""
+    reuse_clips: Annotated[bool, LABELS] = False
+    """compare clips of other experiments in the same environment as well"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,8 +268,8 @@ class CollectConfig(QuerySettings, ExperimentSettings):
 
     predictor: Annotated[Literal["synth", "human"], short_flag("p")] = "human"
     """source of labels: synth (a synthetic teacher) or human (people)"""
-    n_labels: Annotated[WholeNumber, short_flag("l"), AtLeast(1)]
-    """labels to collect"""
+    n_labels: Annotated[WholeNumber | None, short_flag("l"), AtLeast(1)] = None
+    """labels to collect; may be omitted with --n-clips"""
     agent_path: str | None = None
     """agent whose clips are compared: name or folder of an experiment; by default a random
     policy"""
@@ -268,6 +279,7 @@ class CollectConfig(QuerySettings, ExperimentSettings):
     def as_teaching(self) -> TeachConfig:
         """Return the settings of a run that ends when all labels are there."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given["n_labels"] = label_budget(self.queries, self.n_labels, self.n_clips)
         return TeachConfig(**given, schedule="upfront", collect_only=True)
 
 
@@ -339,6 +351,30 @@ class RunOptions:
     """delete without confirmation"""
 
 
+def label_budget(queries: QueryMethod, num_labels: int | None, num_clips: int | None) -> int | None:
+    """Return the number of labels; by default as many as sorting the clips takes.
+
+    Args:
+        queries: `tree`: N log2(N) comparisons, by binary insertion; `sort`: 8 per clip, with which
+            10 % of wrong answers leave a rank correlation of 0.93.
+        num_labels: the number where it is given.
+        num_clips: N, or None.
+    """
+    if num_labels is not None or num_clips is None or queries == "pairs":
+        return num_labels
+    return math.ceil(num_clips * (math.log2(num_clips) if queries == "tree" else 8))
+
+
+def too_few_clips(queries: QueryMethod, num_labels: int | None, num_clips: int | None) -> str:
+    """Return a message if there are more labels than pairs of the clips to sort; otherwise ""."""
+    if queries == "pairs" or num_clips is None or num_labels is None:
+        return ""
+    num_pairs = num_clips * (num_clips - 1) // 2
+    if num_labels <= num_pairs:
+        return ""
+    return f"{num_clips} clips have {num_pairs} pairs, and {num_labels} labels were wanted."
+
+
 def validate(config: TeachConfig) -> None:
     """Check the settings of an experiment before anything is created.
 
@@ -354,6 +390,8 @@ def validate(config: TeachConfig) -> None:
             f"--pretrain-labels {first} was given, which is more than --n-labels {total}. "
             "Lower the one, or raise the other."
         )
+    if message := too_few_clips(config.queries, total, config.n_clips):
+        raise BadConfig(f"{message} Lower --n-labels, or raise --n-clips.")
     if total is None and config.schedule not in (None, "constant"):
         raise BadConfig(
             f"--schedule {config.schedule} needs a total number of labels. Give it with --n-labels."

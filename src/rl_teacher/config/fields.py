@@ -159,11 +159,18 @@ SYNTHETIC_LABELS = OnlyWith(
 )
 HUMAN_LABELS = OnlyWith("-p human", lambda run: run.config.asks_a_person, "teacher='human'")
 PAIR_SCORES = OnlyWith(
-    "labels to ask for and a reward predictor (collect needs --predictor-path)",
+    "labels to ask for, --queries pairs and a reward predictor (collect needs --predictor-path)",
     lambda run: (
-        run.config.asks and (not run.config.collect_only or run.config.predictor_path is not None)
+        run.config.asks
+        and run.config.queries == "pairs"
+        and (not run.config.collect_only or run.config.predictor_path is not None)
     ),
-    "labels to ask for and a fitted predictor (collect_only needs predictor_path)",
+    "labels to ask for, queries='pairs' and a fitted predictor (collect_only needs predictor_path)",
+)
+SORTING = OnlyWith(
+    "--queries tree or sort",
+    lambda run: run.config.asks and run.config.queries != "pairs",
+    "queries='tree' or 'sort'",
 )
 HYPERBOLIC_SCHEDULE = OnlyWith(
     "--schedule hyperbolic", lambda run: run.config.asks and run.config.schedule == "hyperbolic"

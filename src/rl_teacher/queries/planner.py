@@ -18,6 +18,7 @@ from rl_teacher.predictor.fit import subsampling_stride
 from rl_teacher.queries.queue import Pair, QueryQueue
 from rl_teacher.queries.schedules import Budget, Progress, Schedule, change_rate, extend
 from rl_teacher.queries.selectors import Candidates, Selector, uniform
+from rl_teacher.queries.sorter import SHARED_EVERY, SorterSettings
 
 MAX_QUERIES_PER_ROLLOUT = 50
 """Comparisons asked after one rollout of training, if a synthetic teacher answers."""
@@ -29,8 +30,6 @@ to answer while the predictor is fitted and the agent trains."""
 ALIKE_SHARE = 0.25
 """Share of the candidate pairs, those with the most similar segments, that a person is not asked:
 people cannot tell them apart."""
-SHARED_EVERY = 4
-"""Period at which one of the first comparisons uses a segment of another experiment."""
 PIXEL_STRIDE = 16
 """Subsampling stride of the image bytes that the k-center selector compares."""
 
@@ -48,6 +47,7 @@ class PlannerSettings:
             after an hour compares recent behaviour; None for no limit.
         lead: comparisons asked ahead of the schedule.
         is_person: whether a person compares: pairs of similar segments are left out.
+        sorting: sort clips instead of comparing unrelated pairs, if given.
         shared_segments: segments of other experiments in the same environment.
     """
 
@@ -58,6 +58,7 @@ class PlannerSettings:
     max_waiting: int | None = None
     lead: int = 0
     is_person: bool = False
+    sorting: SorterSettings | None = None
     shared_segments: Sequence[Segment] = ()
 
 

@@ -191,6 +191,10 @@ class QueryQueue:
         """Load one of the compared segments."""
         return self._store.segments.load(content_hash)
 
+    def save_segment(self, segment: Segment) -> None:
+        """Save a segment that later comparisons may contain."""
+        self._store.segments.save(segment)
+
     def gold(self) -> dict[int, Answer]:
         """Return the known answers to gold comparisons, the newest if there are many.
 

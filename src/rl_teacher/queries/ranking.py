@@ -142,12 +142,12 @@ def standard_deviations(
 def answer_probabilities(
     answers: RankingAnswers, means: Float64[np.ndarray, " clip"]
 ) -> Float64[np.ndarray, " answer"]:
-    """Compute [A] probabilities of the given answers; 1/2 for `equal`."""
+    """Compute [A] probabilities that labelers who never err give these answers.
+
+    That of `equal` is 1/2. A low one means that the answer is probably wrong.
+    """
     sigmoid = 0.5 * (1 + np.tanh(0.5 * answers.differences(means)))
-    chance = (1 - answers.error_rate) * sigmoid + answers.error_rate / 2
-    return np.where(
-        answers.target == TARGETS[Answer.EQUAL], 0.5, np.abs(1 - answers.target - chance)
-    )
+    return answers.target * sigmoid + (1 - answers.target) * (1 - sigmoid)
 
 
 class ClipRanking:

@@ -55,6 +55,7 @@ class InsertionOrder:
     answers about a new clip is ignored. Answers between placed clips never move them.
 
     Attributes:
+        num_clips: number of clips.
         pending: clips that have no place yet, in order of arrival.
     """
 
@@ -65,7 +66,7 @@ class InsertionOrder:
         self._members: dict[int, list[int]] = {}
         self._group: dict[int, int] = {}
         self._answers: defaultdict[int, list[tuple[int, Answer]]] = defaultdict(list)
-        self._num_clips = 0
+        self.num_clips = 0
         for _ in range(num_clips):
             self.add_clip()
 
@@ -89,8 +90,8 @@ class InsertionOrder:
 
     def add_clip(self) -> int:
         """Add a clip without a place; the first clip founds the order. Return its number."""
-        clip = self._num_clips
-        self._num_clips += 1
+        clip = self.num_clips
+        self.num_clips += 1
         self.pending[clip] = None
         if not self._order:
             self._found_group(clip, 0)
@@ -223,8 +224,9 @@ def neighbour_pairs(
     asked: Iterable[tuple[int, int]],
     busy: Collection[int],
     rng: np.random.Generator,
+    max_distance: int = MAX_DISTANCE,
 ) -> Iterator[tuple[int, int]]:
-    """Yield disjoint pairs of clips that are one to three places apart.
+    """Yield disjoint pairs of clips that are close to each other in the ranking.
 
     Pairs that were asked least come first, and among them those of clips that were asked about
     least.
@@ -234,13 +236,14 @@ def neighbour_pairs(
         asked: pairs of all comparisons so far, answered or not.
         busy: clips in open comparisons, which are left out.
         rng: breaks ties.
+        max_distance: largest number of places between the clips of a pair.
     """
     num_clips = len(qualities)
     ranking = np.lexsort((rng.random(num_clips), qualities))
     pairs = np.concatenate(
         [
             np.stack([ranking[:-distance], ranking[distance:]], axis=1)
-            for distance in range(1, min(MAX_DISTANCE, num_clips - 1) + 1)
+            for distance in range(1, min(max_distance, num_clips - 1) + 1)
         ]
         or [np.empty((0, 2), np.int64)]
     )

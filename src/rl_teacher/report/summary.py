@@ -40,6 +40,7 @@ def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
         ("predicted return", newest(rows, "predicted_return"), reward),
         ("labels answered", newest(rows, "labels_answered"), number),
         ("labels asked", newest(rows, "labels_asked"), number),
+        ("clips sorted", newest(rows, "clips_sorted"), number),
         ("held-out accuracy", newest(rows, "held_out_accuracy"), percent),
         ("correlation with true reward", newest(rows, "correlation"), correlation),
         ("fits of the predictor", newest(rows, "fits"), number),

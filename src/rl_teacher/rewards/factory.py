@@ -11,6 +11,7 @@ from rl_teacher.queries.planner import LEAD, MAX_WAITING, PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
+from rl_teacher.queries.sorter import sorter_settings
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.source import EnvironmentReward, FrozenPredictorReward, RewardSource
 from rl_teacher.rewards.trainer import TrainerSettings
@@ -101,6 +102,7 @@ def _query_settings(
         seconds_between=SECONDS_BETWEEN if is_person else 0.0,
         hyperbolic_steps=config.hyperbolic_steps,
     )
+    shared = load_shared_segments(store, config.env_id, length) if config.reuse_clips else ()
     # An annealed rate needs a number of labels to anneal to.
     default_schedule = "constant" if config.n_labels is None else "annealed"
     return PlannerSettings(
@@ -111,5 +113,6 @@ def _query_settings(
         max_waiting=MAX_WAITING if is_person else None,
         lead=LEAD if is_person and is_paced else 0,
         is_person=is_person,
-        shared_segments=load_shared_segments(store, config.env_id, length) if is_person else (),
+        sorting=sorter_settings(config.queries, config.n_labels, config.n_clips, shared),
+        shared_segments=shared,
     )

@@ -39,8 +39,9 @@ from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.quality.reliability import estimate_reliability, mean_targets, posterior_targets
 from rl_teacher.quality.votes import Votes
 from rl_teacher.queries.planner import PlannerSettings, QueryPlanner
-from rl_teacher.queries.queue import Query, QueryQueue, RecentEpisodes
+from rl_teacher.queries.queue import Pair, Query, QueryQueue, RecentEpisodes
 from rl_teacher.queries.schedules import Progress
+from rl_teacher.queries.sorter import ClipSorter
 from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource, prediction_metrics
 from rl_teacher.rewards.trainer import MIN_LABELS_TO_FINE_TUNE, PredictorTrainer, TrainerSettings
 
@@ -114,6 +115,9 @@ class RewardLearner(RewardSource):
             shows_ends=task.shows_ends,
         )
         self._planner = QueryPlanner(queries, self.recorder, self._predictor, length, self._rng)
+        self._sorter = None
+        if queries.sorting is not None:
+            self._sorter = ClipSorter(queries.sorting, self.recorder, self._predictor, self._rng)
         # A run that wants fewer labels than MIN_LABELS_TO_FINE_TUNE would otherwise never
         # fine-tune.
         wanted = budget.pretraining or budget.total or MIN_LABELS_TO_FINE_TUNE
@@ -142,6 +146,11 @@ class RewardLearner(RewardSource):
     def num_answered(self) -> int:
         """Number of comparisons whose answer has been read from the store."""
         return self._queue.num_answered
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of comparisons without an answer."""
+        return self._queue.num_waiting
 
     @property
     def num_labels(self) -> int:
@@ -227,9 +236,20 @@ class RewardLearner(RewardSource):
         num = self._planner.num_to_ask(progress, self._queue, is_fitted=is_fitted)
         if limit is not None:
             num = min(num, limit - self._queue.num_asked)
-        pairs = self._planner.choose(num, is_fitted=is_fitted)
-        self._queue.ask(pairs, progress.step, recent)
-        return len(pairs)
+        before = self._queue.num_asked
+        while (missing := num + before - self._queue.num_asked) > 0:
+            pairs = self._choose(missing, is_fitted=is_fitted)
+            self._queue.ask(pairs, progress.step, recent)
+            if self._sorter is None or not pairs:
+                break
+            # A synthetic teacher has answered, and further comparisons depend on the answers.
+            self.read_answers()
+        return self._queue.num_asked - before
+
+    def _choose(self, num: int, *, is_fitted: bool) -> list[Pair]:
+        if self._sorter is None:
+            return self._planner.choose(num, is_fitted=is_fitted)
+        return self._sorter.choose(num, self._queue, is_fitted=is_fitted)
 
     def recover_queries(self) -> None:
         """Take over comparisons that an earlier run asked after its last checkpoint."""
@@ -386,6 +406,8 @@ class RewardLearner(RewardSource):
             "labels_decided": int(np.count_nonzero(self._trainer.labels.targets != EQUAL)),
             "fresh_labels": len(self._agreed),
         }
+        if self._sorter is not None:
+            counts["clips_sorted"] = self._sorter.num_clips
         for name, step in (("fit", self._fit_step), ("label", self._label_step)):
             if step >= 0:
                 counts[f"steps_since_{name}"] = self._num_steps - step
@@ -458,6 +480,7 @@ class RewardLearner(RewardSource):
             "planner": self._planner.state(),
             "trainer": self._trainer.state(),
             "queue": self._queue.state(),
+            "sorter": {} if self._sorter is None else self._sorter.state(place_of),
             "reference": {} if self._reference is None else self._reference.state(),
         }
         return nest({"self": own, **parts})
@@ -473,6 +496,8 @@ class RewardLearner(RewardSource):
         self._planner.load_state(part_of(state, "planner"))
         self._trainer.load_state(part_of(state, "trainer"))
         self._queue.load_state(part_of(state, "queue"), self._task.env_id)
+        if self._sorter is not None:
+            self._sorter.load_state(part_of(state, "sorter"), self._queue)
         array_to_rng(self._rng, state["self/rng"])
         self._agreed.extend(state["self/agreed"].tolist())
         self._num_steps, self._fit_step, self._label_step = state["self/steps"].tolist()

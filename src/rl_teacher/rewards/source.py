@@ -52,6 +52,11 @@ class RewardSource(ABC):
         return 0
 
     @property
+    def num_waiting(self) -> int:
+        """Number of comparisons without an answer."""
+        return 0
+
+    @property
     def num_fits(self) -> int:
         """Number of completed fits."""
         return 0

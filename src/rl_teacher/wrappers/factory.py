@@ -17,6 +17,7 @@ from rl_teacher.queries.planner import MAX_WAITING, PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
+from rl_teacher.queries.sorter import sorter_settings
 from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.memory import LabelNumbers, MemoryUse, bytes_of, learning_memory
@@ -141,7 +142,7 @@ def learner_for(
         segment
         for segment in (
             load_shared_segments(store, task.env_id, task.segment_steps)
-            if settings.is_human
+            if settings.reuse_clips
             else ()
         )
         if segment.observations.shape[1:] == space.observation_shape
@@ -174,6 +175,7 @@ def query_settings(
         budget=budget,
         candidates_per_pair=settings.candidates,
         max_waiting=MAX_WAITING if settings.is_human else None,
+        sorting=sorter_settings(settings.queries, settings.n_labels, settings.n_clips, shared),
         shared_segments=shared,
     )
 

@@ -1,7 +1,7 @@
 """Settings of the wrappers."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
@@ -15,6 +15,8 @@ from rl_teacher.config.experiment import (
     PredictorConfig,
     QuerySettings,
     first_labels,
+    label_budget,
+    too_few_clips,
 )
 from rl_teacher.config.fields import (
     LABELS,
@@ -175,6 +177,8 @@ def settings_of(keywords: dict[str, Any]) -> WrapperSettings:
         if keyword not in known:
             raise UnknownName("keyword of the wrapper", keyword, known)
     settings = WrapperSettings(**keywords)
+    budget = label_budget(settings.queries, settings.n_labels, settings.n_clips)
+    settings = replace(settings, n_labels=budget)
     check_bounds(settings, spell=as_keyword)
     check_bounds(settings.reward, "reward.", spell=as_keyword)
     if message := contradiction(settings):
@@ -195,11 +199,13 @@ def check_effects(settings: WrapperSettings, *, has_image_observations: bool) ->
 def contradiction(settings: WrapperSettings) -> str | None:
     """Return a message about settings that exclude each other; None if there are none."""
     given = settings.schedule
+    few = too_few_clips(settings.queries, settings.n_labels, settings.n_clips)
     rules = {
         f"pretrain_labels={settings.pretrain_labels} was given, but n_labels={settings.n_labels} "
         "limits all labels. Decrease the former or increase the latter.": (
             settings.n_labels is not None and settings.first_labels > settings.n_labels
         ),
+        f"{few} Decrease n_labels or increase n_clips.": bool(few),
         f"schedule={given!r} distributes a number of labels, and none was given. Give n_labels.": (
             given in ("annealed", "hyperbolic", "upfront") and settings.n_labels is None
         ),

@@ -1,0 +1,295 @@
+"""Comparisons that sort clips, instead of unrelated pairs.
+
+    tree    each new clip enters an order by binary insertion (rl-teacher-atari)
+    sort    clips are compared with their neighbours in the current ranking
+
+N: clips, M: ensemble members.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from jaxtyping import Float64, Shaped
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.clips.segment import Segment
+from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
+from rl_teacher.config.experiment import QueryMethod, SortingMethod
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.fit import subsampling_stride
+from rl_teacher.queries.queue import Answers, Pair, Query, QueryQueue
+from rl_teacher.queries.ranking import PRIOR_STD, TARGETS, ClipRanking, answer_probabilities
+from rl_teacher.queries.sorting import MAX_DISTANCE, InsertionOrder, neighbour_pairs
+
+COMPARISONS_PER_CLIP = 2.0
+"""Comparisons per clip with `sort`, unless the number of clips is given."""
+SHARED_EVERY = 4
+"""Period at which one of the first comparisons, or of the clips to sort, uses a segment of another
+experiment."""
+MAX_DRAWS = 4
+"""Draws of new clips until there are enough that differ from all others."""
+IMPROBABLE = 0.1
+"""Probability below which an answer contradicts the ranking, and is asked for once more."""
+
+
+@dataclass(frozen=True)
+class SorterSettings:
+    """Settings of `ClipSorter`.
+
+    Attributes:
+        method: `tree` or `sort`.
+        comparisons_per_clip: with `sort`: a clip is added after as many comparisons.
+        max_clips: number of clips; with `tree`, neighbours are compared then. None: no limit.
+        shared_segments: segments of other experiments in the same environment.
+    """
+
+    method: SortingMethod
+    comparisons_per_clip: float = COMPARISONS_PER_CLIP
+    max_clips: int | None = None
+    shared_segments: Sequence[Segment] = ()
+
+
+def sorter_settings(
+    queries: QueryMethod, num_labels: int | None, num_clips: int | None, shared: Sequence[Segment]
+) -> SorterSettings | None:
+    """Return the settings for a way of asking; None for `pairs`.
+
+    Args:
+        queries: `pairs`, `tree` or `sort`.
+        num_labels: total number of labels, if there is one.
+        num_clips: number of clips to sort, if it is given.
+        shared: segments of other experiments.
+    """
+    if queries == "pairs":
+        return None
+    if num_clips is None:
+        return SorterSettings(queries, shared_segments=shared)
+    per_clip = COMPARISONS_PER_CLIP if num_labels is None else num_labels / num_clips
+    return SorterSettings(queries, per_clip, num_clips, shared)
+
+
+class ClipSorter:
+    """Chooses comparisons that sort clips.
+
+    Everything but the list of clips and the sequence of answers follows from the answers in the
+    store: a changed or undone answer changes the order of all clips that depended on it.
+    """
+
+    def __init__(
+        self,
+        settings: SorterSettings,
+        recorder: Recorder,
+        predictor: RewardPredictor,
+        rng: np.random.Generator,
+    ) -> None:
+        """Initialise without clips.
+
+        Args:
+            settings: of the sorting.
+            recorder: recent steps from which new clips are cut.
+            predictor: predicts the places of clips, once it is fitted.
+            rng: generator of the caller.
+        """
+        self._settings = settings
+        self._recorder = recorder
+        self._predictor = predictor
+        is_image = predictor.space.has_byte_rows
+        self._stride = subsampling_stride(recorder.segment_steps, is_image=is_image)
+        self._rng = rng
+        self._shared = list(settings.shared_segments)
+        self._ranking = ClipRanking()
+        self._rows: dict[str, Shaped[np.ndarray, "time features"]] = {}
+        # The insertion order with its answers, by comparison in the order in which they count.
+        self._order = InsertionOrder()
+        self._inserted: dict[int, Answer] = {}
+
+    @property
+    def num_clips(self) -> int:
+        """Number of clips that are sorted."""
+        return len(self._ranking)
+
+    def choose(self, num: int, queue: QueryQueue, *, is_fitted: bool) -> list[Pair]:
+        """Choose comparisons that may be open at the same time; no clip is in two of them.
+
+        Args:
+            num: pairs wanted; there are fewer if they depend on answers that are missing.
+            queue: comparisons asked so far.
+            is_fitted: whether the predictor is fitted.
+        """
+        if num <= 0:
+            return []
+        queries = queue.asked()
+        self._read(queue, queries)
+        self._add_clips(self._num_new_clips(num, queue), queue)
+        waiting = {each.id for each in queries if not queue.answers_to(each)}
+        busy = {clip for each in waiting for clip in self._ranking.pairs[each]}
+        scores = self._predicted_returns(queue) if is_fitted else None
+        if self._settings.method == "tree" and self._order.pending:
+            numbers = list(islice(self._order.questions(busy, scores), num))
+        else:
+            numbers = self._neighbours(num, busy, scores)
+        clips = self._ranking.clips
+        return [
+            (queue.segment(clips[left]), queue.segment(clips[right])) for left, right in numbers
+        ]
+
+    # --- clips ---
+
+    def _num_new_clips(self, num: int, queue: QueryQueue) -> int:
+        """Return how many clips to add for further comparisons."""
+        settings = self._settings
+        if settings.method == "tree":
+            # A clip at a time is compared, so that as many are needed as comparisons.
+            missing = num + queue.num_waiting - len(self._order.pending) + (not self.num_clips)
+        else:
+            num_asked = queue.num_asked + num
+            wanted = 1 + math.ceil(num_asked / settings.comparisons_per_clip)
+            # N clips have N (N - 1) / 2 pairs.
+            least = math.ceil(0.5 + math.sqrt(0.25 + 2 * num_asked))
+            missing = max(wanted, least) - self.num_clips
+        limit = settings.max_clips
+        return missing if limit is None else min(missing, limit - self.num_clips)
+
+    def _add_clips(self, num: int, queue: QueryQueue) -> None:
+        """Add clips, cut from the recorded steps; fewer if the environment repeats itself."""
+        wanted = self.num_clips + num
+        for _ in range(MAX_DRAWS):
+            cuts = self._recorder.cut(max(wanted - self.num_clips, 0), self._rng)
+            for own in self._recorder.segments(cuts):
+                is_shared = self._shared and self.num_clips % SHARED_EVERY == 0
+                segment = self._shared.pop() if is_shared else own
+                # Saved before a comparison or a checkpoint names it.
+                queue.save_segment(segment)
+                self._add_clip(segment.content_hash)
+
+    def _add_clip(self, content_hash: str) -> None:
+        if self._ranking.add_clip(content_hash) == self._order.num_clips:
+            self._order.add_clip()
+
+    def _predicted_returns(self, queue: QueryQueue) -> Float64[np.ndarray, " clip"]:
+        """Predict [N] mean rewards of all clips."""
+        space, clips = self._predictor.space, self._ranking.clips
+        for content_hash in clips:
+            if content_hash not in self._rows:
+                segment = queue.segment(content_hash)
+                rows = space.rows(segment.observations, segment.actions)
+                self._rows[content_hash] = rows[:: self._stride]
+        rows = [self._rows[each] for each in clips]
+        rewards = self._predictor.normalised(self._predictor.member_rewards(np.concatenate(rows)))
+        ends = np.cumsum([len(each) for each in rows])
+        return np.array([part.mean() for part in np.split(rewards, ends[:-1])], float)
+
+    # --- answers ---
+
+    def _read(self, queue: QueryQueue, queries: Iterable[Query]) -> None:
+        """Read the current answers to all comparisons."""
+        known: dict[int, Answer] = {}
+        for query in queries:
+            for each in query.segments:
+                self._add_clip(each)
+            answers = queue.answers_to(query)
+            self._ranking.set_answers(query.id, query.left, query.right, answers)
+            if answers:
+                known[query.id] = consensus(answers)
+        if self._settings.method == "tree":
+            self._insert(known)
+
+    def _insert(self, known: Mapping[int, Answer]) -> None:
+        """Update the insertion order: by the new answers, or from the start if one was changed."""
+        remaining = {each: known[each] for each in self._inserted if each in known}
+        if remaining != self._inserted:
+            self._order = InsertionOrder(self.num_clips)
+            self._inserted = {}
+        for comparison_id, answer in (remaining | dict(known)).items():
+            if comparison_id not in self._inserted:
+                self._inserted[comparison_id] = answer
+                self._order.add_answer(*self._ranking.pairs[comparison_id], answer)
+
+    # --- comparisons ---
+
+    def _neighbours(
+        self, num: int, busy: set[int], scores: Float64[np.ndarray, " clip"] | None
+    ) -> list[tuple[int, int]]:
+        """Choose pairs of neighbours, after those whose answers contradict the ranking."""
+        prior = None if scores is None else PRIOR_STD * (scores - scores.mean()) / _std(scores)
+        qualities = self._ranking.fit(prior_mean=prior)
+        asked = set(self._ranking.pairs.values())
+        taken, chosen = set(busy), []
+
+        def choose(pairs: Iterable[tuple[int, int]]) -> None:
+            for pair in pairs:
+                # Asked once more with the sides exchanged, or it would be the same comparison.
+                one, other = pair if self._rng.random() < 0.5 else pair[::-1]
+                if (one, other) in asked:
+                    one, other = other, one
+                if (one, other) not in asked and not taken & {one, other} and len(chosen) < num:
+                    taken.update((one, other))
+                    chosen.append((one, other))
+
+        choose(self._contradicting_pairs(qualities))
+        distance = MAX_DISTANCE
+        while len(chosen) < num and distance < 2 * self.num_clips:
+            near = neighbour_pairs(
+                qualities, self._ranking.pairs.values(), taken, self._rng, distance
+            )
+            choose(near)
+            # Clips that are farther apart, where all neighbours have been compared.
+            distance *= 2
+        return chosen
+
+    def _contradicting_pairs(
+        self, qualities: Float64[np.ndarray, " clip"]
+    ) -> list[tuple[int, int]]:
+        """Return the pairs of improbable answers, the most improbable first."""
+        answers = self._ranking.answers()
+        probability = answer_probabilities(answers, qualities)
+        worst = np.argsort(probability, kind="stable")
+        worst = worst[probability[worst] < IMPROBABLE]
+        return list(zip(answers.left[worst].tolist(), answers.right[worst].tolist(), strict=True))
+
+    # --- state ---
+
+    def state(self, places: Mapping[int, int]) -> StateDict:
+        """Return what does not follow from the answers; clips are on disk.
+
+        Args:
+            places: places of the comparisons in the order asked, since ids differ between stores.
+        """
+        saved = [self._ranking.clips, [places[each] for each in self._inserted]]
+        return {"sorted": text_to_array(json.dumps(saved))}
+
+    def load_state(self, state: Mapping[str, np.ndarray], queue: QueryQueue) -> None:
+        """Restore a saved state.
+
+        Args:
+            state: arrays of a checkpoint.
+            queue: restored before.
+        """
+        clips, inserted = json.loads(array_to_text(state["sorted"]))
+        for content_hash in clips:
+            self._add_clip(content_hash)
+        queries = queue.asked()
+        known = [queries[place] for place in inserted]
+        self._read(queue, known)
+        self._read(queue, queries)
+
+
+def consensus(answers: Answers) -> Answer:
+    """Combine the answers of several labelers: the better side by their mean, or `equal`."""
+    targets = [TARGETS[each] for each in answers.values() if each in TARGETS]
+    if not targets:
+        return Answer.CANNOT_TELL
+    mean = sum(targets) / len(targets)
+    if mean == TARGETS[Answer.EQUAL]:
+        return Answer.EQUAL
+    return Answer.LEFT if mean > TARGETS[Answer.EQUAL] else Answer.RIGHT
+
+
+def _std(scores: Float64[np.ndarray, " clip"]) -> float:
+    """Return the standard deviation; 1 if all scores are equal."""
+    return float(scores.std()) or 1.0

@@ -1,0 +1,290 @@
+"""Tests of comparisons that sort clips, asked through a real store."""
+
+import math
+import threading
+from dataclasses import replace
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, RecentEpisodes
+from rl_teacher.queries.sorter import (
+    SHARED_EVERY,
+    ClipSorter,
+    SorterSettings,
+    consensus,
+    sorter_settings,
+)
+from rl_teacher.store.media import SegmentFiles
+from rl_teacher.store.store import Store
+from rl_teacher.teachers.registry import teacher_named
+from rl_teacher.teachers.teacher import human_teacher
+from tests.store.comparisons import shown
+
+LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
+ENV_ID = "ShortReacher-v1"
+NUM_ENVS, NUM_STEPS, LENGTH = 8, 400, 5
+SPACE = InputSpace.from_spaces(gym.spaces.Box(-9, 9, (1,)), gym.spaces.Box(-1, 1, (1,)))
+RECENT = RecentEpisodes(1.0, 10.0)
+SORT = SorterSettings("sort", comparisons_per_clip=8.0)
+TREE = SorterSettings("tree", max_clips=20)
+
+
+def recorded(seed=0):
+    """Return a recorder of random walks, whose reward is the position."""
+    rng = np.random.default_rng(seed)
+    places = np.cumsum(rng.standard_normal((NUM_STEPS, NUM_ENVS)), 0).astype(np.float32)
+    never = np.zeros(places.shape, bool)
+    column = places[..., None]
+    recorder = Recorder(ENV_ID, segment_steps=LENGTH, capacity=NUM_STEPS)
+    recorder.observe(
+        Rollout(column, np.zeros_like(column), places, column, never, never, ~never, column)
+    )
+    return recorder
+
+
+class Sorting:
+    """A sorter whose comparisons a teacher answers through the store."""
+
+    def __init__(self, folder, database, settings=SORT, teacher=None):
+        self.store = Store.open(database)
+        self.experiment_id = self.store.experiments.ensure("mine", ENV_ID, {})
+        files = SegmentFiles(folder / "segments")
+        self._query_store = QueryStore(self.store, self.experiment_id, files)
+        teacher = teacher_named("oracle") if teacher is None else teacher
+        self._teacher = NamedTeacher(teacher, "synthetic:oracle", 0)
+        self.recorder = recorded()
+        self.predictor = RewardPredictor(SPACE, PredictorConfig(hidden=(4,)), seed=1)
+        self.start(settings)
+
+    def start(self, settings):
+        """Start with an empty queue, as a new process does."""
+        self.settings = settings
+        self.queue = QueryQueue(self._query_store, self._teacher)
+        rng = np.random.default_rng(3)
+        self.sorter = ClipSorter(settings, self.recorder, self.predictor, rng)
+
+    def ask(self, num, *, is_fitted=False):
+        """Ask up to `num` comparisons, and read the answers; return the pairs."""
+        pairs = self.sorter.choose(num, self.queue, is_fitted=is_fitted)
+        self.queue.ask(pairs, 0, RECENT)
+        self.queue.read_answers()
+        return pairs
+
+    def sort(self, num):
+        """Ask `num` comparisons in turns."""
+        while self.queue.num_asked < num and self.ask(num - self.queue.num_asked):
+            pass
+
+    def true_returns(self):
+        """Return the true returns of the clips, in order of arrival."""
+        return np.array([self.queue.segment(each).true_return for each in self.clips])
+
+    @property
+    def clips(self):
+        return self.sorter._ranking.clips
+
+    @property
+    def places(self):
+        return {each.id: place for place, each in enumerate(self.queue.asked())}
+
+    def close(self):
+        self.store.close()
+
+
+@pytest.fixture
+def sorting(tmp_path, database):
+    made = []
+
+    def make(*arguments):
+        made.append(Sorting(tmp_path, database, *arguments))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def rank_correlation(found, truth):
+    signs = [np.sign(np.subtract.outer(each, each)) for each in (found, truth)]
+    return np.sum(signs[0] * signs[1]) / (len(truth) * (len(truth) - 1))
+
+
+def test_tree_sorts_all_clips_with_few_comparisons(sorting):
+    tree = sorting(TREE)
+    while not tree.queue.num_asked or tree.sorter._order.pending:
+        assert tree.ask(5)
+    truth = tree.true_returns()
+    order = [clip for (clip,) in tree.sorter._order.groups]
+    assert sorted(truth) == truth[order].tolist()
+    assert len(order) == TREE.max_clips
+    assert tree.queue.num_asked <= 20 * (math.log2(20) + 1)
+
+
+def test_tree_that_has_all_clips_compares_neighbours(sorting):
+    tree = sorting(replace(TREE, max_clips=4))
+    tree.sort(9)
+    assert tree.sorter.num_clips == 4
+    assert tree.queue.num_asked == 9
+
+
+def test_ranking_of_neighbours_agrees_with_true_returns(sorting):
+    sort = sorting(SORT)
+    sort.sort(160)
+    assert sort.sorter.num_clips == 21
+    sort.sorter._read(sort.queue, sort.queue.asked())
+    assert rank_correlation(sort.sorter._ranking.fit(), sort.true_returns()) > 0.9
+
+
+@pytest.mark.parametrize("settings", [SORT, TREE])
+def test_comparisons_wait_for_answers_on_which_they_depend(sorting, settings):
+    sort = sorting(settings, human_teacher)
+    asked = sort.ask(10)
+    while more := sort.ask(10):
+        asked += more
+    clips = [each.content_hash for pair in asked for each in pair]
+    assert len(set(clips)) == len(clips)
+    assert sort.queue.num_waiting == len(asked)
+    for each in sort.queue.asked():
+        sort.store.labels.add(each.id, LEFT, "ann")
+    sort.queue.read_answers()
+    assert sort.ask(10)
+
+
+@pytest.mark.parametrize("settings", [SORT, TREE])
+def test_resumed_sorter_asks_the_same_comparisons(sorting, settings):
+    sort = sorting(settings)
+    sort.sort(24)
+    saved = sort.queue.state(), sort.sorter.state(sort.places)
+    state = sort.sorter._rng.bit_generator.state
+    expected = sort.sorter.choose(9, sort.queue, is_fitted=True)
+    sort.start(settings)
+    sort.queue.load_state(saved[0], ENV_ID)
+    sort.sorter.load_state(saved[1], sort.queue)
+    sort.sorter._rng.bit_generator.state = state
+    found = sort.sorter.choose(9, sort.queue, is_fitted=True)
+    assert len(found) > 1
+    assert [[s.content_hash for s in pair] for pair in found] == [
+        [s.content_hash for s in pair] for pair in expected
+    ]
+
+
+@pytest.mark.parametrize("settings", [SORT, TREE])
+def test_sorter_without_checkpoint_takes_over_comparisons_of_killed_run(sorting, settings):
+    sort = sorting(settings)
+    sort.sort(12)
+    compared = {each for query in sort.queue.asked() for each in query.segments}
+    sort.start(settings)
+    sort.queue.recover()
+    sort.queue.read_answers()
+    assert sort.ask(3)
+    assert compared <= set(sort.clips)
+
+
+def test_changed_answer_moves_clip_in_tree(sorting):
+    tree = sorting(replace(TREE, max_clips=2), human_teacher)
+    tree.ask(1)
+    (query,) = tree.queue.asked()
+    for answer, groups in ((LEFT, [[0], [1]]), (RIGHT, [[1], [0]]), (EQUAL, [[0, 1]])):
+        tree.store.labels.add(query.id, answer, "ann")
+        tree.queue.read_answers()
+        tree.ask(1)
+        assert tree.sorter._order.groups == groups
+    tree.store.labels.add(query.id, None, "ann")
+    tree.queue.read_answers()
+    tree.ask(1)
+    assert list(tree.sorter._order.pending) == [1]
+
+
+def test_contradicting_answer_is_asked_once_more_with_sides_exchanged(sorting):
+    sort = sorting(SORT, human_teacher)
+    while sort.queue.num_asked < 100:
+        sort.ask(8)
+        for query in sort.queue.asked():
+            if not sort.queue.answers_to(query):
+                left, right = (sort.queue.segment(each).true_return for each in query.segments)
+                sort.store.labels.add(query.id, LEFT if left > right else RIGHT, "ann")
+        sort.queue.read_answers()
+    sort.sorter._read(sort.queue, sort.queue.asked())
+    truth, pairs = sort.true_returns(), sort.sorter._ranking.pairs
+    asked = set(pairs.values())
+    once = {each: pair for each, pair in pairs.items() if pair[::-1] not in asked}
+    wrong_id, wrong = max(once.items(), key=lambda item: abs(np.diff(truth[list(item[1])])[0]))
+    answer = RIGHT if truth[wrong[0]] > truth[wrong[1]] else LEFT
+    sort.store.labels.add(wrong_id, answer, "ann")
+    sort.queue.read_answers()
+    first, *_ = sort.ask(4)
+    assert [each.content_hash for each in first] == [sort.clips[each] for each in wrong[::-1]]
+    again = sort.sorter.choose(4, sort.queue, is_fitted=False)
+    assert wrong not in [tuple(sort.clips.index(s.content_hash) for s in pair) for pair in again]
+
+
+def test_clips_of_other_experiments_join(sorting):
+    shared = recorded(seed=1)
+    segments = shared.segments(shared.cut(3, np.random.default_rng(0)))
+    sort = sorting(replace(SORT, shared_segments=segments, comparisons_per_clip=1.0))
+    sort.sort(16)
+    positions = [sort.clips.index(each.content_hash) for each in segments]
+    assert sorted(positions) == [SHARED_EVERY * i for i in range(3)]
+
+
+def test_ten_labelers_answer_at_the_same_time_and_none_gets_the_question_of_another(sorting):
+    sort = sorting(replace(TREE, max_clips=40), human_teacher)
+    num_answers, lock, is_done = [], threading.Lock(), threading.Event()
+
+    def label(name):
+        while not is_done.is_set():
+            for claimed in sort.store.leases.claim(sort.experiment_id, name, 1):
+                comparison = claimed.comparison
+                files = SegmentFiles(sort.queue._store.segments.folder)
+                hashes = (comparison.left.content_hash, comparison.right.content_hash)
+                left, right = (files.load(each).true_return for each in hashes)
+                answer = LEFT if left > right else RIGHT
+                sort.store.labels.add(comparison.id, answer, name)
+                with lock:
+                    num_answers.append(comparison.id)
+            is_done.wait(0.005)
+
+    threads = [threading.Thread(target=label, args=(f"guest {i}",)) for i in range(10)]
+    for each in threads:
+        each.start()
+    try:
+        while not sort.queue.num_asked or sort.sorter._order.pending:
+            pairs = sort.ask(13 - sort.queue.num_waiting)
+            sort.store.clips.publish(
+                {s.content_hash: shown(s.content_hash, env_id=ENV_ID) for p in pairs for s in p}
+            )
+    finally:
+        is_done.set()
+        for each in threads:
+            each.join()
+    sort.queue.read_answers()
+    truth = sort.true_returns()
+    order = [clip for (clip,) in sort.sorter._order.groups]
+    assert sorted(truth) == truth[order].tolist()
+    assert len(set(num_answers)) == len(num_answers) == sort.queue.num_answered
+
+
+@given(st.lists(st.sampled_from(Answer), min_size=1, max_size=5))
+def test_consensus_is_the_side_of_the_majority(answers):
+    found = consensus(dict(enumerate(answers)))
+    margin = answers.count(LEFT) - answers.count(RIGHT)
+    if set(answers) == {CANNOT_TELL}:
+        assert found is CANNOT_TELL
+    else:
+        assert found is (LEFT if margin > 0 else RIGHT if margin < 0 else EQUAL)
+
+
+def test_number_of_clips_sets_comparisons_per_clip():
+    assert sorter_settings("pairs", 100, None, ()) is None
+    assert sorter_settings("sort", 100, 25, ()) == SorterSettings("sort", 4.0, 25)
+    assert sorter_settings("tree", None, 25, ()) == SorterSettings("tree", max_clips=25)
