@@ -139,6 +139,16 @@ def extend(**targets):
         store.experiments.set_control(store.experiments.get("mine").id, Control(**targets))
 
 
+@pytest.mark.parametrize("queries", ["tree", "sort"])
+def test_person_sorts_clips_while_comparisons_depend_on_answers(queries):
+    config = replace(CONFIG, queries=queries, n_clips=8, num_timesteps=1024)
+    with Labeler() as labeler:
+        assert teach(config, OPTIONS).is_finished
+    row = Experiment.find("mine").metrics()[-1]
+    assert row["labels_answered"] == len(labeler.answers) == 16
+    assert row["clips_sorted"] == 8
+
+
 def stored_diagnostics():
     with Store.open(default_url(home())) as store:
         diagnostics = store.experiments.diagnostics(store.experiments.get("mine").id)

@@ -261,35 +261,46 @@ SCRIPT = """
 import dataclasses, sys
 from tests.test_teach import CONFIG, QUIET
 from rl_teacher.teach import TrainingLoop, teach
-config = dataclasses.replace(CONFIG, name=sys.argv[1], num_timesteps=int(sys.argv[2]))
+name, num_timesteps, queries = sys.argv[1:]
+changes = {"num_timesteps": int(num_timesteps), "queries": queries}
+config = dataclasses.replace(CONFIG, name=name, **changes)
 teach(config, dataclasses.replace(QUIET, checkpoint_seconds=0.3))
 """
 
 
-def start(name, num_timesteps):
+def start(name, num_timesteps, queries="pairs"):
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, name, str(num_timesteps)],
+        [sys.executable, "-c", SCRIPT, name, str(num_timesteps), queries],
         env=os.environ | {"PYTHONPATH": os.getcwd()},  # noqa: PTH109
         stdout=subprocess.DEVNULL,
     )
 
 
-def kill_until_finished(name, num_timesteps, kills, rng):
+def kill_until_finished(name, num_timesteps, kills, rng, queries="pairs"):
     """Kill the run `kills` times shortly after a checkpoint, then run it to its end."""
     for _ in range(kills):
         before = saved_step(name)
-        process = start(name, num_timesteps)
+        process = start(name, num_timesteps, queries)
         wait_for_checkpoint(name, before)
         time.sleep(rng.uniform(0.0, 0.5))
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL, "the run finished before it was killed"
-    assert start(name, num_timesteps).wait(timeout=600) == 0
+    assert start(name, num_timesteps, queries).wait(timeout=600) == 0
 
 
 def test_killed_and_resumed_run_equals_uninterrupted_run():
     num_timesteps = 25_000
     teach(changed(name="whole", num_timesteps=num_timesteps), QUIET)
     kill_until_finished("killed", num_timesteps, 1, random.Random(0))
+    assert curve("killed") == curve("whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queries", ["tree", "sort"])
+def test_killed_and_resumed_sorting_equals_uninterrupted_sorting(queries):
+    num_timesteps = 50_000
+    teach(changed(name="whole", num_timesteps=num_timesteps, queries=queries), QUIET)
+    kill_until_finished("killed", num_timesteps, 2, random.Random(2), queries)
     assert curve("killed") == curve("whole")
 
 

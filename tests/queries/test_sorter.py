@@ -1,104 +1,19 @@
 """Tests of comparisons that sort clips, asked through a real store."""
 
 import math
-import threading
 from dataclasses import replace
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.clips.recorder import Recorder
-from rl_teacher.config.experiment import PredictorConfig
-from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, RecentEpisodes
-from rl_teacher.queries.sorter import (
-    SHARED_EVERY,
-    ClipSorter,
-    SorterSettings,
-    consensus,
-    sorter_settings,
-)
-from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.store import Store
-from rl_teacher.teachers.registry import teacher_named
+from rl_teacher.queries.sorter import SHARED_EVERY, SorterSettings, consensus, sorter_settings
 from rl_teacher.teachers.teacher import human_teacher
-from tests.store.comparisons import shown
+from tests.queries.sorting import ENV_ID, SORT, TREE, Sorting, recorded
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
-ENV_ID = "ShortReacher-v1"
-NUM_ENVS, NUM_STEPS, LENGTH = 8, 400, 5
-SPACE = InputSpace.from_spaces(gym.spaces.Box(-9, 9, (1,)), gym.spaces.Box(-1, 1, (1,)))
-RECENT = RecentEpisodes(1.0, 10.0)
-SORT = SorterSettings("sort", comparisons_per_clip=8.0)
-TREE = SorterSettings("tree", max_clips=20)
-
-
-def recorded(seed=0):
-    """Return a recorder of random walks, whose reward is the position."""
-    rng = np.random.default_rng(seed)
-    places = np.cumsum(rng.standard_normal((NUM_STEPS, NUM_ENVS)), 0).astype(np.float32)
-    never = np.zeros(places.shape, bool)
-    column = places[..., None]
-    recorder = Recorder(ENV_ID, segment_steps=LENGTH, capacity=NUM_STEPS)
-    recorder.observe(
-        Rollout(column, np.zeros_like(column), places, column, never, never, ~never, column)
-    )
-    return recorder
-
-
-class Sorting:
-    """A sorter whose comparisons a teacher answers through the store."""
-
-    def __init__(self, folder, database, settings=SORT, teacher=None):
-        self.store = Store.open(database)
-        self.experiment_id = self.store.experiments.ensure("mine", ENV_ID, {})
-        files = SegmentFiles(folder / "segments")
-        self._query_store = QueryStore(self.store, self.experiment_id, files)
-        teacher = teacher_named("oracle") if teacher is None else teacher
-        self._teacher = NamedTeacher(teacher, "synthetic:oracle", 0)
-        self.recorder = recorded()
-        self.predictor = RewardPredictor(SPACE, PredictorConfig(hidden=(4,)), seed=1)
-        self.start(settings)
-
-    def start(self, settings):
-        """Start with an empty queue, as a new process does."""
-        self.settings = settings
-        self.queue = QueryQueue(self._query_store, self._teacher)
-        rng = np.random.default_rng(3)
-        self.sorter = ClipSorter(settings, self.recorder, self.predictor, rng)
-
-    def ask(self, num, *, is_fitted=False):
-        """Ask up to `num` comparisons, and read the answers; return the pairs."""
-        pairs = self.sorter.choose(num, self.queue, is_fitted=is_fitted)
-        self.queue.ask(pairs, 0, RECENT)
-        self.queue.read_answers()
-        return pairs
-
-    def sort(self, num):
-        """Ask `num` comparisons in turns."""
-        while self.queue.num_asked < num and self.ask(num - self.queue.num_asked):
-            pass
-
-    def true_returns(self):
-        """Return the true returns of the clips, in order of arrival."""
-        return np.array([self.queue.segment(each).true_return for each in self.clips])
-
-    @property
-    def clips(self):
-        return self.sorter._ranking.clips
-
-    @property
-    def places(self):
-        return {each.id: place for place, each in enumerate(self.queue.asked())}
-
-    def close(self):
-        self.store.close()
 
 
 @pytest.fixture
@@ -235,43 +150,6 @@ def test_clips_of_other_experiments_join(sorting):
     sort.sort(16)
     positions = [sort.clips.index(each.content_hash) for each in segments]
     assert sorted(positions) == [SHARED_EVERY * i for i in range(3)]
-
-
-def test_ten_labelers_answer_at_the_same_time_and_none_gets_the_question_of_another(sorting):
-    sort = sorting(replace(TREE, max_clips=40), human_teacher)
-    num_answers, lock, is_done = [], threading.Lock(), threading.Event()
-
-    def label(name):
-        while not is_done.is_set():
-            for claimed in sort.store.leases.claim(sort.experiment_id, name, 1):
-                comparison = claimed.comparison
-                files = SegmentFiles(sort.queue._store.segments.folder)
-                hashes = (comparison.left.content_hash, comparison.right.content_hash)
-                left, right = (files.load(each).true_return for each in hashes)
-                answer = LEFT if left > right else RIGHT
-                sort.store.labels.add(comparison.id, answer, name)
-                with lock:
-                    num_answers.append(comparison.id)
-            is_done.wait(0.005)
-
-    threads = [threading.Thread(target=label, args=(f"guest {i}",)) for i in range(10)]
-    for each in threads:
-        each.start()
-    try:
-        while not sort.queue.num_asked or sort.sorter._order.pending:
-            pairs = sort.ask(13 - sort.queue.num_waiting)
-            sort.store.clips.publish(
-                {s.content_hash: shown(s.content_hash, env_id=ENV_ID) for p in pairs for s in p}
-            )
-    finally:
-        is_done.set()
-        for each in threads:
-            each.join()
-    sort.queue.read_answers()
-    truth = sort.true_returns()
-    order = [clip for (clip,) in sort.sorter._order.groups]
-    assert sorted(truth) == truth[order].tolist()
-    assert len(set(num_answers)) == len(num_answers) == sort.queue.num_answered
 
 
 @given(st.lists(st.sampled_from(Answer), min_size=1, max_size=5))
