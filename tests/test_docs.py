@@ -243,6 +243,17 @@ def test_settings_page_has_exactly_flags_of_teach(settings, capsys):
     assert {setting.flag for setting in settings} == teach_flags - {"--help", "--n-labels."}
 
 
+@pytest.mark.parametrize("name", ["how-it-works.md", "agents.md"])
+def test_defaults_with_reasons_are_those_of_settings(settings, name):
+    text = (ROOT / "docs" / name).read_text().partition("## Defaults and their reasons")[2]
+    rows = re.findall(
+        r"^\| `(--[\w.-]+)` \| `?([^`|]+?)`? \|", text.split("\n## ")[0], re.MULTILINE
+    )
+    defaults = {setting.flag: setting.default.strip("`") for setting in settings}
+    assert rows
+    assert dict(rows) == {flag: defaults[flag] for flag, _ in rows}
+
+
 def test_every_setting_has_help(settings):
     assert all(setting.help for setting in settings)
 
