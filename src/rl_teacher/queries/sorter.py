@@ -33,8 +33,10 @@ SHARED_EVERY = 4
 experiment."""
 MAX_DRAWS = 4
 """Draws of new clips until there are enough that differ from all others."""
-IMPROBABLE = 0.1
-"""Probability below which an answer contradicts the ranking, and is asked for once more."""
+IMPROBABLE = 0.01
+"""Probability below which an answer contradicts the ranking, and is asked for once more. With 10 %
+of wrong answers this changes the rank correlation by less than 0.01; with 20 % and a limit of 0.1,
+it was 0.88 instead of 0.90 (200 clips, 12 answers per clip, 3 seeds)."""
 
 
 @dataclass(frozen=True)
