@@ -16,6 +16,7 @@ from rl_teacher.predictor.fit import Fitter
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.rewards.memory import predictor_memory, refuse_excess
+from rl_teacher.rewards.trainer import examples_of
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.runs.warm_start import hash_arrays, load_predictor, with_network_settings
 from rl_teacher.store.files import folder_errors
@@ -109,7 +110,7 @@ def fit_predictor(
     try:
         if initial is not None:
             fitter.warm_start_from(initial.networks, initial.normaliser)
-        outcome = fitter.fit(labels, config.pretrain_iters)
+        outcome = fitter.fit(examples_of(labels, config.reward), config.pretrain_iters)
     finally:
         fitter.close()
     predictor = RewardPredictor(space, config.reward, config.seed)

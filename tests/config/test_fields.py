@@ -159,3 +159,5 @@ def test_long_options_have_the_prefix_of_their_section():
 
     options = set(long_options(command))
     assert {"--env-id", "--n-labels", "--ppo.num-envs", "--reward.l2", "--plot"} <= options
+    assert {"--reward.objective", "--objective"} <= options
+    assert "-e" not in options

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from rl_teacher.predictor.diagnostics import RewardReference, clipped_share, unseen_share
+from rl_teacher.predictor.diagnostics import (
+    RewardReference,
+    clipped_share,
+    ordered_pairs,
+    unseen_share,
+)
 from rl_teacher.predictor.inputs import InputNormaliser
 
 
@@ -78,3 +83,14 @@ def test_unseen_share_counts_used_values_outside_labelled_range():
     rows = array([1, 3.5, 99], [0, 3, 99])
     low, high = array(0, 2, 0), array(1, 3, 0)
     assert unseen_share(rows, low, high, NORMALISER.mask) == 0.25
+
+
+def test_ranked_clips_become_all_comparisons_between_two():
+    """Clip 0 ranks above clips 1 and 2, which are tied; the first member trained on clip 2."""
+    is_held_out = np.array([[True, True, False], [True, True, True]])
+    differences, targets, both_held_out = ordered_pairs(
+        array([3, 1, 0], [1, 2, 4]), array(1, 0, 0), is_held_out
+    )
+    np.testing.assert_array_equal(differences, [[2, 3, 1], [-1, -3, -2]])
+    np.testing.assert_array_equal(targets, [1, 1, 0.5])
+    np.testing.assert_array_equal(both_held_out, [[True, False, False], [True, True, True]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LabelledPair, LabelSet
+from rl_teacher.predictor.labels import LabelledPair, LabelSet, draw_examples
 
 SPACE = InputSpace((1,), (1,), 0)
 
@@ -57,7 +57,7 @@ def test_comparisons_are_drawn_in_proportion_to_multiplicity():
     labels = LabelSet(3, SPACE, 2, seed=0)
     for _ in range(6):
         labels.add(pair())
-    drawn = labels.draw((100, 200), np.random.default_rng(0))
+    drawn = draw_examples(labels.counts, (100, 200), np.random.default_rng(0))
     assert drawn.shape == (2, 100, 200)
     for member in range(2):
         shares = np.bincount(drawn[member].ravel(), minlength=6) / 20_000
@@ -71,7 +71,7 @@ def test_member_with_empty_bootstrap_sample_draws_from_all_comparisons():
     while len(labels) < 3:
         labels.add(pair())
     labels.counts[:] = 0
-    drawn = labels.draw((3_000,), np.random.default_rng(0))
+    drawn = draw_examples(labels.counts, (3_000,), np.random.default_rng(0))
     np.testing.assert_allclose(np.bincount(drawn[0]) / 3_000, 1 / 3, atol=0.05)
 
 
@@ -156,3 +156,22 @@ def test_true_rewards_are_kept_beside_rows_and_nan_if_unknown():
     labels.add(pair())
     np.testing.assert_array_equal(labels.true_rewards[0], [[1, 2, 3], [4, 5, 0]])
     assert np.isnan(labels.true_rewards[1]).all()
+
+
+def test_clip_of_several_comparisons_is_one_clip_and_stays_held_out():
+    rng = np.random.default_rng(0)
+    first, second, third = rng.normal(size=(3, 3, 2)).astype(np.float32)
+    labels = LabelSet(3, SPACE, 4, seed=0)
+    labels.add(LabelledPair(first, second, 1.0))
+    before = labels.counts_of_clips(np.arange(2))
+    labels.add(LabelledPair(third, first, 0.0))
+    np.testing.assert_array_equal(labels.clips, [[0, 1], [2, 0]])
+    np.testing.assert_array_equal(labels.counts_of_clips(np.arange(3))[:, :2], before)
+
+
+def test_clip_is_held_out_for_a_share_of_1_over_e():
+    labels = LabelSet(1, SPACE, 1, seed=0)
+    for number in range(1_000):
+        left, right = (np.full((1, 2), number + shift, np.float32) for shift in (0, 0.5))
+        labels.add(LabelledPair(left, right, 1.0))
+    assert np.mean(labels.counts_of_clips(np.arange(2_000)) == 0) == pytest.approx(0.368, abs=0.03)

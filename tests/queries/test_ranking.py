@@ -14,8 +14,10 @@ from rl_teacher.queries.ranking import (
     ClipRanking,
     RankingAnswers,
     answer_probabilities,
+    certainties,
     error_rate,
     fit_qualities,
+    rank_targets,
     standard_deviations,
 )
 
@@ -243,3 +245,43 @@ def test_probability_of_an_answer_leaves_out_errors():
     answers = arrays([(0, 1, LEFT, 0), (0, 1, RIGHT, 0), (0, 1, EQUAL, 0)], reliability=0.9)
     means = np.array([np.log(3), 0])
     assert answer_probabilities(answers, means) == pytest.approx([0.75, 0.25, 0.5])
+
+
+# --- regression targets ---
+
+
+def test_rank_targets_match_hand_computation():
+    # Ranks 3, 1.5, 1.5 and 0 of 4; Phi^-1 of 7/8, 1/2, 1/2 and 1/8.
+    targets = rank_targets(np.array([3.0, 1.0, 1.0, -2.0]))
+    np.testing.assert_allclose(targets, [1.150349, 0, 0, -1.150349], atol=1e-6)
+
+
+@given(st.lists(st.integers(-20, 20), min_size=1, max_size=30))
+def test_rank_targets_keep_order_and_are_symmetric(values):
+    qualities = np.array(values, float)
+    targets = rank_targets(qualities)
+    above, below = np.subtract.outer(qualities, qualities), np.subtract.outer(targets, targets)
+    np.testing.assert_array_equal(np.sign(above), np.sign(below))
+    np.testing.assert_allclose(rank_targets(-qualities), -targets, atol=1e-12)
+
+
+@given(ANSWERS)
+def test_rank_targets_of_clips_with_answers_alike_are_equal(answers):
+    """The second half of the clips repeats the answers of the first."""
+    repeated = [(left + NUM_CLIPS, right + NUM_CLIPS, *rest) for left, right, *rest in answers]
+    targets = rank_targets(fit([*answers, *repeated], 0.9, 2 * NUM_CLIPS))
+    np.testing.assert_array_equal(targets[:NUM_CLIPS], targets[NUM_CLIPS:])
+
+
+def test_certainties_match_hand_computation():
+    # One answer at equal qualities carries p (1 - p) = 1/4. Precisions 1/9 + 1/4, 1/9 + 1/2 and
+    # 1/9 + 1/4, divided by their mean 4/9.
+    answers = arrays([(0, 1, LEFT, 0), (1, 2, LEFT, 0)])
+    np.testing.assert_allclose(certainties(answers, np.zeros(3)), [0.8125, 1.375, 0.8125])
+
+
+def test_certainties_rank_clips_as_standard_deviations_do():
+    answers = arrays(sampled(20, 60))
+    means = fit_qualities(answers, np.zeros(20))
+    certainty, std = certainties(answers, means), standard_deviations(answers, means)
+    assert np.corrcoef(certainty, std**-2)[0, 1] > 0.9

@@ -5,7 +5,7 @@ import pytest
 
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.answer import Answer
-from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
+from rl_teacher.config.experiment import LabelerWeights, Objective, PredictorConfig
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.diagnostics import RewardReference
 from rl_teacher.predictor.inputs import InputSpace
@@ -36,6 +36,7 @@ class World:
         seed=0,
         weights: LabelerWeights = "equal",
         label_buffer=0,
+        objective: Objective = "preferences",
     ):
         self.venv = make_vector("ShortReacher-v1", 8)
         self.collector = Collector(self.venv, seed=seed)
@@ -51,7 +52,11 @@ class World:
             RewardTask("ShortReacher-v1", space, 8, 10),
             PlannerSettings(selector("disagreement"), schedule("annealed"), budget, 10),
             TrainerSettings(
-                PredictorConfig(hidden=(16, 16), label_buffer=label_buffer), 100, False, 0, weights
+                PredictorConfig(objective=objective, hidden=(16, 16), label_buffer=label_buffer),
+                100,
+                False,
+                0,
+                weights,
             ),
             self.queue,
         )
@@ -117,7 +122,9 @@ def test_predicted_rewards_have_mean_0_and_std_1(world):
     assert 0.5 < rewards.std() < 1.2
 
 
-def test_fitted_rewards_correlate_with_true_rewards(world):
+@pytest.mark.parametrize("objective", ["preferences", "rank"])
+def test_fitted_rewards_correlate_with_true_rewards(tmp_path, objective):
+    world = World(tmp_path, objective=objective)
     world.roll_out(6)
     for step in (0, 300, 600, 900):
         world.turn(step)
@@ -222,9 +229,10 @@ def test_cannot_tell_counts_as_answered_and_has_no_target(tmp_path):
     assert world.learner.metrics()["comparisons"] == 0
 
 
-def test_restored_learner_continues_exactly(tmp_path):
+@pytest.mark.parametrize("objective", ["preferences", "rank"])
+def test_restored_learner_continues_exactly(tmp_path, objective):
     (tmp_path / "one").mkdir()
-    one = World(tmp_path / "one")
+    one = World(tmp_path / "one", objective=objective)
     one.roll_out(3)
     for step in (0, 100):
         one.turn(step)
@@ -232,16 +240,17 @@ def test_restored_learner_continues_exactly(tmp_path):
     expected = [one.turn(step) for step in (200, 300)]
     one.store.close()
 
-    other = World(tmp_path / "one", seed=5)
+    other = World(tmp_path / "one", seed=5, objective=objective)
     other.learner.load_state(state)
     other.collector.load_state(envs)
     for rewards, step in zip(expected, (200, 300), strict=True):
         np.testing.assert_array_equal(other.turn(step), rewards)
 
 
-def test_restored_learner_with_label_buffer_continues_exactly(tmp_path):
+@pytest.mark.parametrize("objective", ["preferences", "rank"])
+def test_restored_learner_with_label_buffer_continues_exactly(tmp_path, objective):
     """The buffer keeps 16 of 60 labels."""
-    one = World(tmp_path, label_buffer=16)
+    one = World(tmp_path, label_buffer=16, objective=objective)
     one.roll_out(3)
     for step in (0, 100):
         one.turn(step)
@@ -252,7 +261,7 @@ def test_restored_learner_with_label_buffer_continues_exactly(tmp_path):
     assert one.learner.metrics()["fits"] > 2
     one.store.close()
 
-    other = World(tmp_path, seed=5, label_buffer=16)
+    other = World(tmp_path, seed=5, label_buffer=16, objective=objective)
     other.learner.load_state(state)
     other.collector.load_state(envs)
     for rewards, step in zip(expected, (200, 900), strict=True):
@@ -450,6 +459,18 @@ def test_diagnostics_contain_predicted_returns_and_calibration(world):
     predicted = world.learner.predictor(segment.observations, segment.actions).sum()
     assert diagnostics.predicted_returns[query.left] == pytest.approx(predicted, rel=1e-4)
     assert sum(each["count"] for each in diagnostics.calibration) > 0
+
+
+def test_rank_objective_reports_accuracy_but_no_calibration(tmp_path):
+    world = World(tmp_path, objective="rank")
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    world.learner.fit()
+    assert 0 < world.learner.metrics()["held_out_accuracy"] <= 1
+    diagnostics = world.learner.diagnostics(set(world.queue.asked()[0].segments))
+    assert diagnostics is not None
+    assert diagnostics.calibration == []
+    assert len(diagnostics.comparisons) == 1
 
 
 def test_diagnostics_contain_predictions_for_labelled_comparisons(world):

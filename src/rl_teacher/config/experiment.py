@@ -36,6 +36,7 @@ from rl_teacher.config.fields import (
     AtLeast,
     Between,
     WholeNumber,
+    alias,
     check_bounds,
     only_with_agent,
     short_flag,
@@ -48,6 +49,7 @@ DEFAULT_PRETRAIN_LABELS = 50
 MAX_SEED = 2**31 - 1
 
 LabelerWeights = Literal["equal", "reliability"]
+Objective = Literal["preferences", "rank"]
 SelectorName = Literal["disagreement", "uniform", "entropy", "k_center"]
 QueryMethod = Literal["pairs", "tree", "sort"]
 SortingMethod = Literal["tree", "sort"]
@@ -57,6 +59,9 @@ SortingMethod = Literal["tree", "sort"]
 class PredictorConfig:
     """Settings of the reward predictor (Christiano et al. 2017)."""
 
+    objective: Annotated[Objective, alias("--objective")] = "preferences"
+    """what the predictor is fitted to: the labels (preferences), or the rank of each clip that
+    follows from all labels (rank)"""
     ensemble_size: Annotated[int, AtLeast(1)] = 3
     """ensemble members; each is fitted to its own bootstrap sample"""
     hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
@@ -73,7 +78,7 @@ class PredictorConfig:
     learning_rate: Annotated[float, Above(0)] = 1e-3
     """learning rate of Adam"""
     batch_size: Annotated[int, AtLeast(1)] = 32
-    """comparisons per member and gradient step"""
+    """comparisons (or clips) per member and gradient step"""
     error_rate: Annotated[float, Between(0.0, 0.99)] = 0.1
     """assumed probability that the teacher answers at random"""
     segment_discount: Annotated[float, Between(0.0, 1.0)] = 1.0

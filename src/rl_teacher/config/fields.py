@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 def short_flag(letter: str) -> Any:
     """Give a setting a short flag beside its long one."""
-    return tyro.conf.arg(aliases=[f"-{letter}"])
+    return alias(f"-{letter}")
+
+
+def alias(flag: str) -> Any:
+    """Give a setting another flag."""
+    return tyro.conf.arg(aliases=[flag])
 
 
 def _parse_whole(texts: list[str]) -> int:
@@ -192,13 +197,18 @@ def settings_in(owner: Any) -> Iterator[tuple[str, Any, tuple[Any, ...]]]:
 
 
 def long_options(owner: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the long options that a dataclass or the parameters of a function become."""
+    """Yield the long options that a dataclass or the parameters of a function become.
+
+    Other forms of an option count as well.
+    """
     for name, kind, notes in settings_in(owner):
         if is_dataclass(kind):
             has_no_prefix = any(getattr(note, "name", None) == "" for note in notes)
             yield from long_options(kind, prefix if has_no_prefix else f"{prefix}{name}.")
         else:
             yield as_flag(prefix + name)
+            aliases = (each for note in notes for each in getattr(note, "aliases", None) or ())
+            yield from (each for each in aliases if each.startswith("--"))
 
 
 def help_of(config: type) -> dict[str, str]:

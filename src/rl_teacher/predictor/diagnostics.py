@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float64, Shaped
+from jaxtyping import Bool, Float, Float64, Shaped
 
 from rl_teacher.predictor.inputs import InputNormaliser
 
@@ -40,11 +40,15 @@ class FitReport:
 
     Attributes:
         num_steps: gradient steps taken.
-        loss: cross-entropy on the members' own bootstrap samples, in nats.
-        held_out_loss: cross-entropy on the labels that each member never trained on, in nats.
-        held_out_accuracy: share of decisive held-out labels predicted correctly; NaN if none.
-        calibration_error: expected calibration error over ten bins.
-        agreement: share of comparisons on which all members prefer the same side.
+        loss: cross-entropy in nats on the members' own bootstrap samples; with the objective
+            `rank`, squared error.
+        held_out_loss: the same on the examples that each member never trained on.
+        held_out_accuracy: share of decisive held-out labels predicted correctly, or of pairs of
+            held-out clips that are ordered correctly; NaN if none.
+        calibration_error: expected calibration error over ten bins; NaN with the objective `rank`,
+            which predicts no probabilities.
+        agreement: share of comparisons, or of pairs of clips, on which all members prefer the same
+            side.
         l2: weight decay, mean over members.
         calibration: non-empty bins by increasing probability.
     """
@@ -86,6 +90,33 @@ def member_agreement(logits: Float[np.ndarray, "member batch"]) -> float:
     """Compute the share of comparisons on which all members prefer the same side."""
     votes = (logits > 0).mean(0)
     return float(np.mean((votes == 0) | (votes == 1)))
+
+
+def ordered_pairs(
+    scores: Float[np.ndarray, "member clip"],
+    ranks: Float[np.ndarray, " clip"],
+    is_held_out: Bool[np.ndarray, "member clip"],
+) -> tuple[
+    Float[np.ndarray, "member pair"], Float[np.ndarray, " pair"], Bool[np.ndarray, "member pair"]
+]:
+    """Convert ranked clips to all comparisons between two of them.
+
+    Args:
+        scores: [M, N] predicted scores.
+        ranks: [N] known order: higher is better.
+        is_held_out: [M, N] clips that a member was not trained on.
+
+    Returns:
+        [M, P] differences of the scores, [P] targets as of labels (1, 0, and 1/2 for equal ranks),
+        and [M, P] whether both clips are held out.
+    """
+    left, right = np.triu_indices(len(ranks), 1)
+    targets = 0.5 + 0.5 * np.sign(ranks[left] - ranks[right])
+    return (
+        scores[:, left] - scores[:, right],
+        targets,
+        is_held_out[:, left] & is_held_out[:, right],
+    )
 
 
 def accuracy_and_calibration(

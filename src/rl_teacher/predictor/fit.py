@@ -1,6 +1,7 @@
-"""Fits of the reward predictor to the labels.
+"""Fits of the reward predictor to comparisons, or to the ranks of clips.
 
-M: members, B: comparisons of a minibatch, T: steps, F: features, K: gradient steps of one call.
+M: members, B: examples of a minibatch, S: their sides (comparisons 2, clips 1), T: steps,
+F: features, K: gradient steps of one call.
 """
 
 import functools
@@ -33,10 +34,16 @@ from rl_teacher.predictor.diagnostics import (
     accuracy_and_calibration,
     calibration_error,
     member_agreement,
+    ordered_pairs,
 )
 from rl_teacher.predictor.inputs import InputNormaliser, InputSpace
-from rl_teacher.predictor.labels import LabelSet
-from rl_teacher.predictor.likelihood import preference_logit, preference_loss
+from rl_teacher.predictor.labels import Examples, draw_examples
+from rl_teacher.predictor.likelihood import (
+    mean_reward,
+    preference_logit,
+    preference_loss,
+    rank_loss,
+)
 from rl_teacher.predictor.networks import (
     RewardNetwork,
     new_networks,
@@ -53,13 +60,13 @@ SAMPLED_STEPS = 30
 SAMPLED_IMAGES = 8
 """The same for images, which cost a hundred times as much."""
 MAX_EVALUATED = 128
-"""Comparisons on which the losses are measured after a chunk."""
+"""Examples on which the losses are measured after a chunk."""
 PATIENCE = 8
 """Chunks without improvement after which a fit to convergence ends."""
 PATIENCE_WITH_DROPOUT = 24
 """The same with dropout, which improves the held-out loss more slowly at first."""
 MIN_IMPROVEMENT = 1e-3
-"""Decrease of the held-out loss, in nats, that counts as an improvement."""
+"""Decrease of the held-out loss that counts as an improvement."""
 TRIAL_STEPS = 2_000
 """Maximum gradient steps of each trial when the image features are selected again."""
 L2_RANGE = (1e-4, 1.0)
@@ -74,11 +81,31 @@ def _minibatch_loss(
     network: RewardNetwork, batch: Mapping[str, Array], config: PredictorConfig, key: Array
 ) -> tuple[Array, RewardNetwork]:
     """Compute the loss of a minibatch, and the network with updated running statistics."""
-    # R_left - R_right with R = sum_t w_t r_t; the weights are 0 at padded steps.
     rewards, network = training_rewards(network, batch["rows"], config.dropout, key)
-    rewards = rewards * batch["weights"]
+    return _scores_and_losses(rewards, batch, config)[1].mean(), network
+
+
+def _scores_and_losses(
+    rewards: Array, batch: Mapping[str, Array], config: PredictorConfig
+) -> tuple[Array, Array]:
+    """Compute what the objective compares with the targets, and its loss, for each example.
+
+    Args:
+        rewards: [B, S, T] predicted reward per step.
+        batch: weights [B, S, T], targets [B] and certainty [B].
+        config: settings of the fit.
+
+    Returns:
+        [B] log-odds and [B] cross-entropy in nats, or [B] mean rewards and [B] squared errors.
+    """
+    # The weights are 0 at padded steps.
+    rewards, weights = rewards * batch["weights"], batch["weights"]
+    if config.objective == "rank":
+        scores = mean_reward(rewards[:, 0], weights[:, 0])
+        return scores, rank_loss(scores, batch["targets"], batch["certainty"])
+    # R_left - R_right with R = sum_t w_t r_t
     logits = preference_logit(rewards[:, 0], rewards[:, 1])
-    return preference_loss(logits, batch["targets"], config.error_rate).mean(), network
+    return logits, preference_loss(logits, batch["targets"], config.error_rate)
 
 
 class _MemberState(NamedTuple):
@@ -102,14 +129,15 @@ def _improve_member(
 
     Args:
         member: state to continue from.
-        minibatches: rows [K, B, 2, T, F] as recorded, weights [K, B, 2, T] and targets [K, B].
-        sample: comparisons for the evaluation, with the same names and without K.
+        minibatches: rows [K, B, S, T, F] as recorded, weights [K, B, S, T], targets [K, B] and
+            certainty [K, B].
+        sample: examples for the evaluation, with the same names and without K.
         normaliser: normalisation of the rows; empty for images.
         l2: decoupled weight decay.
         config: settings of the fit.
 
     Returns:
-        The new state, and for the sample the log-odds [B] and the cross-entropy [B] in nats.
+        The new state, and for the sample the scores [B] and losses [B]; see `_scores_and_losses`.
     """
     optimiser = optax.scale_by_adam()
     if len(normaliser.mean):
@@ -138,9 +166,8 @@ def _improve_member(
 
     member, _ = jax.lax.scan(step, member, minibatches)
     # In evaluation mode: without dropout, and with the running batch-norm statistics.
-    rewards = member.network(sample["rows"])[..., 0] * sample["weights"]
-    logits = preference_logit(rewards[:, 0], rewards[:, 1])
-    return member, logits, preference_loss(logits, sample["targets"], config.error_rate)
+    rewards = member.network(sample["rows"])[..., 0]
+    return member, *_scores_and_losses(rewards, sample, config)
 
 
 @dataclass(frozen=True)
@@ -212,30 +239,30 @@ class Fitter:
         self._normaliser = normaliser
         self.feature_mask, self._select_at = normaliser.mask, NEVER
 
-    def fit(self, labels: LabelSet, max_steps: int, *, patience: int | None = None) -> FitResult:
+    def fit(self, examples: Examples, max_steps: int, *, patience: int | None = None) -> FitResult:
         """Train until the held-out loss stops improving, or for `max_steps`.
 
         The result has the weights with the lowest held-out loss.
 
         Args:
-            labels: at least one comparison.
+            examples: at least one: comparisons, or clips for the objective `rank`.
             max_steps: maximum gradient steps; at least one chunk is taken.
             patience: chunks without improvement after which the fit ends; None trains to
                 convergence.
         """
         if patience is None:
             patience = PATIENCE_WITH_DROPOUT if self._config.dropout else PATIENCE
-        if self._select_at != NEVER and labels.num_added >= self._select_at:
-            selected = self._select_features(labels, max_steps)
+        if self._select_at != NEVER and examples.labels.num_added >= self._select_at:
+            selected = self._select_features(examples, max_steps)
             if selected is not None:
                 return selected
-        self._normaliser = labels.normaliser(self.feature_mask)
-        sample = self._rng.permutation(len(labels))[:MAX_EVALUATED]
-        best_networks, best = self._train_chunk(labels, sample)
+        self._normaliser = examples.labels.normaliser(self.feature_mask)
+        sample = self._rng.permutation(len(examples.targets))[:MAX_EVALUATED]
+        best_networks, best = self._train_chunk(examples, sample)
         num_steps, since_best = CHUNK_STEPS, 0
         while since_best < patience and num_steps < max_steps:
             num_steps += CHUNK_STEPS
-            networks, report = self._train_chunk(labels, sample)
+            networks, report = self._train_chunk(examples, sample)
             if report.held_out_loss < best.held_out_loss - MIN_IMPROVEMENT:
                 best_networks, best, since_best = networks, report, 0
             else:
@@ -247,7 +274,7 @@ class Fitter:
         report = replace(best, num_steps=num_steps)
         return FitResult(stack_members(best_networks), self._normaliser, report)
 
-    def _select_features(self, labels: LabelSet, max_steps: int) -> FitResult | None:
+    def _select_features(self, examples: Examples, max_steps: int) -> FitResult | None:
         """Fit to keypoints with actions and to profiles alone; keep what generalises better.
 
         Profiles come without actions: where the action has no bearing on the reward, chance still
@@ -258,14 +285,14 @@ class Fitter:
         Returns:
             The fit to the selected features if it is the first or changes the selection.
         """
-        is_first, self._select_at = self._select_at == 1, 2 * labels.num_added
+        is_first, self._select_at = self._select_at == 1, 2 * examples.labels.num_added
         num_steps = max_steps if is_first else TRIAL_STEPS
         # Both trials have the seed of this fitter: they differ in the features alone.
         trials = [
             Fitter(self._space, self._config, seed=self._seed, feature_mask=self._mask_for(encoder))
             for encoder in ("keypoints", "profiles")
         ]
-        results = [trial.fit(labels, num_steps) for trial in trials]
+        results = [trial.fit(examples, num_steps) for trial in trials]
         for trial in trials:
             trial.close()
         best = int(np.argmin([result.report.held_out_loss for result in results]))
@@ -280,7 +307,7 @@ class Fitter:
         return self._space.feature_mask(encoder, uses_actions=not self._config.ignore_actions)
 
     def _train_chunk(
-        self, labels: LabelSet, sample: np.ndarray
+        self, examples: Examples, sample: np.ndarray
     ) -> tuple[list[RewardNetwork], FitReport]:
         """Take one chunk of gradient steps of every member, and evaluate them on the sample.
 
@@ -289,21 +316,23 @@ class Fitter:
         """
         # A random offset, so that every step of a segment is trained on; the evaluation uses the
         # middle one, so that it does not vary by chance between chunks.
+        labels = examples.labels
         stride = subsampling_stride(labels.num_steps, is_image=labels.is_image)
         offset = int(self._rng.integers(stride))
-        evaluated = gather_steps(labels, np.resize(sample, MAX_EVALUATED), stride // 2)
+        evaluated = gather_steps(examples, np.resize(sample, MAX_EVALUATED), stride // 2)
 
         def improve(member: _MemberState, indices: np.ndarray, l2: np.float32) -> tuple:
-            minibatches = gather_steps(labels, indices, offset)
+            minibatches = gather_steps(examples, indices, offset)
             # Dispatch is asynchronous: waiting here keeps a thread busy until its member is done.
             return jax.block_until_ready(
                 _improve_member(member, minibatches, evaluated, self._normaliser, l2, self._config)
             )
 
-        # [M, K, B] comparisons of K minibatches from each member's bootstrap sample
-        indices = labels.draw((CHUNK_STEPS, self._config.batch_size), self._rng)
+        # [M, K, B] examples of K minibatches from each member's bootstrap sample
+        shape = CHUNK_STEPS, self._config.batch_size
+        indices = draw_examples(examples.counts, shape, self._rng)
         results = self._threads.map(improve, self._members, indices, self._l2)
-        members, logits, losses = zip(*results, strict=True)
+        members, scores, losses = zip(*results, strict=True)
         if not np.isfinite(losses).all():
             raise Diverged(
                 "The fit of the reward predictor diverged: its loss is not finite. The previous "
@@ -313,21 +342,25 @@ class Fitter:
             )
         self._members = list(members)
         # The sample was padded to a fixed size, so that only one program is compiled.
-        logits, losses = (np.stack(each)[:, : len(sample)] for each in (logits, losses))
-        report = self._report(labels, sample, logits, losses)
+        scores, losses = (np.stack(each)[:, : len(sample)] for each in (scores, losses))
+        report = self._report(examples, sample, scores, losses)
         return [member.network for member in self._members], report
 
     def _report(
         self,
-        labels: LabelSet,
+        examples: Examples,
         sample: np.ndarray,
-        logits: Float[np.ndarray, "member batch"],
+        scores: Float[np.ndarray, "member batch"],
         losses: Float[np.ndarray, "member batch"],
     ) -> FitReport:
         """Summarise the evaluation on a sample, and adapt the weight decay to it."""
-        targets, is_held_out = labels.targets[sample], labels.counts[:, sample] == 0
+        targets, is_held_out = examples.targets[sample], examples.counts[:, sample] == 0
         loss, held_out_loss = _mean_where(losses, ~is_held_out), _mean_where(losses, is_held_out)
         self._l2 = adapt_l2(self._l2, loss, held_out_loss)
+        is_rank = self._config.objective == "rank"
+        logits = scores
+        if is_rank:
+            logits, targets, is_held_out = ordered_pairs(scores, targets, is_held_out)
         # `equal` is neither right nor wrong, so it does not count for accuracy and calibration.
         is_counted = is_held_out & (targets != 0.5)
         accuracy, calibration = accuracy_and_calibration(
@@ -335,6 +368,8 @@ class Fitter:
             np.broadcast_to(targets, is_counted.shape)[is_counted].astype(np.float64),
             self._config.error_rate,
         )
+        if is_rank:  # a difference of mean rewards is no log-odds
+            calibration = ()
         return FitReport(
             num_steps=CHUNK_STEPS,
             loss=float(loss.mean()),
@@ -404,30 +439,34 @@ def subsampling_stride(segment_steps: int, *, is_image: bool) -> int:
     return max(round(segment_steps / sampled), 1)
 
 
-def gather_steps(labels: LabelSet, indices: np.ndarray, offset: int) -> dict[str, np.ndarray]:
-    """Gather comparisons with every k-th step of their segments.
+def gather_steps(examples: Examples, indices: np.ndarray, offset: int) -> dict[str, np.ndarray]:
+    """Gather examples with every k-th step of their segments.
 
     Consecutive steps are similar, so every k-th step with weight k estimates the same return at a
     k-th of the cost.
 
     Args:
-        labels: the comparisons.
-        indices: [...] indices of comparisons.
+        examples: comparisons or clips.
+        indices: [...] indices of examples.
         offset: first step to use, below k.
 
     Returns:
-        rows [..., 2, T/k, F], weights [..., 2, T/k] and targets [...].
+        rows [..., S, T/k, F], weights [..., S, T/k], targets [...] and certainty [...].
     """
+    labels, places = examples.labels, examples.places[indices]
     stride = subsampling_stride(labels.num_steps, is_image=labels.is_image)
     steps = slice(offset, offset + labels.num_steps // stride * stride, stride)
-    weights = labels.weights[indices]
+    # [2C, T, ...] views of the segments
+    rows, weights = (each.reshape(-1, *each.shape[2:]) for each in (labels.rows, labels.weights))
+    weights = weights[places]
     sampled = weights[..., steps]
     # Rescale so that the weights of the sampled steps sum to those of the whole segment.
     whole, part = weights.sum(-1, keepdims=True), sampled.sum(-1, keepdims=True)
     return {
-        "rows": labels.rows[:, :, steps][indices],
+        "rows": rows[:, steps][places],
         "weights": sampled * whole / np.maximum(part, 1e-9),
-        "targets": labels.targets[indices],
+        "targets": examples.targets[indices],
+        "certainty": examples.certainty[indices],
     }
 
 

@@ -1,9 +1,12 @@
-"""The labelled comparisons that a predictor is fitted to, as arrays.
+"""What a predictor is fitted to, as arrays: labelled comparisons, or their clips with targets.
 
-C: comparisons, T: steps of a segment, F: features of an input row, M: ensemble members.
+C: comparisons, T: steps of a segment, F: features of an input row, M: ensemble members; E:
+examples, which are comparisons of S = 2 sides or clips, S = 1.
 """
 
+import hashlib
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
@@ -18,6 +21,9 @@ MIN_STD = 1e-3
 WARM_START_COUNT = 10_000
 """Steps that the input statistics of a pretrained predictor count for: a few labels must not
 shift the inputs of networks that were fitted with those statistics."""
+
+COMPARISON_STREAM, CLIP_STREAM = 3, 8
+"""Random streams of the bootstrap samples, beside those of the learner and the fitter."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +45,70 @@ class LabelledPair:
     ) = None
 
 
+@runtime_checkable
+class Examples(Protocol):
+    """Segments with targets, and the bootstrap sample of each ensemble member."""
+
+    @property
+    def labels(self) -> "LabelSet":
+        """The label set that holds the segments."""
+        ...
+
+    @property
+    def places(self) -> Int64[np.ndarray, "example side"]:
+        """[E, S] numbers of the segments: comparison c of the label set has 2c and 2c + 1."""
+        ...
+
+    @property
+    def targets(self) -> Float32[np.ndarray, " example"]:
+        """[E] what the scores are fitted to; see `likelihood`."""
+        ...
+
+    @property
+    def certainty(self) -> Float32[np.ndarray, " example"]:
+        """[E] weights in the loss, with mean 1."""
+        ...
+
+    @property
+    def counts(self) -> Int64[np.ndarray, "member example"]:
+        """[M, E] multiplicity in each member's bootstrap sample; 0 means held out."""
+        ...
+
+
+@dataclass(frozen=True)
+class RankedClips:
+    """The clips of a label set as examples, each once; see `Examples`."""
+
+    labels: "LabelSet"
+    places: Int64[np.ndarray, "clip 1"]
+    targets: Float32[np.ndarray, " clip"]
+    certainty: Float32[np.ndarray, " clip"]
+    counts: Int64[np.ndarray, "member clip"]
+
+
+def draw_examples(
+    counts: Int64[np.ndarray, "member example"], shape: tuple[int, ...], rng: np.random.Generator
+) -> Int64[np.ndarray, "member ..."]:
+    """Draw indices of examples from each member's bootstrap sample: [M, *shape].
+
+    An example is drawn in proportion to its multiplicity. A member whose sample is still empty
+    draws from all examples.
+    """
+    # The constant decides only where all multiplicities are 0.
+    weights = counts + 1e-9
+    cumulative = np.cumsum(weights / weights.sum(1, keepdims=True), axis=1)
+    # Inverse transform sampling; the last edge is left out, since rounding may put it below 1.
+    return np.stack([np.searchsorted(each[:-1], rng.random(shape)) for each in cumulative])
+
+
 class LabelSet:
     """The comparisons a predictor learns from: all of them, or the newest.
 
     Each member has its own bootstrap sample, drawn once per comparison when it is added: its
     multiplicity is a Poisson draw with mean 1, the limit of |D| draws with replacement. The share
     1/e with multiplicity 0 stays the member's held-out set (Christiano et al. 2017, 2.2.3), so that
-    later fits never train on what earlier ones were validated on.
+    later fits never train on what earlier ones were validated on. The same holds for each clip, for
+    fits to `RankedClips`.
 
     Attributes:
         num_added: comparisons added so far, including those that were replaced by newer ones.
@@ -94,6 +157,10 @@ class LabelSet:
         self._true_rewards = np.zeros((size, 2, self.num_steps), np.float32)
         self._targets = np.zeros(size, np.float32)
         self._counts = np.zeros((num_members, size), np.int64)
+        # Number of the clip on each side, and of each clip by a hash of its rows.
+        self._clips = np.zeros((size, 2), np.int64)
+        self._clip_numbers: dict[bytes, int] = {}
+        self._clip_counts: list[np.ndarray] = []
         self._numbers: dict[int, int] = {}
         self.feature_scales = space.feature_scales
         self.input_stats = RunningMeanStd(self.feature_scales.shape)
@@ -139,9 +206,15 @@ class LabelSet:
             self._numbers[comparison_id] = number
         if number == len(self._targets) and not self._capacity:
             # Doubling copies each comparison once on average, however many there will be.
-            self._rows, self._weights, self._true_rewards, self._targets = (
+            self._rows, self._weights, self._true_rewards, self._targets, self._clips = (
                 np.concatenate([each, np.zeros_like(each)])
-                for each in (self._rows, self._weights, self._true_rewards, self._targets)
+                for each in (
+                    self._rows,
+                    self._weights,
+                    self._true_rewards,
+                    self._targets,
+                    self._clips,
+                )
             )
             self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)], axis=1)
         slot = number % len(self._targets)
@@ -157,16 +230,28 @@ class LabelSet:
             self._weights[slot, side, : len(stored)] = weights
             true = np.nan if pair.true_rewards is None else pair.true_rewards[side][:: self._stride]
             self._true_rewards[slot, side, : len(stored)] = true
+            self._clips[slot, side] = self._number_of_clip(stored)
             if not self.is_image:
                 self.input_stats.update(rows)
                 self.input_low = np.minimum(self.input_low, rows.min(0))
                 self.input_high = np.maximum(self.input_high, rows.max(0))
         self._targets[slot] = pair.target
+        self._counts[:, slot] = self._bootstrap_counts(COMPARISON_STREAM, number)
+        self.num_added += 1
+
+    def _number_of_clip(self, rows: Shaped[np.ndarray, "time features"]) -> int:
+        """Return the number of a clip, the next one if it is new."""
+        content = hashlib.sha256(rows.tobytes()).digest()
+        number = self._clip_numbers.setdefault(content, len(self._clip_numbers))
+        if number == len(self._clip_counts):
+            self._clip_counts.append(self._bootstrap_counts(CLIP_STREAM, number))
+        return number
+
+    def _bootstrap_counts(self, stream: int, number: int) -> Int64[np.ndarray, " member"]:
         # |D| draws with replacement: the multiplicity is Binomial(|D|, 1/|D|) -> Poisson(1), with
         # P(0) = 1/e held out. The draw depends on the number alone, so a resumed run repeats it.
-        rng = np.random.default_rng([self._seed, 3, number])
-        self._counts[:, slot] = rng.poisson(1.0, self.num_members)
-        self.num_added += 1
+        rng = np.random.default_rng([self._seed, stream, number])
+        return rng.poisson(1.0, self.num_members)
 
     def index_of(self, comparison_id: int) -> int | None:
         """Return the index of a comparison in the arrays, or None if it was replaced."""
@@ -184,25 +269,37 @@ class LabelSet:
         if index is not None:
             self._targets[index] = target
 
-    def draw(
-        self, shape: tuple[int, ...], rng: np.random.Generator
-    ) -> Int64[np.ndarray, "member ..."]:
-        """Draw indices of comparisons from each member's bootstrap sample: [M, *shape].
-
-        A comparison is drawn in proportion to its multiplicity. A member whose sample is still
-        empty draws from all comparisons.
-        """
-        # The constant decides only where all multiplicities are 0.
-        weights = self.counts + 1e-9
-        cumulative = np.cumsum(weights / weights.sum(1, keepdims=True), axis=1)
-        # Inverse transform sampling; the last edge is left out, since rounding may put it below 1.
-        return np.stack([np.searchsorted(each[:-1], rng.random(shape)) for each in cumulative])
-
     @property
     def has_unequal_lengths(self) -> bool:
         """True if any comparison is between segments of different lengths."""
         lengths = self.weights.sum(-1)
         return bool((lengths[:, 0] != lengths[:, 1]).any())
+
+    @property
+    def labels(self) -> "LabelSet":
+        """This label set; see `Examples`."""
+        return self
+
+    @property
+    def places(self) -> Int64[np.ndarray, "comparison side"]:
+        """[C, 2] numbers of the segments; see `Examples`."""
+        return np.arange(2 * len(self)).reshape(-1, 2)
+
+    @property
+    def certainty(self) -> Float32[np.ndarray, " comparison"]:
+        """[C] weights in the loss, all 1."""
+        return np.ones(len(self), np.float32)
+
+    @property
+    def clips(self) -> Int64[np.ndarray, "comparison side"]:
+        """[C, 2] numbers of the clips, in order of arrival; equal rows are one clip."""
+        return self._clips[: len(self)]
+
+    def counts_of_clips(
+        self, clips: Int64[np.ndarray, " clip"]
+    ) -> Int64[np.ndarray, "member clip"]:
+        """Return [M, N] multiplicities of clips in each member's bootstrap sample."""
+        return np.stack([self._clip_counts[each] for each in clips.tolist()], axis=1)
 
     @property
     def rows(self) -> Shaped[np.ndarray, "comparison side time features"]:

@@ -1,6 +1,9 @@
-"""Bradley-Terry likelihood of answers, given predicted rewards (Christiano et al. 2017, 2.2.3).
+"""Losses of predicted rewards: the likelihood of answers, and the regression on the rank.
 
-B: comparisons, T: steps of a segment.
+The first is the Bradley-Terry likelihood of Christiano et al. 2017, 2.2.3; the second is the
+ordinal regression of rl-teacher-atari.
+
+B: comparisons, or clips; T: steps of a segment.
 """
 
 import jax
@@ -47,3 +50,37 @@ def preference_loss(
         log_p_left = jnp.logaddexp(log_sure + jax.nn.log_sigmoid(logits), log_random)
         log_p_right = jnp.logaddexp(log_sure + jax.nn.log_sigmoid(-logits), log_random)
     return -(targets * log_p_left + (1 - targets) * log_p_right)
+
+
+def mean_reward(
+    rewards: Float[Array, "*batch time"], weights: Float[Array, "*batch time"]
+) -> Float[Array, "*batch"]:
+    """Compute the mean reward per step of a clip.
+
+    Args:
+        rewards: [B, T] weighted reward per step; padded steps are 0.
+        weights: [B, T] weight of each step.
+
+    Returns:
+        [B]; 0 for a clip without steps.
+    """
+    # Subsampling may leave out all steps of a clip that ended early.
+    return jnp.sum(rewards, axis=-1) / jnp.maximum(jnp.sum(weights, axis=-1), 1e-9)
+
+
+def rank_loss(
+    scores: Float[Array, "*batch"],
+    targets: Float[Array, "*#batch"],
+    certainty: Float[Array, "*#batch"],
+) -> Float[Array, "*batch"]:
+    """Compute the squared error of ordinal regression.
+
+    rl-teacher-atari's (s z - sum_t r_t)^2 divided by s^2, where s is the number of steps: the scale
+    of the loss does not depend on the length of a clip.
+
+    Args:
+        scores: [B] mean reward per step.
+        targets: [B] z, the normal quantile of the clip's rank.
+        certainty: [B] weights.
+    """
+    return certainty * jnp.square(targets - scores)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int64
+from scipy.special import ndtri
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.reliability import UNKNOWN, Reliability
@@ -28,6 +29,9 @@ RESIDUAL_TOLERANCE = 1e-4
 MIN_CURVATURE = 0.2
 """Lower bound of the curvature of an answer, as a share of its Fisher information."""
 MIN_STEP_SIZE = 1e-3
+EQUAL_QUALITY = 1e-6
+"""Difference of qualities up to which clips are tied: those with the same answers differ by
+rounding errors."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,34 @@ def standard_deviations(
     # takes half of the time of an inverse.
     inverse = solve_triangular(cholesky(hessian, lower=True), np.eye(len(means)), lower=True)
     return np.sqrt(np.sum(inverse**2, axis=0))
+
+
+def rank_targets(
+    qualities: Float64[np.ndarray, " clip"],
+) -> Float64[np.ndarray, " clip"]:
+    """Compute [N] normal quantiles of the clips' ranks, the targets of rl-teacher-atari.
+
+    z = Phi^-1((rank + 1/2) / N); clips of equal quality share the mean of their ranks.
+    """
+    order = np.argsort(qualities, kind="stable")
+    is_higher = np.diff(qualities[order], prepend=-np.inf) > EQUAL_QUALITY
+    group = np.cumsum(is_higher) - 1
+    mean_rank = np.bincount(group, np.arange(len(order))) / np.bincount(group)
+    targets = np.empty(len(order))
+    targets[order] = ndtri((mean_rank[group] + 0.5) / len(order))
+    return targets
+
+
+def certainties(
+    answers: RankingAnswers, means: Float64[np.ndarray, " clip"]
+) -> Float64[np.ndarray, " clip"]:
+    """Compute [N] precisions of the qualities, scaled to mean 1, as weights of a regression.
+
+    Each is 1 / std^2 of a quality given all others, so that it takes O(A) in place of O(N^3).
+    """
+    _, information, _ = _derivatives(answers, means)
+    precisions = _precisions(answers, information, len(means))
+    return precisions / precisions.mean()
 
 
 def answer_probabilities(

@@ -11,7 +11,8 @@ from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitResult, Fitter
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LabelledPair, LabelSet
+from rl_teacher.predictor.labels import Examples, LabelledPair, LabelSet, RankedClips
+from rl_teacher.queries.ranking import RankingAnswers, certainties, fit_qualities, rank_targets
 
 FIT_GROWTH = 0.02
 """A fit is due when the number of labels has grown by this share, or by one label."""
@@ -45,6 +46,27 @@ class TrainerSettings:
     seed: int
     labeler_weights: LabelerWeights = "equal"
     pretrained: RewardPredictor | None = None
+
+
+def examples_of(labels: LabelSet, config: PredictorConfig) -> Examples:
+    """Return what the objective fits: the comparisons, or their clips by rank.
+
+    The ranks follow from the targets of all comparisons in the set, and change with each.
+    """
+    if config.objective == "preferences":
+        return labels
+    clips, places, sides = np.unique(labels.clips, return_index=True, return_inverse=True)
+    left, right = sides.reshape(-1, 2).T
+    error_rates = np.full(len(labels), config.error_rate)
+    answers = RankingAnswers(left, right, labels.targets.astype(np.float64), error_rates)
+    qualities = fit_qualities(answers, np.zeros(len(clips)))
+    return RankedClips(
+        labels,
+        places[:, None],
+        rank_targets(qualities).astype(np.float32),
+        certainties(answers, qualities).astype(np.float32),
+        labels.counts_of_clips(clips),
+    )
 
 
 class PredictorTrainer:
@@ -188,7 +210,7 @@ class PredictorTrainer:
         self._is_revised = False
         if not self.has_fitted:
             # The first fit runs to convergence, and training waits for it.
-            return self._count(self._fitter.fit(self.labels, self._settings.first_fit_steps))
+            return self._count(self._fitter.fit(self._examples, self._settings.first_fit_steps))
         if self._thread is None:
             return self._count(self._refit())
         self._running = self._thread.submit(self._refit)
@@ -198,8 +220,12 @@ class PredictorTrainer:
         is_due = self._num_new > 0 and self._num_new >= self._fit_growth * self.num_labels_of_fit
         return is_due or (force and len(self.labels) > 0)
 
+    @property
+    def _examples(self) -> Examples:
+        return examples_of(self.labels, self._settings.config)
+
     def _refit(self) -> FitResult:
-        return self._fitter.fit(self.labels, REFIT_STEPS, patience=REFIT_PATIENCE)
+        return self._fitter.fit(self._examples, REFIT_STEPS, patience=REFIT_PATIENCE)
 
     def finish(self, *, wait: bool) -> FitResult | None:
         """Return the fit in the background if it is done.
