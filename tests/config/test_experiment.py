@@ -125,3 +125,10 @@ def test_shared_settings_are_declared_once():
 def test_defaults_of_an_older_experiment_are_those_of_its_agent():
     assert CONFIG.defaults()["ppo"] == dataclasses.asdict(PPOConfig())
     assert "trpo" not in CONFIG.defaults()
+
+
+def test_collect_needs_number_of_labels_or_of_clips_to_sort():
+    config = CollectConfig("ShortHopper-v1", name="test", n_clips=8)
+    with pytest.raises(BadConfig, match=r"Give it with -l; or .* --n-clips"):
+        config.as_teaching()
+    assert dataclasses.replace(config, queries="tree").as_teaching().n_labels == 24

@@ -282,9 +282,18 @@ class CollectConfig(QuerySettings, ExperimentSettings):
     """saved reward predictor for query selection; if omitted, pairs are random"""
 
     def as_teaching(self) -> TeachConfig:
-        """Return the settings of a run that ends when all labels are there."""
+        """Return the settings of a run that ends when all labels are there.
+
+        Raises:
+            BadConfig: there is no number of labels.
+        """
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         given["n_labels"] = label_budget(self.queries, self.n_labels, self.n_clips)
+        if given["n_labels"] is None:
+            raise BadConfig(
+                "No number of labels was given. Give it with -l; or with --queries tree or sort, "
+                "the number of clips with --n-clips."
+            )
         return TeachConfig(**given, schedule="upfront", collect_only=True)
 
 
