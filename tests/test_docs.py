@@ -206,6 +206,12 @@ def test_npm_scripts_in_docs_exist():
 # --- flags ---
 
 
+def long_flags(settings):
+    """Return the flags of all settings, and their shorter names such as --objective."""
+    shorter = {setting.short for setting in settings if setting.short.startswith("--")}
+    return {setting.flag for setting in settings} | shorter
+
+
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
 def test_flags_in_docs_exist(path, settings):
     serve_flags = {
@@ -214,7 +220,7 @@ def test_flags_in_docs_exist(path, settings):
     play_flags = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
     others = {"--help", "--version", "--plot", "--experiment", "--format", "--out", "--uses"}
     others |= {"--steps", "--labels"}  # of `circus`
-    known = {setting.flag for setting in settings} | serve_flags | play_flags | others
+    known = long_flags(settings) | serve_flags | play_flags | others
     mentioned = {
         flag.replace("_", "-")
         for line in path.read_text().splitlines()
@@ -240,7 +246,7 @@ def test_settings_page_has_exactly_flags_of_teach(settings, capsys):
         cli.main(["teach", "--help"])
     assert ended.value.code == 0
     teach_flags = set(FLAG.findall(capsys.readouterr().out))
-    assert {setting.flag for setting in settings} == teach_flags - {"--help", "--n-labels."}
+    assert long_flags(settings) == teach_flags - {"--help", "--n-labels."}
 
 
 @pytest.mark.parametrize("name", ["how-it-works.md", "agents.md"])
