@@ -15,6 +15,27 @@ const pressed = (key: string, more: Partial<KeyPress> = {}): KeyPress => ({
 
 const typing = { matches: (what: string) => what.includes('textarea') } as unknown as EventTarget
 
+describe('actionOf while clips are ranked', () => {
+  it.each([
+    ['3', { kind: 'place', number: 3 }],
+    ['=', { kind: 'tie' }],
+    ['Backspace', { kind: 'takeBack' }],
+    ['Enter', { kind: 'submit' }],
+    ['s', { kind: 'leaveOut' }],
+    ['z', { kind: 'undo' }],
+    [' ', { kind: 'pause' }],
+    ['ArrowLeft', null],
+    ['ArrowDown', null],
+  ])('%s', (key, action) => {
+    expect(actionOf(pressed(key), true)).toEqual(action)
+  })
+
+  it('leaves Enter to a focused button', () => {
+    const target = { matches: (what: string) => /button|focus-visible/.test(what) } as unknown as EventTarget
+    expect(actionOf(pressed('Enter', { target }), true)).toBeNull()
+  })
+})
+
 describe('actionOf', () => {
   it.each([
     ['ArrowLeft', { kind: 'answer', answer: 'left' }],

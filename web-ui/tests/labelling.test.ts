@@ -4,7 +4,14 @@ import { describe, expect, it, vi } from 'vitest'
 import type { LoadedClip } from '../src/lib/clips'
 import type { EventHandlers } from '../src/lib/events'
 import { LabellingSession, type Service } from '../src/lib/labelling.svelte'
-import type { Comparison, ExperimentSummary, LabelSubmission, Progress } from '../src/lib/api-types'
+import { ServerUnreachable } from '../src/lib/api'
+import type {
+  Comparison,
+  ExperimentSummary,
+  LabelSubmission,
+  Progress,
+  RankingSubmission,
+} from '../src/lib/api-types'
 
 const MINUTE_MS = 60_000
 const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiting: 9, message: '' }
@@ -23,10 +30,11 @@ const comparison = (id: number): Comparison => ({
 /** Create a session of a service with comparisons 1, 2, 3…; `lost` are leases that others hold. */
 function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?: number } = {}) {
   const sent: LabelSubmission[] = []
+  const rankings: RankingSubmission[] = []
   const released: string[] = []
   const events: EventHandlers = {}
   let numLeased = 0
-  const free = { most }
+  const free = { most, isOffline: false }
   const service: Service = {
     getNext: (_, limit) => {
       const length = Math.min(limit, free.most - numLeased)
@@ -41,6 +49,15 @@ function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?:
       sent.push(...labels)
       return Promise.resolve({ accepted: labels.map((one) => one.request_id), rejected: [] })
     },
+    postRanking: (_, ranking) => {
+      if (free.isOffline) return Promise.reject(new ServerUnreachable('offline'))
+      rankings.push(ranking)
+      const ranked = ranking.groups.flat()
+      const ids = Array.from({ length: numLeased }, (_, i) => i + 1)
+      const isShown = (id: number) => ranked.includes(`left-${id}`) && ranked.includes(`right-${id}`)
+      return Promise.resolve({ comparison_ids: [...ids.filter(isShown), 100, 101] })
+    },
+    withdrawRanking: () => Promise.resolve([comparison(1), comparison(2)]),
     listen: (_, handlers) => {
       Object.assign(events, handlers)
       return () => undefined
@@ -59,7 +76,7 @@ function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?:
     database: new IDBFactory(),
   })
   const idsAhead = () => session.queue.items.map((ready) => ready.comparison.id)
-  return { session, sent, released, idsAhead, free, events }
+  return { session, sent, rankings, released, idsAhead, free, events }
 }
 
 const settle = () => new Promise((done) => setTimeout(done, 20))
@@ -142,5 +159,76 @@ describe('labelling session', () => {
     await settle()
     session.stop()
     expect(released).toEqual(['lease-2', 'lease-3', 'lease-4', 'lease-5'])
+  })
+})
+
+describe('ranking', () => {
+  const shown = (session: LabellingSession) =>
+    session.screen?.clips.map(({ clip }) => clip.hash) ?? null
+
+  it('sends the order of the clips and those left out, then shows the next ones', async () => {
+    const { session, sent, rankings } = createSession()
+    session.size = 4
+    await session.start()
+    expect(shown(session)).toEqual(['left-1', 'right-1', 'left-2', 'right-2'])
+    session.groups = [['right-2'], ['left-1', 'right-1']]
+    session.answer('left')
+    expect(await session.rank()).toBe(true)
+    expect(rankings).toMatchObject([
+      { groups: [['right-2'], ['left-1', 'right-1']], left_out: ['left-2'], details: { screen: 4 } },
+    ])
+    expect(sent).toEqual([])
+    expect(session.groups).toEqual([])
+    session.stop()
+  })
+
+  it('shows the other clip of a comparison of which one was shown on the next screen', async () => {
+    const { session } = createSession()
+    session.size = 3
+    await session.start()
+    expect(shown(session)).toEqual(['left-1', 'right-1', 'left-2'])
+    session.groups = shown(session)!.map((hash) => [hash])
+    await session.rank()
+    expect(shown(session)).toEqual(['left-2', 'right-2', 'left-3'])
+    session.stop()
+  })
+
+  it('keeps the order under one id until it is saved', async () => {
+    const { session, rankings, free } = createSession()
+    session.size = 5
+    await session.start()
+    session.groups = [['left-1'], ['right-1']]
+    free.isOffline = true
+    expect(await session.rank()).toBe(false)
+    expect(session.groups).toEqual([['left-1'], ['right-1']])
+    expect(session.notice).toContain('not saved')
+    free.isOffline = false
+    expect(await session.rank()).toBe(true)
+    expect(rankings).toHaveLength(1)
+    session.stop()
+  })
+
+  it('shows a pair if a single comparison is open', async () => {
+    const { session, sent } = createSession({ most: 1 })
+    session.size = 5
+    await session.start()
+    expect([session.current?.comparison.id, session.screen, session.isPairOnly]).toEqual([1, null, true])
+    session.answer('equal')
+    await settle()
+    expect(sent).toMatchObject([{ comparison_id: 1, answer: 'equal' }])
+    session.stop()
+  })
+
+  it('keeps every lease when the number of clips changes', async () => {
+    const { session, idsAhead, released } = createSession({ most: 4 })
+    await session.start()
+    session.setSize(4)
+    await settle()
+    expect(shown(session)).toEqual(['left-1', 'right-1', 'left-2', 'right-2'])
+    session.setSize(2)
+    await settle()
+    expect([session.current?.comparison.id, idsAhead()]).toEqual([1, [2, 3, 4]])
+    session.stop()
+    expect(released).toEqual(['lease-1', 'lease-2', 'lease-3', 'lease-4'])
   })
 })

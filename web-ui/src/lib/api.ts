@@ -18,6 +18,9 @@ import type {
   PastLabel,
   Practice,
   Problem,
+  RankingReceipt,
+  RankingSubmission,
+  WithdrawnRanking,
 } from './api-types'
 
 export const API = '/api/v1'
@@ -130,6 +133,14 @@ export const downloadPath = {
 /** Fetch a comparison without leasing it. */
 export const getComparison = (id: number): Promise<Comparison> =>
   getJson(`${API}/comparisons/${id}`)
+
+/** Store an ordering of several clips as labels of their pairs. */
+export const postRanking = (name: string, ranking: RankingSubmission): Promise<RankingReceipt> =>
+  sendJson('POST', `${pathOf(name)}/rankings`, ranking)
+
+/** Withdraw the labels of a ranking; its comparisons are leased again. */
+export const withdrawRanking = async (name: string, id: string): Promise<Comparison[]> =>
+  (await sendJson<WithdrawnRanking>('DELETE', `${pathOf(name)}/rankings/${id}`, {})).comparisons
 
 export const getMyLabels = async (name: string, limit = 20): Promise<PastLabel[]> =>
   (await getJson<LabelHistory>(`${pathOf(name)}/labels?limit=${limit}`)).labels

@@ -3,13 +3,12 @@
 import { isBroken, type ClipLoader, type LoadedComparison } from './clips'
 import type { Comparison } from './api-types'
 
-/** Comparisons to keep ready behind the one on screen. */
-const NUM_AHEAD = 3
-
 export interface QueueOptions {
   /** Lease up to `limit` comparisons, excluding some ids. */
   fetch: (limit: number, exclude: ReadonlySet<number>) => Promise<Comparison[]>
   clips: Pick<ClipLoader, 'comparison'>
+  /** Comparisons to keep ready behind the one on screen. */
+  numAhead: () => number
   /** Whether a comparison is on screen. */
   isShowing: () => boolean
   /** Comparisons that must not be queued: on screen, or labelled already. */
@@ -38,9 +37,9 @@ export class ComparisonQueue {
     return first
   }
 
-  /** Put a comparison back at the front. */
-  putBack(ready: LoadedComparison): void {
-    this.items = [ready, ...this.items]
+  /** Put comparisons back at the front. */
+  putBack(...ready: readonly LoadedComparison[]): void {
+    this.items = [...ready, ...this.items]
   }
 
   /** Drop comparisons; return whether there were any. */
@@ -68,7 +67,7 @@ export class ComparisonQueue {
 
   /** @returns whether there is room for more and the service may have more. */
   async #fillOnce(): Promise<boolean> {
-    const missing = NUM_AHEAD - this.items.length + (this.options.isShowing() ? 0 : 1)
+    const missing = this.options.numAhead() - this.items.length + (this.options.isShowing() ? 0 : 1)
     if (missing <= 0) return false
     const comparisons = await this.options.fetch(missing, this.#knownIds())
     const known = this.#knownIds()

@@ -30,6 +30,8 @@ export class GivenLabels {
   #outbox: Outbox | null = null
   #labelledIds = new Set<number>()
   #hasHistory = false
+  /** Rankings of which the labels of the history are a part, by comparison. */
+  #rankings = new Map<number, string>()
 
   constructor(private readonly options: GivenLabelsOptions) {}
 
@@ -73,6 +75,7 @@ export class GivenLabels {
     this.#send(comparison, { answer, lease: comparison.lease ?? null, ...more }, isNew ? 1 : 0)
     this.history = remember(this.history, withoutLease(comparison), answer)
     this.#labelledIds.add(comparison.id)
+    this.#rankings.delete(comparison.id)
     this.options.progress.recordLabel(this.options.now_ms())
   }
 
@@ -87,10 +90,24 @@ export class GivenLabels {
     return comparison
   }
 
+  /** The ranking that the newest label belongs to, or null. */
+  get newestRanking(): string | null {
+    return this.#rankings.get(this.history.at(-1)?.comparison.id ?? 0) ?? null
+  }
+
+  /** Replace the history after the service has stored or withdrawn a ranking. */
+  readRankings(): Promise<void> {
+    this.history = []
+    return this.readHistory()
+  }
+
   async readHistory(): Promise<void> {
     const unsent = this.#ownUnsent()
     try {
       const labels = await this.options.service.getMyLabels(this.options.name)
+      this.#rankings = new Map(
+        labels.flatMap(({ comparison, ranking }) => (ranking ? [[comparison.id, ranking]] : [])),
+      )
       const oldestFirst = labels.map(({ comparison }) => comparison).reverse()
       // Labels given while the request was under way come last.
       this.history = this.history.reduce(

@@ -8,6 +8,12 @@ export type Action =
   | { kind: 'step'; direction: 1 | -1 }
   | { kind: 'speed'; index: number }
   | { kind: 'orbit'; azimuth: number; elevation: number }
+  | RankingAction
+
+/** What only a screen of several clips has. */
+export type RankingAction =
+  | { kind: 'place'; number: number }
+  | { kind: 'tie' | 'takeBack' | 'submit' | 'leaveOut' }
 
 /** Names of keys as the page displays them. */
 export const PRINTED = {
@@ -20,6 +26,8 @@ export const PRINTED = {
   restart: 'R',
   back: ',',
   forward: '.',
+  tie: '=',
+  submit: '↵',
   help: '?',
 } as const
 
@@ -47,6 +55,18 @@ const PLAIN: Record<string, Action> = {
   Escape: { kind: 'leave' },
 }
 
+/** While several clips are ranked, digits name clips instead of speeds. */
+const RANKING: Record<string, Action> = {
+  ...Object.fromEntries([1, 2, 3, 4, 5].map((number) => [String(number), { kind: 'place', number }])),
+  '=': { kind: 'tie' },
+  Backspace: { kind: 'takeBack' },
+  Enter: { kind: 'submit' },
+  ArrowUp: { kind: 'leaveOut' },
+  s: { kind: 'leaveOut' },
+}
+
+const NO_PAIR = ['ArrowLeft', 'ArrowRight', 'ArrowDown']
+
 const SHIFTED: Record<string, Action> = {
   ArrowLeft: { kind: 'orbit', azimuth: -ORBIT_DEG, elevation: 0 },
   ArrowRight: { kind: 'orbit', azimuth: ORBIT_DEG, elevation: 0 },
@@ -65,12 +85,13 @@ export interface KeyPress {
 }
 
 /** Return the action of a key press, or null if the page does not handle it. */
-export function actionOf(event: KeyPress): Action | null {
+export function actionOf(event: KeyPress, isRanking = false): Action | null {
   if (event.repeat || event.ctrlKey || event.altKey || event.metaKey) return null
   if (isUsedByFocusedElement(event)) return null
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key
   if (event.shiftKey && key in SHIFTED) return SHIFTED[key]!
-  return PLAIN[key] ?? null
+  if (isRanking && key in RANKING) return RANKING[key]!
+  return isRanking && NO_PAIR.includes(key) ? null : (PLAIN[key] ?? null)
 }
 
 /** Return whether the focused element handles the key itself. */
@@ -79,7 +100,7 @@ function isUsedByFocusedElement(event: KeyPress): boolean {
   if (element === null || typeof element.matches !== 'function') return false
   if (element.matches('input[type=range], [role=slider]')) return event.key.startsWith('Arrow')
   if (element.matches('input, textarea, select') || element.isContentEditable) return true
-  const isActivated = event.key === ' ' && element.matches('button, a[href], summary')
+  const isActivated = [' ', 'Enter'].includes(event.key) && element.matches('button, a[href], summary')
   return isActivated && element.matches(':focus-visible')
 }
 

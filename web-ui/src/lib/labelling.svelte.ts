@@ -1,4 +1,7 @@
-/** State of the labelling page: shows comparisons, records labels and delivers every one of them. */
+/**
+ * State of the labelling page: shows comparisons, records labels and delivers every one of them.
+ * In ranking mode it shows the clips of several comparisons and records their order.
+ */
 
 import * as api from './api'
 import { RequestRejected } from './api'
@@ -10,10 +13,14 @@ import { GivenLabels } from './given-labels.svelte'
 import { hideAsked, LabelEffects } from './label-effect.svelte'
 import { LatestEpisode } from './latest-episode.svelte'
 import { Leases } from './leases'
+import { newRequestId } from './outbox'
 import { LabellingProgress, secondsToNext } from './progress.svelte'
+import { clipsOf, screenOf, type Groups, type RankingScreen, type ScreenSize } from './ranking'
 import { hasStartedTraining } from './status'
 import type { Answer, Comparison, ExperimentSummary, LabelEffect, Progress } from './api-types'
 
+/** Comparisons to keep ready behind the one on screen. */
+const NUM_AHEAD = 3
 const RETRY_MS = 3_000
 /** How long the page announces that training starts. */
 const START_NOTICE_MS = 8_000
@@ -31,6 +38,8 @@ export type Service = Pick<
   | 'getExperiment'
   | 'getLabelEffect'
   | 'postLabels'
+  | 'postRanking'
+  | 'withdrawRanking'
   | 'renewLeases'
   | 'releaseLeases'
 > & { listen: typeof listen }
@@ -45,6 +54,14 @@ export interface LabellingOptions {
 export class LabellingSession {
   /** The comparison on screen. */
   current = $state.raw<LoadedComparison | null>(null)
+  /** Clips on one screen: 2 for a comparison, more to rank them. */
+  size = $state<ScreenSize>(2)
+  /** The clips to rank; `current` is the first of their comparisons. Null while a pair is shown. */
+  screen = $state.raw<RankingScreen | null>(null)
+  /** The order of the clips on screen so far. */
+  groups = $state.raw<Groups>([])
+  /** Whether a ranking is being stored. */
+  isSaving = $state(false)
   /** The comparison that was on screen before there was nothing to label. */
   previous = $state.raw<LoadedComparison | null>(null)
   /** Whether the comparison on screen was reopened from the recent labels. */
@@ -68,6 +85,10 @@ export class LabellingSession {
   /** The service had nothing for this labeler when it was last asked. */
   #isExhausted = $state(false)
   #shown_ms = 0
+  /** The ranking that was sent last, whether it has arrived or not. */
+  #attempt: { key: string; id: string } | null = null
+  /** The latest ranking of this page, to show it again as it was. */
+  #latest: { id: string; hashes: readonly string[]; groups: Groups } | null = null
   /** The step of training at which the number of comparisons last changed. */
   #lastAskedStep = 0
   #retryTimer: ReturnType<typeof setTimeout> | undefined
@@ -99,9 +120,10 @@ export class LabellingSession {
     this.queue = new ComparisonQueue({
       fetch: (limit, exclude) => this.#fetchNext(limit, exclude),
       clips: this.clips,
+      numAhead: () => Math.max(NUM_AHEAD, this.size),
       isShowing: () => this.current !== null,
       excludedIds: () => this.#excludedIds(),
-      onready: () => this.current === null && !this.isOpening && this.#showNext(),
+      onready: () => this.current === null && !this.isOpening && this.#isNextReady && this.#showNext(),
       onskip: ({ number }, error) => (this.notice = `Comparison ${number} was skipped: ${errorText(error)}`),
       onfilled: () => this.#handleFilled(),
       onfailed: (error) => this.#handleFailed(error),
@@ -136,6 +158,12 @@ export class LabellingSession {
     if (latest === null) return null
     const asked = this.#leased().map(({ comparison }) => comparison)
     return hideAsked(latest, asked, this.labels.history)
+  }
+
+  /** Whether a pair is shown in ranking mode, because no other comparison is open. */
+  get isPairOnly(): boolean {
+    const isNew = this.current !== null && !this.isReviewing
+    return this.size > 2 && isNew && this.screen === null
   }
 
   get hasFetched(): boolean {
@@ -173,7 +201,7 @@ export class LabellingSession {
   // --- labels ---
 
   answer(answer: Answer): void {
-    if (this.current === null || this.isOpening) return
+    if (this.current === null || this.screen !== null || this.isOpening) return
     this.labels.give(this.current.comparison, answer, {
       response_ms: Math.round(this.#now_ms() - this.#shown_ms),
       details: this.details(),
@@ -182,8 +210,61 @@ export class LabellingSession {
     this.#showNext()
   }
 
-  /** Withdraw the newest label and show its comparison again. */
+  /** Store the order of the clips on screen; those that are not ranked are left out. */
+  async rank(): Promise<boolean> {
+    const { screen, groups } = this
+    if (screen === null || this.isSaving || this.isOpening) return false
+    const hashes = screen.clips.map(({ clip }) => clip.hash)
+    const key = JSON.stringify([screen.key, groups])
+    // Sent again under the same id, if nobody knows whether it has arrived.
+    if (this.#attempt?.key !== key) this.#attempt = { key, id: newRequestId() }
+    const { id } = this.#attempt
+    const duration_ms = this.#now_ms() - this.#shown_ms
+    this.isSaving = true
+    try {
+      const receipt = await this.#service.postRanking(this.name, {
+        request_id: id,
+        groups: groups.map((group) => [...group]),
+        left_out: hashes.filter((hash) => !groups.flat().includes(hash)),
+        response_ms: Math.round(duration_ms),
+        details: { ...this.details(), screen: hashes.length },
+      })
+      this.notice = receipt.warning ?? ''
+      this.#latest = { id, hashes, groups }
+      this.#finishScreen(screen, receipt.comparison_ids, duration_ms)
+      return true
+    } catch (error) {
+      const isRejected = error instanceof RequestRejected
+      this.notice = isRejected
+        ? `The ranking was rejected: ${error.message}`
+        : `The ranking is not saved: ${errorText(error)} Submit it again.`
+      if (isRejected) this.#showNext()
+      return false
+    } finally {
+      this.isSaving = false
+    }
+  }
+
+  #finishScreen(screen: RankingScreen, labelledIds: readonly number[], duration_ms: number): void {
+    const num = labelledIds.length
+    for (let i = num - 1; i >= 0; i--) {
+      this.progress.recordLabel(this.#now_ms() - (duration_ms * i) / num)
+    }
+    const labelled = new Set(labelledIds)
+    this.queue.drop(({ id }) => labelled.has(id))
+    // Of an odd number of clips, one is of a comparison whose other clip comes next.
+    this.queue.putBack(...screen.comparisons.filter(({ comparison }) => !labelled.has(comparison.id)))
+    this.#showNext()
+    void this.labels.readRankings()
+  }
+
+  /** Withdraw the newest label, or the ranking it belongs to, and show its clips again. */
   undo(): void {
+    const ranking = this.labels.newestRanking
+    if (ranking !== null) {
+      void this.#withdrawRanking(ranking)
+      return
+    }
     const comparison = this.isOpening ? null : this.labels.withdraw()
     if (comparison === null) return
     if (this.current?.comparison.id === comparison.id) {
@@ -192,6 +273,39 @@ export class LabellingSession {
       return
     }
     void this.#open(comparison, false)
+  }
+
+  async #withdrawRanking(id: string): Promise<void> {
+    if (this.isOpening || this.isSaving) return
+    this.isOpening = true
+    try {
+      const comparisons = await this.#service.withdrawRanking(this.name, id)
+      const loaded = await Promise.all(comparisons.map((one) => this.clips.comparison(one)))
+      this.#putBackCurrent()
+      this.isReviewing = false
+      this.#showRanking({ ...screenOf(loaded, clipsOf(loaded).length), key: `again ${id}` })
+      if (this.#latest?.id === id) {
+        const { hashes, groups } = this.#latest
+        const order = (hash: string) => hashes.indexOf(hash)
+        const clips = [...this.screen!.clips].sort((a, b) => order(a.clip.hash) - order(b.clip.hash))
+        this.screen = { ...this.screen!, clips }
+        this.groups = groups
+      }
+    } catch (error) {
+      this.notice = `The ranking was not withdrawn: ${errorText(error)}`
+    } finally {
+      this.isOpening = false
+    }
+    void this.labels.readRankings()
+  }
+
+  /** Choose the number of clips on one screen. */
+  setSize(size: ScreenSize): void {
+    if (size === this.size || this.isSaving) return
+    this.size = size
+    if (this.current === null || this.isReviewing) return
+    this.#putBackCurrent()
+    this.#showNext()
   }
 
   /** Show a labelled comparison again; answering it replaces the label. */
@@ -223,7 +337,7 @@ export class LabellingSession {
     this.isOpening = true
     try {
       const loaded = await this.clips.comparison(comparison)
-      if (this.current !== null && !this.isReviewing) this.queue.putBack(this.current)
+      this.#putBackCurrent()
       this.isReviewing = isReviewing
       this.#show(loaded)
     } catch (error) {
@@ -233,12 +347,51 @@ export class LabellingSession {
     }
   }
 
+  /** Return what is on screen to the queue, unless it was reopened from the recent labels. */
+  #putBackCurrent(): void {
+    if (this.current !== null && !this.isReviewing) this.queue.putBack(...this.#onScreen)
+  }
+
+  get #onScreen(): readonly LoadedComparison[] {
+    if (this.screen !== null) return this.screen.comparisons
+    return this.current === null ? [] : [this.current]
+  }
+
+  /** Whether the queue has what the next screen shows. */
+  get #isNextReady(): boolean {
+    return this.size === 2 || clipsOf(this.queue.items).length >= this.size
+  }
+
   #showNext(): void {
-    this.#show(this.queue.take())
+    if (this.#isNextReady) this.#showQueued()
+    else this.#show(null)
     void this.queue.fill()
   }
 
+  /** Show the clips of the first comparisons of the queue, or the only one. */
+  #showQueued(): void {
+    if (this.size === 2 || this.queue.items.length < 2) {
+      this.#show(this.queue.take())
+      return
+    }
+    const screen = screenOf(this.queue.items, this.size)
+    if (screen.clips.length === 2) {
+      this.#show(this.queue.take())
+      return
+    }
+    const ids = new Set(screen.comparisons.map(({ comparison }) => comparison.id))
+    this.queue.drop(({ id }) => ids.has(id))
+    this.#showRanking(screen)
+  }
+
+  #showRanking(screen: RankingScreen): void {
+    this.#show(screen.comparisons[0]!)
+    this.screen = screen
+  }
+
   #show(loaded: LoadedComparison | null): void {
+    this.screen = null
+    this.groups = []
     if (loaded === null) this.previous = this.current
     this.current = loaded
     this.#shown_ms = this.#now_ms()
@@ -255,8 +408,8 @@ export class LabellingSession {
   }
 
   #excludedIds(): number[] {
-    const current = this.current === null ? [] : [this.current.comparison.id]
-    return [...current, ...this.labels.excludedIds]
+    const shown = this.#onScreen.map(({ comparison }) => comparison.id)
+    return [...shown, ...this.labels.excludedIds]
   }
 
   #handleFilled(): void {
@@ -264,6 +417,7 @@ export class LabellingSession {
       this.labels.markReachable()
       if (this.summary === null) void this.#readSummary()
     }
+    this.#showRest()
     this.#isExhausted = this.current === null && !this.isOpening
     if (!this.isHeldByOthers) return
     // The service does not announce the end of another labeler's lease.
@@ -271,7 +425,13 @@ export class LabellingSession {
     this.#retryTimer = setTimeout(() => void this.queue.fill(), RECHECK_MS)
   }
 
+  /** Show what the queue has, if it is less than the chosen number of clips. */
+  #showRest(): void {
+    if (this.current === null && !this.isOpening && this.queue.items.length > 0) this.#showQueued()
+  }
+
   #handleFailed(error: unknown): void {
+    this.#showRest()
     if (error instanceof RequestRejected) {
       this.failure = error
       return
@@ -284,7 +444,7 @@ export class LabellingSession {
   /** Comparisons that are leased to this page. */
   #leased(): readonly LoadedComparison[] {
     const { items } = this.queue
-    return this.current === null || this.isReviewing ? items : [this.current, ...items]
+    return this.isReviewing ? items : [...this.#onScreen, ...items]
   }
 
   /** Drop comparisons whose leases ended; the one on screen stays, since its label still counts. */
