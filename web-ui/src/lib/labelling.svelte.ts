@@ -216,7 +216,7 @@ export class LabellingSession {
     if (screen === null || this.isSaving || this.isOpening) return false
     const hashes = screen.clips.map(({ clip }) => clip.hash)
     const key = JSON.stringify([screen.key, groups])
-    // Sent again under the same id, if nobody knows whether it has arrived.
+    // An unconfirmed ranking keeps its id, so that sending it again has no effect if it was stored.
     if (this.#attempt?.key !== key) this.#attempt = { key, id: newRequestId() }
     const { id } = this.#attempt
     const duration_ms = this.#now_ms() - this.#shown_ms
