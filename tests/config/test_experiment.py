@@ -130,5 +130,5 @@ def test_defaults_of_an_older_experiment_are_those_of_its_agent():
 def test_collect_needs_number_of_labels_or_of_clips_to_sort():
     config = CollectConfig("ShortHopper-v1", name="test", n_clips=8)
     with pytest.raises(BadConfig, match=r"Give it with -l; or .* --n-clips"):
-        config.as_teaching()
+        validate(config.as_teaching())
     assert dataclasses.replace(config, queries="tree").as_teaching().n_labels == 24

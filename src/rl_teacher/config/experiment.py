@@ -282,18 +282,9 @@ class CollectConfig(QuerySettings, ExperimentSettings):
     """saved reward predictor for query selection; if omitted, pairs are random"""
 
     def as_teaching(self) -> TeachConfig:
-        """Return the settings of a run that ends when all labels are there.
-
-        Raises:
-            BadConfig: there is no number of labels.
-        """
+        """Return the settings of a run that ends when all labels are there."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         given["n_labels"] = label_budget(self.queries, self.n_labels, self.n_clips)
-        if given["n_labels"] is None:
-            raise BadConfig(
-                "No number of labels was given. Give it with -l; or with --queries tree or sort, "
-                "the number of clips with --n-clips."
-            )
         return TeachConfig(**given, schedule="upfront", collect_only=True)
 
 
@@ -406,6 +397,11 @@ def validate(config: TeachConfig) -> None:
         )
     if message := too_few_clips(config.queries, total, config.n_clips):
         raise BadConfig(f"{message} Lower --n-labels, or raise --n-clips.")
+    if total is None and config.collect_only:
+        raise BadConfig(
+            "No number of labels to collect was given. Give it with -l; or with --queries tree or "
+            "sort, the number of clips with --n-clips."
+        )
     if total is None and config.schedule not in (None, "constant"):
         raise BadConfig(
             f"--schedule {config.schedule} needs a total number of labels. Give it with --n-labels."
@@ -447,11 +443,8 @@ def _check_source(config: TeachConfig) -> None:
         )
     if config.predictor is None and config.wants_labels:
         raise BadConfig("Labels need a source. Give -p synth or -p human.")
-    if config.collect_only and (not config.asks or config.n_labels is None):
-        raise BadConfig(
-            "--collect-only needs a number of labels and a teacher. Give -l, and -p synth or "
-            "-p human."
-        )
+    if config.collect_only and not config.asks:
+        raise BadConfig("--collect-only needs a teacher. Give -p synth or -p human.")
 
 
 def pretraining_labels(config: TeachConfig) -> int:
