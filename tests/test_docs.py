@@ -349,7 +349,7 @@ def test_check_of_moving_dot_prints_output_in_docs(capsys):
         f"one compiled call of {fit.CHUNK_STEPS} steps",
         f"uses about {fit.SAMPLED_STEPS} steps",
         f"on up to {fit.MAX_EVALUATED} labels",
-        f"has not fallen by {fit.MIN_IMPROVEMENT} nats in {fit.PATIENCE} calls",
+        f"has not fallen by {fit.MIN_IMPROVEMENT} in {fit.PATIENCE} calls",
         f"take {trainer.REFIT_STEPS} gradient steps at most",
         f"end after {trainer.REFIT_PATIENCE} call",
         f"have grown by {trainer.FIT_GROWTH:.0%}".replace("%", " %"),
