@@ -132,6 +132,7 @@ PAGES = {
     "comparisons": go_to_tab("comparisons", "main li button"),
     "an opened comparison": go_to_opened_comparison,
     "disagreements": go_to_tab("disagreements", "main li button"),
+    "ranking": go_to_tab("ranking", "main ol canvas"),
     "clips": go_to_tab("clips", "figure canvas"),
     "labelers": go_to_tab("labelers", ".labelers dd .line"),
     "a made link": go_to_created_invite,

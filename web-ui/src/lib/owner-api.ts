@@ -6,6 +6,7 @@ import type {
   AuditEvent,
   AuditEventPage,
   Clip,
+  ComparisonsOfClip,
   EnvironmentClipPage,
   ExperimentUpdate,
   Invite,
@@ -18,6 +19,8 @@ import type {
   NewInviteRequest,
   OwnerExperimentDetail,
   PredictorDiagnostics,
+  RankedComparison,
+  Ranking,
   ReviewedComparison,
   ReviewedComparisonPage,
   RunState,
@@ -72,6 +75,12 @@ export const adjudicate = (id: number, answer: Answer): Promise<unknown> =>
 
 export const exportPath = (name: string, format: 'jsonl' | 'parquet'): string =>
   `${pathOf(name)}/export?format=${format}`
+
+export const getRanking = (name: string): Promise<Ranking> => getJson(`${pathOf(name)}/ranking`)
+
+/** Fetch the comparisons of a clip, with the probabilities of their answers in the ranking. */
+export const getComparisonsOf = async (name: string, hash: string): Promise<RankedComparison[]> =>
+  (await getJson<ComparisonsOfClip>(`${pathOf(name)}/ranking/${hash}`)).comparisons
 
 // --- labelers and invites ---
 

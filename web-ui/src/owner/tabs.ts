@@ -4,6 +4,7 @@ export const TABS = {
   overview: 'Overview',
   comparisons: 'Comparisons',
   disagreements: 'Disagreements',
+  ranking: 'Ranking',
   clips: 'Clips',
   labelers: 'Labelers',
   settings: 'Settings',

@@ -1,0 +1,131 @@
+"""Ranking of an experiment's clips on the owner's page, by keyboard, mouse and touch."""
+
+import re
+
+import numpy as np
+import pytest
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.store.records import NewLabel
+from tests.browser.conftest import PHONE
+from tests.browser.labelling_page import PATIENCE_MS
+
+pytestmark = pytest.mark.browser
+
+NUM_CLIPS = 200
+CLIPS = "main ol li button"
+
+
+@pytest.fixture
+def ranked(experiment):
+    """Experiment with 200 clips, numbered from the best, and one answer that contradicts others."""
+    clips = [experiment.add_model_clip(0) for _ in range(NUM_CLIPS)]
+    rng = np.random.default_rng(1)
+    pairs = [(i, int(j)) for i in range(NUM_CLIPS) for j in rng.choice(NUM_CLIPS, 5) if i != j]
+    pairs = [*dict.fromkeys(pairs), (0, NUM_CLIPS - 1)]
+    ids = experiment.ask_about([(clips[i], clips[j]) for i, j in pairs])
+    labels = [
+        NewLabel(each, Answer.LEFT if i < j else Answer.RIGHT, "Ada")
+        for each, (i, j) in zip(ids, pairs, strict=True)
+    ]
+    labels[-1] = NewLabel(ids[-1], Answer.RIGHT, "Ada")
+    experiment.store.labels.add_many(labels)
+    return experiment
+
+
+@pytest.fixture
+def open_ranking(open_context, service, ranked):
+    """Return a function that opens the ranking in a new browser context."""
+
+    def make(**options):
+        page = open_context(**options).new_page()
+        page.goto(service.link(f"/e/{ranked.name}?tab=ranking"))
+        page.locator(CLIPS).first.wait_for(timeout=PATIENCE_MS)
+        return page
+
+    return make
+
+
+def focused_rank(page):
+    name = page.evaluate("document.activeElement.getAttribute('aria-label')")
+    return int(re.match(r"Rank (\d+) of 200", name)[1])
+
+
+def shown_ranks(page):
+    names = page.locator(CLIPS).evaluate_all("all => all.map(one => one.ariaLabel)")
+    return [int(name.split()[1]) for name in names]
+
+
+def test_keys_go_through_clips_zoom_and_open_answers(open_ranking):
+    page = open_ranking()
+    before = shown_ranks(page)
+    assert before[0] == 1
+    assert len(before) < 50
+    page.locator(CLIPS).first.focus()
+    for rank in (2, 3):
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function(
+            "rank => document.activeElement.ariaLabel?.startsWith(`Rank ${rank} `)", arg=rank
+        )
+    for _ in range(6):
+        page.keyboard.press("+")
+    page.wait_for_function(f"document.querySelectorAll('{CLIPS}').length > 1")
+    assert {2, 3, 4} <= set(shown_ranks(page))
+    page.keyboard.press("End")
+    page.wait_for_function("document.activeElement.ariaLabel?.startsWith('Rank 200 ')")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Clip of rank 200")
+    dialog.get_by_text("Ada: this clip is worse").first.wait_for(timeout=PATIENCE_MS)
+
+
+def test_mouse_zooms_pans_and_opens(open_ranking):
+    page = open_ranking()
+    box = page.locator(".stage").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    page.mouse.wheel(0, -3000)
+    page.wait_for_function(f"!document.querySelector('{CLIPS}').ariaLabel.startsWith('Rank 1 ')")
+    zoomed = shown_ranks(page)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 5, box["y"] + 20, steps=5)
+    page.mouse.up()
+    page.wait_for_function(
+        f"rank => +document.querySelector('{CLIPS}').ariaLabel.split(' ')[1] < rank", arg=zoomed[0]
+    )
+    assert page.get_by_role("dialog").count() == 0
+    page.get_by_role("button", name="Show all clips").click()
+    page.locator(CLIPS).first.click()
+    page.get_by_role("dialog", name="Clip of rank").wait_for()
+
+
+def test_tap_opens_clip_on_phone(open_ranking):
+    page = open_ranking(viewport=PHONE, has_touch=True)
+    page.locator(CLIPS).first.tap()
+    page.get_by_role("dialog", name="Clip of rank 1").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_changed_answer_ranks_again(open_ranking, ranked):
+    page = open_ranking()
+    contradictions = page.get_by_role("region", name="Answers that contradict the ranking")
+    contradictions.get_by_role("button").first.click()
+    dialog = page.get_by_role("dialog", name="Comparison")
+    dialog.get_by_role("group", name="Your label").get_by_role("button", name="Left").click()
+    text = dialog.get_by_role("region", name="Labels")
+    text.get_by_text("owner").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_text(re.compile(r"of [\d,]+ answers, the least probable first")).wait_for()
+    answers = sum(map(len, ranked.store.labels.votes_of_experiment(ranked.id).values()))
+    page.get_by_text(f"of {answers:,} answers, the least").wait_for(timeout=PATIENCE_MS)
+
+
+def test_ranking_follows_answers_of_others(open_ranking, ranked):
+    page = open_ranking()
+    new = ranked.ask(1)
+    ranked.store.labels.add(new[0], Answer.LEFT, "Ben")
+    page.get_by_text("of 202 clips").wait_for(timeout=PATIENCE_MS)
+
+
+def test_ranking_without_answers_says_so(open_context, service, experiment):
+    page = open_context().new_page()
+    page.goto(service.link(f"/e/{experiment.name}?tab=ranking"))
+    page.get_by_text("No answers yet").wait_for(timeout=PATIENCE_MS)
