@@ -48,7 +48,8 @@ def open_ranking(open_context, service, ranked):
 
 def focused_rank(page):
     name = page.evaluate("document.activeElement.getAttribute('aria-label')")
-    return int(re.match(r"Rank (\d+) of 200", name)[1])
+    (rank,) = re.findall(r"^Rank (\d+) of 200", name)
+    return int(rank)
 
 
 def shown_ranks(page):

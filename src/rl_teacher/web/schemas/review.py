@@ -49,8 +49,8 @@ class LabelerAnswer(BaseModel):
     is_excluded: bool
 
 
-class ReviewedComparison(BaseModel):
-    """A comparison in its stored order with every labeler's current answer.
+class StoredComparison(BaseModel):
+    """A comparison in its stored order.
 
     `number` counts the experiment's comparisons from 1. A clip is null until it can be shown.
     """
@@ -66,6 +66,14 @@ class ReviewedComparison(BaseModel):
     num_labels: int
     is_open: bool
     is_disputed: bool
+
+
+class ReviewedComparison(StoredComparison):
+    """A comparison with every labeler's current answer.
+
+    `number` counts the experiment's comparisons from 1. A clip is null until it can be shown.
+    """
+
     answers: Annotated[list[LabelerAnswer], Field(validation_alias="votes")]
 
 
@@ -103,7 +111,7 @@ class RankedAnswer(LabelerAnswer):
     is_contradiction: bool
 
 
-class RankedComparison(ReviewedComparison):
+class RankedComparison(StoredComparison):
     """A comparison with the probabilities of its answers."""
 
     answers: Annotated[list[RankedAnswer], Field(validation_alias="votes")]
