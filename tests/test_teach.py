@@ -90,9 +90,17 @@ def test_run_asks_scheduled_labels_and_learns_from_them():
     assert row["held_out_accuracy"] > 0.6
 
 
-def test_return_learned_from_labels_exceeds_that_of_doing_nothing_by_half():
+@pytest.mark.parametrize("objective", ["preferences", pytest.param("rank", marks=pytest.mark.slow)])
+def test_return_learned_from_labels_exceeds_that_of_doing_nothing_by_half(objective):
     """Guard against regressions: seeds 0, 1, 2 reached 539, 484, 505; doing nothing reached 261."""
-    config = TeachConfig("ShortHopper-v1", "synth", name="test", n_labels=80, num_timesteps=100_000)
+    config = TeachConfig(
+        "ShortHopper-v1",
+        "synth",
+        name="test",
+        n_labels=80,
+        num_timesteps=100_000,
+        reward=PredictorConfig(objective=objective),
+    )
     teach(config, QUIET)
     venv = make_vector(config.env_id, 8)
     venv.reset(seed=[*range(8)])
