@@ -1,6 +1,7 @@
 """Problem responses of all errors."""
 
 import sqlite3
+from uuid import uuid4
 
 import pytest
 from fastapi import APIRouter
@@ -33,6 +34,7 @@ VALID_BODIES = {
     "adjudicate": {"answer": "left"},
     "control": {"state": "run"},
     "rename": {"name": "other"},
+    "rankings": {"request_id": str(uuid4()), "groups": [["0" * 64], ["1" * 64]]},
 }
 
 

@@ -399,7 +399,7 @@ def validate(config: TeachConfig) -> None:
         raise BadConfig(f"{message} Lower --n-labels, or raise --n-clips.")
     if total is None and config.collect_only:
         raise BadConfig(
-            "No number of labels to collect was given. Give it with -l; or with --queries tree or "
+            "Collecting needs a number of labels. Give it with -l; or with --queries tree or "
             "sort, the number of clips with --n-clips."
         )
     if total is None and config.schedule not in (None, "constant"):
