@@ -89,7 +89,7 @@ def test_fit_to_ranks_recovers_linear_reward_despite_wrong_answers(seed):
 
 
 def test_fit_to_ranks_survives_clip_of_a_single_step():
-    """Of 90 steps, every third is used: a clip of one step is often left out of a minibatch."""
+    """A segment of 90 steps is subsampled by 3, which often leaves out a clip of a single step."""
     labels = LabelSet(90, SPACE, RANK.ensemble_size, 0)
     for clip in random_clips(20, num_steps=90):
         labels.add(LabelledPair(clip, clip[:1], 1.0))

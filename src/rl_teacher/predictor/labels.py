@@ -1,4 +1,4 @@
-"""What a predictor is fitted to, as arrays: labelled comparisons, or their clips with targets.
+"""Training examples of the predictor as arrays: labelled comparisons, or clips with targets.
 
 C: comparisons, T: steps of a segment, F: features of an input row, M: ensemble members; E:
 examples, which are comparisons of S = 2 sides or clips, S = 1.

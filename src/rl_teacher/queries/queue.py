@@ -11,9 +11,8 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
-from rl_teacher.store.labels import MAX_GOLD
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.records import ComparisonFilter, NewLabel, StoredLabel
+from rl_teacher.store.records import NewLabel, StoredLabel
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.teacher import Teacher, TeacherContext, comparison_rng
 
@@ -200,10 +199,7 @@ class QueryQueue:
 
         They only serve to estimate the labelers' reliability; targets come from labelers.
         """
-        rows = self._store.store.comparisons.page(
-            self._store.experiment_id, ComparisonFilter(is_gold=True), limit=MAX_GOLD
-        ).rows
-        return {each.id: each.gold for each in rows if each.gold is not None}
+        return self._store.store.labels.gold(self._store.experiment_id)
 
     # --- ask ---
 

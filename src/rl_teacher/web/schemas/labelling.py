@@ -93,7 +93,7 @@ class LabelEffect(BaseModel):
 
 
 class Submission(BaseModel):
-    """What the page records with an answer."""
+    """Fields that submitted answers and rankings share."""
 
     request_id: UUID
     response_ms: Annotated[int, Field(strict=True)] | None = None
