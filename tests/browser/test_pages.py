@@ -78,6 +78,23 @@ class TestEveryPage:
         full.set_status("training", "Learning to hop.", step=123_456)
         row.get_by_text("123.5k of 400k steps").wait_for(timeout=PATIENCE_MS)
 
+    def test_experiment_list_keeps_events_that_are_newer_than_a_response(
+        self, open_context, service, full
+    ):
+        page = open_context().new_page()
+        held = []
+        page.route("**/api/v1/experiments", lambda route: held.append((route, route.fetch())))
+        go_to_experiments(page, service, full)
+        row = page.get_by_role("listitem").filter(has_text=full.name)
+        full.set_status("training", "Learning to hop.", step=123_456)
+        row.get_by_text("123.5k of 400k steps").wait_for(timeout=PATIENCE_MS)
+        for route, response in held:
+            listed = response.json()["experiments"]
+            listed.append({**listed[0], "name": "in-the-response"})
+            route.fulfill(json={"experiments": listed})
+        page.get_by_role("link", name="in-the-response", exact=True).wait_for(timeout=PATIENCE_MS)
+        assert row.get_by_text("123.5k of 400k steps").is_visible()
+
     def test_experiment_list_is_searched_by_name_and_environment(
         self, open_context, service, store, full
     ):

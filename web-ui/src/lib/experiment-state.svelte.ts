@@ -6,6 +6,7 @@ import type { ClipLoader } from './clips'
 import { listen } from './events'
 import { LatestEpisode } from './latest-episode.svelte'
 import { getOwnerExperiment } from './owner-api'
+import { SummaryReads } from './summary-reads'
 
 const RETRY_MS = 3000
 
@@ -17,6 +18,7 @@ export class ExperimentState {
   readonly latestEpisode: LatestEpisode
   /** The first episode, loaded once the run is finished. */
   readonly firstEpisode: LatestEpisode
+  readonly #reads = new SummaryReads()
   #retryTimer: ReturnType<typeof setTimeout> | undefined
 
   constructor(
@@ -31,7 +33,10 @@ export class ExperimentState {
   follow(): () => void {
     void this.read()
     const stop = listen(this.name, {
-      experiment: (summary) => this.#update(summary),
+      experiment: (summary) => {
+        this.#reads.record(summary)
+        this.#update(summary)
+      },
       progress: (progress) => (this.detail = this.detail && { ...this.detail, progress }),
       metrics: (row) => (this.rows = mergeMetrics(this.rows, [row])),
       episode: (episode) => void this.latestEpisode.show(episode),
@@ -47,12 +52,16 @@ export class ExperimentState {
   async read(): Promise<void> {
     clearTimeout(this.#retryTimer)
     try {
-      const [detail, fresh] = await Promise.all([
-        getOwnerExperiment(this.name),
-        getMetrics(this.name, this.rows.at(-1)?.id ?? 0),
-      ])
+      const latest = await this.#reads.read(() =>
+        Promise.all([
+          getOwnerExperiment(this.name),
+          getMetrics(this.name, this.rows.at(-1)?.id ?? 0),
+        ]),
+      )
+      if (latest === null) return
+      const [detail, fresh] = latest.response
       this.detail = detail
-      this.#update(detail)
+      this.#update(latest.newer.get(this.name) ?? detail)
       this.rows = mergeMetrics(this.rows, fresh)
       this.failure = null
     } catch (error) {

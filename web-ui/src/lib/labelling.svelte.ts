@@ -17,6 +17,7 @@ import { newRequestId } from './outbox'
 import { LabellingProgress, secondsToNext } from './progress.svelte'
 import { clipsOf, screenOf, type Groups, type RankingScreen, type ScreenSize } from './ranking'
 import { hasStartedTraining } from './status'
+import { SummaryReads } from './summary-reads'
 import type { Answer, Comparison, ExperimentSummary, LabelEffect, Progress } from './api-types'
 
 /** Comparisons to keep ready behind the one on screen. */
@@ -91,6 +92,7 @@ export class LabellingSession {
   #latest: { id: string; hashes: readonly string[]; groups: Groups } | null = null
   /** The step of training at which the number of comparisons last changed. */
   #lastAskedStep = 0
+  readonly #reads = new SummaryReads()
   #retryTimer: ReturnType<typeof setTimeout> | undefined
   #startTimer: ReturnType<typeof setTimeout> | undefined
   #stopListening: (() => void) | null = null
@@ -175,7 +177,10 @@ export class LabellingSession {
     await Promise.all([this.#readSummary(), this.labels.readHistory(), this.queue.fill()])
     this.#stopListening = this.#service.listen(this.name, {
       progress: (progress) => this.#followProgress(progress),
-      experiment: (summary) => this.#followSummary(summary),
+      experiment: (summary) => {
+        this.#reads.record(summary)
+        this.#followSummary(summary)
+      },
       episode: (episode) => void this.latestEpisode.show(episode),
       live: (isLive) => isLive && this.retry(),
       poll: () => this.retry(),
@@ -462,7 +467,9 @@ export class LabellingSession {
 
   async #readSummary(): Promise<void> {
     try {
-      this.#followSummary(await this.#service.getExperiment(this.name))
+      const latest = await this.#reads.read(() => this.#service.getExperiment(this.name))
+      if (latest === null) return
+      this.#followSummary(latest.newer.get(this.name) ?? latest.response)
       this.failure = null
     } catch (error) {
       if (this.summary === null) this.failure = error

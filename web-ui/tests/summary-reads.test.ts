@@ -1,0 +1,27 @@
+import { describe, expect, it } from 'vitest'
+
+import type { ExperimentSummary } from '../src/lib/api-types'
+import { SummaryReads } from '../src/lib/summary-reads'
+
+const summary = (name: string, step: number) => ({ name, step }) as ExperimentSummary
+
+describe('summary reads', () => {
+  it('return the summaries of events during the request', async () => {
+    const reads = new SummaryReads()
+    reads.record(summary('hop', 1))
+    const reading = reads.read(() => Promise.resolve('listed'))
+    reads.record(summary('hop', 2))
+    const latest = await reading
+    expect(latest?.response).toBe('listed')
+    expect(latest?.newer.get('hop')?.step).toBe(2)
+    expect((await reads.read(() => Promise.resolve('again')))?.newer.size).toBe(0)
+  })
+
+  it('drop the response to an earlier request', async () => {
+    const reads = new SummaryReads()
+    const earlier = reads.read(() => Promise.resolve('earlier'))
+    const later = reads.read(() => Promise.resolve('later'))
+    expect(await earlier).toBeNull()
+    expect((await later)?.response).toBe('later')
+  })
+})
