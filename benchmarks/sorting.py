@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import combinations
 from statistics import fmean
 from typing import Any
 
@@ -31,15 +32,17 @@ BATCHES_PER_CLIP_ANSWER = 4
 PREDICTOR_CORRELATION = 0.8
 """Correlation of the noisy predictor's scores with the true ranks."""
 NUM_TIMED = 20
-HOW = "python -m benchmarks.run sorting [--only tau time] [--seeds 0 1]"
+SCREEN_SIZES = (2, 3, 4, 5)
+HOW = "python -m benchmarks.run sorting [--only tau screens time] [--seeds 0 1]"
 
 Asked = list[tuple[int, int, Answer, int]]
 Oracle = Callable[[int, int], Answer]
 
 
 def run(options: Options, records: Records) -> None:
-    """Measure the selected parts: tau, time."""
-    measure_parts({"tau": measure_tau, "time": measure_time}, options, records)
+    """Measure the selected parts: tau, screens, time."""
+    parts = {"tau": measure_tau, "screens": measure_screens, "time": measure_time}
+    measure_parts(parts, options, records)
 
 
 def measure_tau(options: Options, records: Records) -> None:
@@ -157,6 +160,58 @@ def taus_by_answers(
     return taus
 
 
+def measure_screens(options: Options, records: Records) -> None:
+    """Simulate rankings of two to five clips on a screen, for each rate of errors and seed."""
+    num_clips = 40 if options.is_quick else NUM_CLIPS[0]
+    for size in SCREEN_SIZES:
+        for wrong in WRONG:
+            for seed in options.seeds or SEEDS[: 2 if options.is_quick else None]:
+                found = rank_screens(num_clips, size, wrong, seed)
+                facts = {"clips": num_clips, "size": size, "wrong": wrong, "seed": seed}
+                records.append(run=options.run, part="screens", **facts, **found)
+        print(f"  {size} clips on a screen", flush=True)
+
+
+def rank_screens(num_clips: int, size: int, wrong: float, seed: int) -> dict[str, Any]:
+    """Compute tau by judgements per clip, and what a judgement yields.
+
+    A judgement says which of two clips is better. It takes several to put the clips of a screen in
+    order, by binary insertion, and the ranking is stored as an answer about each pair of them.
+    """
+    rng = np.random.default_rng([seed, num_clips, round(100 * wrong)])
+    truth = rng.permutation(num_clips)
+    answer = erring_oracle(truth, wrong, rng)
+    qualities, taus, num_watched = np.zeros(num_clips), {}, 0
+    judged: list[int] = []  # of each screen
+    asked: Asked = []
+    for per_clip in PER_CLIP:
+        while (missing := per_clip * num_clips - sum(judged)) > 0:
+            first = len(judged)
+            clips = [clip for pair in neighbours(qualities, asked, rng) for clip in pair]
+            while len(clips) >= size and sum(judged[first:]) < min(
+                missing, num_clips // BATCHES_PER_CLIP_ANSWER
+            ):
+                screen, clips = clips[:size], clips[size:]
+                ranked, num_judged = rank_screen(screen, answer)
+                judged.append(num_judged)
+                asked += [(*pair, Answer.LEFT, 0) for pair in combinations(ranked, 2)]
+                num_watched += size
+            qualities = fit(asked, np.zeros(num_clips), qualities)
+        taus[str(per_clip)] = tau(qualities, truth)
+    total = sum(judged)
+    return {
+        "taus": taus,
+        "answers_per_judgement": len(asked) / total,
+        "watched_per_judgement": num_watched / total,
+    }
+
+
+def rank_screen(clips: Sequence[int], answer: Oracle) -> tuple[list[int], int]:
+    """Put clips in order, best first, by binary insertion; return them and the judgements."""
+    order, judged = insert(len(clips), lambda left, right: answer(clips[left], clips[right]), None)
+    return [clips[i] for group in reversed(order.groups) for i in group], len(judged)
+
+
 def measure_time(options: Options, records: Records) -> None:
     """Time a new ranking after each of some answers, the intervals and the next questions."""
     num_clips = 40 if options.is_quick else NUM_CLIPS[-1]
@@ -198,7 +253,12 @@ def report(records: list[Record]) -> list[str]:
     """Build the tables of the newest run of each part."""
     taus = latest_run([record for record in records if record["part"] == "tau"])
     times = latest_run([record for record in records if record["part"] == "time"])
-    return [*(_taus(taus) if taus else []), *(_times(times[-1]) if times else [])]
+    screens = latest_run([record for record in records if record["part"] == "screens"])
+    return [
+        *(_taus(taus) if taus else []),
+        *(_screens(screens) if screens else []),
+        *(_times(times[-1]) if times else []),
+    ]
 
 
 WAYS = {
@@ -240,6 +300,38 @@ def _taus(records: list[Record]) -> list[str]:
         *table(["", "answers per clip", *headings], rows),
         "",
     ]
+
+
+def _screens(records: list[Record]) -> list[str]:
+    rates = list(dict.fromkeys(record["wrong"] for record in records))
+    rows = []
+    for size in dict.fromkeys(record["size"] for record in records):
+        of_size = [record for record in records if record["size"] == size]
+        yields = [
+            f"{fmean(record[name] for record in of_size):.2f}"
+            for name in ("watched_per_judgement", "answers_per_judgement")
+        ]
+        for per_clip in PER_CLIP:
+            cells = [
+                cell([r["taus"][str(per_clip)] for r in of_size if r["wrong"] == wrong])
+                for wrong in rates
+            ]
+            rows.append([size, *yields, per_clip, *cells])
+    return [
+        "### Several clips on a screen",
+        "",
+        f"{records[0]['clips']} clips. A judgement says which of two clips is better, and is wrong "
+        "at the stated rate. The clips of a screen are put in order by binary insertion, and the "
+        "ranking is stored as an answer about each pair of them. Screens show the clips of pairs "
+        "of neighbours, as the page does with `--queries sort`. Kendall's tau as above.",
+        "",
+        *table(
+            ["clips on a screen", "clips watched per judgement", "answers per judgement",
+             "judgements per clip", *(f"{wrong:.0%} wrong" for wrong in rates)],
+            rows,
+        ),
+        "",
+    ]  # fmt: skip
 
 
 def cell(taus: list[float | None]) -> str:

@@ -48,3 +48,34 @@ def test_report_has_newest_run_with_range_over_seeds():
     assert "| binary insertion: its order | 6.20 | 0.850 (0.80 to 0.90) |" in lines
     assert "| neighbours | 8 | - |" in lines
     assert "| neighbours | 12 | 0.850 (0.80 to 0.90) |" in lines
+
+
+def test_screen_is_ranked_by_judgements_of_pairs():
+    truth = np.array([3, 0, 2, 1])
+
+    def answer(left, right):
+        return sorting.Answer.LEFT if truth[left] > truth[right] else sorting.Answer.RIGHT
+
+    assert sorting.rank_screen([1, 0, 3], answer) == ([0, 3, 1], 3)
+    assert sorting.rank_screen([0, 1], answer) == ([0, 1], 1)
+
+
+def test_screens_of_several_clips_give_more_answers_per_judgement():
+    pairs, fives = (sorting.rank_screens(20, size, wrong=0.0, seed=0) for size in (2, 5))
+    assert pairs["answers_per_judgement"] == 1.0
+    assert pairs["watched_per_judgement"] == 2.0
+    assert fives["answers_per_judgement"] > 1.2  # ten answers from at most eight judgements
+    assert fives["watched_per_judgement"] < 1.0
+    assert 0.9 < fives["taus"]["16"] <= 1.0
+
+
+def test_report_of_screens_has_a_row_per_size_and_number_of_judgements():
+    records = [
+        {
+            "run": "new", "part": "screens", "clips": 200, "size": 3, "wrong": 0.1, "seed": seed,
+            "taus": dict.fromkeys(map(str, sorting.PER_CLIP), value),
+            "answers_per_judgement": 1.125, "watched_per_judgement": 1.126,
+        }
+        for seed, value in enumerate((0.8, 0.9))
+    ]  # fmt: skip
+    assert "| 3 | 1.13 | 1.12 | 12 | 0.850 (0.80 to 0.90) |" in sorting.report(records)
