@@ -24,4 +24,12 @@ describe('summary reads', () => {
     expect(await earlier).toBeNull()
     expect((await later)?.response).toBe('later')
   })
+
+  it('drop the failure of an earlier request, but not that of the latest', async () => {
+    const reads = new SummaryReads()
+    const earlier = reads.read(() => Promise.reject(new Error('earlier')))
+    const later = reads.read(() => Promise.reject(new Error('later')))
+    expect(await earlier).toBeNull()
+    await expect(later).rejects.toThrow('later')
+  })
 })

@@ -17,11 +17,16 @@ export class SummaryReads {
     this.#newer.set(summary.name, summary)
   }
 
-  /** Send a request; return null if another one was sent before its response came. */
+  /** Send a request; return null if another one was sent before it was answered or failed. */
   async read<T>(request: () => Promise<T>): Promise<SummaryRead<T> | null> {
     const newer = (this.#newer = new Map<string, ExperimentSummary>())
     const number = ++this.#numReads
-    const response = await request()
-    return number === this.#numReads ? { response, newer } : null
+    try {
+      const response = await request()
+      return number === this.#numReads ? { response, newer } : null
+    } catch (error) {
+      if (number !== this.#numReads) return null
+      throw error
+    }
   }
 }
