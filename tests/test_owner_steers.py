@@ -3,11 +3,15 @@
 import threading
 import time
 from dataclasses import replace
+from typing import Literal
 
+import numpy as np
 import pytest
 
-from rl_teacher.common.errors import ExperimentNotFound
+from rl_teacher.agents.on_policy import OnPolicyAgent
+from rl_teacher.common.errors import BadConfig, ExperimentNotFound
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.runs.control import switch_reward
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import AssignmentPolicy, Control
@@ -123,3 +127,38 @@ def test_assignment_policy_is_stored_and_unset_options_are_kept():
     with Store.open(default_url(home())) as store:
         experiment_id = store.experiments.get("mine").id
         assert store.experiments.assignment(experiment_id) == AssignmentPolicy(0.5, 3, repeats=0.25)
+
+
+def test_agent_learns_from_reward_that_owner_selects(monkeypatch):
+    learned_from_true, relabelled = [], []
+    learn = OnPolicyAgent.learn
+
+    def recording_learn(agent, rollout, rewards):
+        learned_from_true.append(np.array_equal(rewards, rollout.rewards))
+        return learn(agent, rollout, rewards)
+
+    monkeypatch.setattr(OnPolicyAgent, "learn", recording_learn)
+    monkeypatch.setattr(OnPolicyAgent, "relabel_buffer", lambda *_: relabelled.append(True))
+    teach(replace(CONFIG, num_timesteps=512), OPTIONS)
+    assert learned_from_true == [False, False]
+    assert "uses_true_reward" not in Experiment.find("mine").metrics()[-1]
+    choices: tuple[tuple[int, Literal["true", "predicted"]], ...] = (
+        (6144, "true"),
+        (6656, "predicted"),
+    )
+    for steps, reward in choices:
+        with Store.open(default_url(home())) as store:
+            switch_reward(store, "mine", reward)
+        learned_from_true.clear()
+        relabelled.clear()
+        teach(replace(CONFIG, num_timesteps=steps), OPTIONS)
+        assert set(learned_from_true) == {reward == "true"}
+        assert Experiment.find("mine").metrics()[-1]["uses_true_reward"] == (reward == "true")
+        # 5,000 steps without relabelling: a replay buffer would lose its true rewards.
+        assert reward == "predicted" or not relabelled
+
+
+def test_run_on_true_reward_has_no_other_reward_to_switch_to():
+    teach(replace(CONFIG, predictor="rl", n_labels=None, num_timesteps=256), OPTIONS)
+    with Store.open(default_url(home())) as store, pytest.raises(BadConfig, match="'mine' is not"):
+        switch_reward(store, "mine", "predicted")

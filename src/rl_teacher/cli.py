@@ -38,6 +38,7 @@ commands:
   check ENV        check an environment for faults
   runs             list the experiments and their states
   report NAME ...  print metrics and plot learning curves
+  reward NAME ...  switch an agent between predicted and true rewards
   rename NAME NEW  rename an experiment
   archive NAME     hide an experiment from labelers, or restore it
   delete NAME      delete an experiment with its labels
@@ -522,6 +523,21 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
     console.print(f"plot: {path}", soft_wrap=True, highlight=False)
 
 
+def reward(name: str, kind: Literal["predicted", "true"], /) -> None:
+    """Switch the agent of an experiment between predicted and true rewards, also while it trains.
+
+    Args:
+        name: name of the experiment
+        kind: rewards that the agent learns from
+    """
+    from rl_teacher.runs.control import switch_reward
+    from rl_teacher.runs.folder import open_store
+
+    with open_store() as store:
+        switch_reward(store, name, kind)
+    print(f"The agent of {name} learns from {kind} rewards from now on.")
+
+
 def rename(name: str, new_name: str, /) -> None:
     """Rename an experiment that is not running.
 
@@ -870,6 +886,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "check": check,
     "runs": partial(parse_and_call, "runs", runs),
     "report": partial(parse_and_call, "report", report),
+    "reward": partial(parse_and_call, "reward", reward),
     "rename": partial(parse_and_call, "rename", rename),
     "archive": partial(parse_and_call, "archive", archive),
     "delete": partial(parse_and_call, "delete", delete),

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rl_teacher.agents.episode_stats import EpisodeReturns
@@ -261,7 +261,7 @@ class PreferenceSession:
     # --- act and learn ---
 
     def observe(self, rollout: Rollout, *, is_training: bool = True) -> RewardedRollout:
-        """Record a rollout and compute its rewards.
+        """Record a rollout and compute its rewards, or return the true ones if the owner says so.
 
         Args:
             rollout: steps of all environments.
@@ -273,6 +273,8 @@ class PreferenceSession:
             self._predicted_returns.observe(rollout, rewarded.rewards)
             self._reporter.watch(rollout, rewarded.rewards, self.step)
             self._last_metrics = rewarded.metrics
+        if self.control.uses_true_reward:
+            return replace(rewarded, rewards=rollout.rewards)
         return rewarded
 
     def count_episodes(self, rollout: Rollout) -> None:
@@ -490,6 +492,8 @@ class PreferenceSession:
             **metrics,
             **self._last_metrics,
         }
+        if self.control.latest().reward is not None:
+            row["uses_true_reward"] = int(self.control.uses_true_reward)
         if self.rewards.predictor is not None:
             row["predicted_return"] = self._predicted_returns.mean_return()
         self.metrics.log(row)

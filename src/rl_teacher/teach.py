@@ -348,7 +348,8 @@ class TrainingLoop:
             self._display.status("saving")
             # A person's last labels are used, even if they are too few for another fit.
             is_done = session.step >= session.num_steps
-            if self._config.asks_a_person and is_done and session.fit_remaining():
+            has_fitted = self._config.asks_a_person and is_done and session.fit_remaining()
+            if has_fitted and not session.control.uses_true_reward:
                 self._relabel_buffer()
             session.report(metrics)
             session.save(before_rollout)
@@ -365,7 +366,9 @@ class TrainingLoop:
         is_fitted = session.fit() is not None
         # Predicted rewards change with a fit, and slowly with the window that normalises them.
         step, before = session.step, session.step - rollout.num_steps
-        if is_fitted or (self._config.asks and step // RELABEL_EVERY > before // RELABEL_EVERY):
+        is_due = self._config.asks and step // RELABEL_EVERY > before // RELABEL_EVERY
+        # A replay buffer keeps no true rewards, which relabelling would replace for good.
+        if (is_fitted or is_due) and not session.control.uses_true_reward:
             self._relabel_buffer()
         self._agent_reset.observe(rollout)
         rewards = session.rewards

@@ -204,6 +204,23 @@ class TestUpdates:
         assert store.experiments.control(trainer.id) == Control("run")
         assert program.patch(URL, json={}).json()["control"]["seconds_between"] is None
 
+    def test_owner_switches_reward_of_run_with_labels(self, program, store):
+        store.experiments.ensure("taught", "ShortHopper-v1", {"predictor": "synth"})
+        url = "/api/v1/experiments/taught"
+        assert program.get(url).json()["control"]["reward"] == "predicted"
+        response = program.patch(url, json={"reward": "true", "target_labels": 50}).json()
+        assert (response["control"]["reward"], response["control"]["target_labels"]) == ("true", 50)
+        event = program.get("/api/v1/audit").json()["events"][-2:]
+        assert {"reward": "true"} in [each["details"] for each in event]
+
+    def test_reward_without_alternative_is_not_switched(self, program, trainer, store):
+        assert program.get(URL).json()["control"]["reward"] is None
+        problem = program.patch(URL, json={"reward": "true", "instructions": "Higher."})
+        assert_problem(problem, 422)
+        assert "switch_to_true_reward()" in problem.json()["detail"]
+        assert store.experiments.get("hopper").instructions != "Higher."
+        assert_problem(program.patch(URL, json={"reward": "mine"}), 422)
+
     def test_new_instructions_reach_labelers(self, program, guest, trainer):
         program.patch(URL, json={"instructions": "<b>Higher</b>"})
         assert guest.get(URL).json()["instructions"] == "<b>Higher</b>"

@@ -37,6 +37,7 @@ SCALARS = {
     "unseen_inputs": "predictor/unseen_inputs",
     "steps_since_fit": "predictor/steps_since_fit",
     "steps_since_label": "predictor/steps_since_label",
+    "uses_true_reward": "agent/uses_true_reward",
     "fits": "predictor/num_fits",
     "fit_steps": "predictor/num_training_iters",
 }

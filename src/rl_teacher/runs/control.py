@@ -4,9 +4,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import Literal
 
+from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.experiment import RunOptions
-from rl_teacher.store.records import AssignmentPolicy, Control
+from rl_teacher.store.labelers import OWNER
+from rl_teacher.store.records import AssignmentPolicy, Control, ExperimentView
 from rl_teacher.store.store import Store
 
 CHECK_EVERY_S = 1.0
@@ -102,6 +105,11 @@ class RunControl:
         """True if the owner stopped the run."""
         return self.latest().state == "stop"
 
+    @property
+    def uses_true_reward(self) -> bool:
+        """True if the owner switched the agent to the true reward."""
+        return self.latest().reward == "true"
+
     def set_assignment(self, options: RunOptions) -> None:
         """Store the assignment policy; options that are not given keep their stored values."""
         given = {
@@ -112,3 +120,37 @@ class RunControl:
         policy = replace(before, **changes)
         if policy != before:
             self._store.experiments.set_assignment(self._experiment_id, policy)
+
+
+def has_two_rewards(experiment: ExperimentView) -> bool:
+    """Return whether `teach` trains an agent on predicted rewards, which can be switched off."""
+    config = experiment.config
+    is_predicted = config.get("predictor") in ("synth", "human") or config.get("predictor_path")
+    return bool(is_predicted and not config.get("collect_only"))
+
+
+def switch_reward(
+    store: Store, name: str, reward: Literal["predicted", "true"], *, by: str = OWNER
+) -> None:
+    """Let the agent of an experiment learn from the predicted or from the true reward.
+
+    A running trainer follows within seconds; otherwise the next run does.
+
+    Args:
+        store: store of the experiment.
+        name: name of the experiment.
+        reward: source of the rewards from now on.
+        by: name of the owner.
+
+    Raises:
+        BadConfig: the experiment does not learn from predicted rewards.
+        ExperimentNotFound: there is no such experiment.
+    """
+    experiment = store.experiments.get(name)
+    if not has_two_rewards(experiment):
+        raise BadConfig(
+            "Only experiments in which `rl-teacher teach` trains an agent on predicted rewards "
+            f"can switch to the true reward and back; {name!r} is not one. Wrappers switch with "
+            "switch_to_true_reward() and switch_to_predicted_reward()."
+        )
+    store.experiments.set_control(experiment.id, Control(reward=reward), by=by)

@@ -21,6 +21,7 @@ from rl_teacher.store.tables import Credential, Experiment, Invite
 ClearableSetting = Literal["seconds_between", "target_labels"]
 
 STATES = ("run", "pause", "stop")
+REWARDS = ("predicted", "true")
 
 MAX_INSTRUCTIONS_LENGTH = 20_000
 
@@ -354,6 +355,10 @@ def check_control(control: Control) -> None:
     if control.state not in (None, *STATES):
         raise BadConfig(
             f"state must be one of {', '.join(STATES)}, not {str(control.state)[:80]!r}."
+        )
+    if control.reward not in (None, *REWARDS):
+        raise BadConfig(
+            f"reward must be one of {', '.join(REWARDS)}, not {str(control.reward)[:80]!r}."
         )
     seconds = control.seconds_between
     if seconds is not None and not 0 < seconds < math.inf:

@@ -415,6 +415,7 @@ class Control:
         target_labels: Label budget.
         target_steps: Environment steps of the whole run.
         instructions: Instructions for the labelers.
+        reward: Reward that the agent learns from; `predicted` unless set.
     """
 
     state: Literal["run", "pause", "stop"] | None = None
@@ -422,6 +423,7 @@ class Control:
     target_labels: int | None = None
     target_steps: int | None = None
     instructions: str | None = None
+    reward: Literal["predicted", "true"] | None = None
 
 
 @dataclass(frozen=True)

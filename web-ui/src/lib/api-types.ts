@@ -7,6 +7,8 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** @enum {string} */
+        AgentReward: "predicted" | "true";
         AlphaEstimate: {
             alpha: number | null;
             high: number | null;
@@ -80,6 +82,7 @@ export interface components {
             state: components["schemas"]["RunState"];
         };
         ControlSettings: {
+            reward: components["schemas"]["AgentReward"] | null;
             seconds_between: number | null;
             state: components["schemas"]["RunState"];
             target_labels: number | null;
@@ -170,6 +173,7 @@ export interface components {
         ExperimentUpdate: {
             assignment?: components["schemas"]["AssignmentUpdate"] | null;
             instructions?: string | null;
+            reward?: components["schemas"]["AgentReward"] | null;
             seconds_between?: number | null;
             target_labels?: number | null;
             target_steps?: number | null;
@@ -629,6 +633,7 @@ export interface components {
     headers: never;
     pathItems: never;
 }
+export type AgentReward = components['schemas']['AgentReward'];
 export type AlphaEstimate = components['schemas']['AlphaEstimate'];
 export type Answer = components['schemas']['Answer'];
 export type AnswerRequest = components['schemas']['AnswerRequest'];

@@ -1,11 +1,13 @@
 """Experiments and their metrics."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from rl_teacher.common.errors import BadExperimentName
 from rl_teacher.runs import management
+from rl_teacher.runs.control import has_two_rewards
 from rl_teacher.store.records import ExperimentView, Identity
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
@@ -120,9 +122,11 @@ def owner_experiment_detail(
     view: ExperimentView, services: Services, owner: str
 ) -> schemas.OwnerExperimentDetail:
     """Return an experiment with the settings that only its owner sees."""
+    control = services.store.experiments.control(view.id)
+    reward = (control.reward or "predicted") if has_two_rewards(view) else None
     settings = {
         "assignment": services.store.experiments.assignment(view.id),
-        "control": services.store.experiments.control(view.id),
+        "control": replace(control, reward=reward),
     }
     detail = dict(services.experiments.detail(view, owner))
     return schemas.OwnerExperimentDetail.model_validate(detail | settings, from_attributes=True)

@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
 from rl_teacher.report.label_export import ENCODERS, label_rows
+from rl_teacher.runs.control import switch_reward
 from rl_teacher.store.experiments import ClearableSetting
 from rl_teacher.store.records import (
     ClipView,
@@ -169,12 +170,15 @@ def list_clips(
 def update_experiment(
     name: str, body: ExperimentUpdate, services: ServicesDep, owner: LabelerName
 ) -> OwnerExperimentDetail:
-    """Change instructions, label target, query interval and assignment policy.
+    """Change instructions, label target, query interval, reward and assignment policy.
 
     A training run applies the changes within seconds.
     """
     view = services.experiments.find(name)
-    control = Control(**body.model_dump(exclude={"assignment"}))
+    # First, because an experiment without predicted rewards refuses it.
+    if body.reward is not None:
+        switch_reward(services.store, view.name, body.reward.value, by=owner)
+    control = Control(**body.model_dump(exclude={"assignment", "reward"}))
     emptied: list[ClearableSetting] = [name for name in EMPTIABLE if body.is_null(name)]
     if control != Control() or emptied:
         services.store.experiments.set_control(view.id, control, cleared=emptied, by=owner)

@@ -120,6 +120,13 @@ class RunState(StrEnum):
     STOP = "stop"
 
 
+class AgentReward(StrEnum):
+    """Rewards that the agent learns from."""
+
+    PREDICTED = "predicted"
+    TRUE = "true"
+
+
 class ControlRequest(StrictRequest):
     """Requested state of the training run; `stop` saves a checkpoint and ends it."""
 
@@ -127,12 +134,16 @@ class ControlRequest(StrictRequest):
 
 
 class ControlSettings(BaseModel):
-    """The owner's commands to the training run; null where the run's own settings apply."""
+    """The owner's commands to the training run; null where the run's own settings apply.
+
+    `reward` is null if the experiment has no predicted rewards to switch off.
+    """
 
     state: RunState
     seconds_between: float | None
     target_labels: int | None
     target_steps: int | None
+    reward: AgentReward | None
 
 
 class OwnerExperimentDetail(ExperimentDetail):
@@ -147,13 +158,14 @@ class ExperimentUpdate(StrictRequest):
 
     Null in `target_labels` or `seconds_between` removes the owner's value: the training run uses
     its own settings the next time it starts. Larger `target_labels` and `target_steps` extend a
-    run, also a finished one.
+    run, also a finished one. `reward` switches the agent between predicted and true rewards.
     """
 
     instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS, pattern=NO_NULL)] | None = None
     target_labels: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     target_steps: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     seconds_between: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
+    reward: AgentReward | None = None
     assignment: AssignmentUpdate | None = None
 
     def is_null(self, name: str) -> bool:
