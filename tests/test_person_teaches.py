@@ -1,6 +1,7 @@
 """Tests of `-p human` with a simulated labeler who answers through the store."""
 
 import contextlib
+import shutil
 import threading
 import time
 from dataclasses import replace
@@ -326,6 +327,19 @@ def test_more_labels_without_more_steps_of_a_finished_run_are_refused():
         teach(CONFIG, OPTIONS)
     with pytest.raises(BadConfig, match=r"all 4,096 steps.*-t"):
         teach(replace(CONFIG, n_labels=24), OPTIONS)
+
+
+def test_run_whose_clips_are_deleted_while_it_waits_is_taught_to_its_end(monkeypatch):
+    monkeypatch.setattr(session_module, "CLIP_CHECK_S", 0.1)
+    with running(CONFIG) as run:
+        seconds_until(lambda: status().get("phase") == "waiting" and len(waiting()) == 8 + LEAD, 60)
+        media = home() / "media" / "clips"
+        shutil.rmtree(media)
+        shown = {each.left.content_hash for each in waiting()}
+        seconds_until(lambda: shown <= {each.stem for each in media.glob("*")}, 30)
+        with Labeler():
+            seconds_until(lambda: run.outcome is not None, 90)
+    assert run.outcome.is_finished
 
 
 def test_answers_without_any_preference_are_pointed_out_while_the_run_waits():

@@ -40,6 +40,10 @@ REPORT_EVERY_S = 1.0
 WAITING_POLL_S = 0.2
 MAX_SAVING_SHARE = 0.1
 """Share of the time that may be spent on checkpoints; a replay buffer may be large."""
+CLIP_CHECK_S = 5.0
+"""Time between two checks that the clips of waiting comparisons can be shown."""
+MAX_CHECKING_SHARE = 0.1
+"""Share of the time that may be spent on these checks."""
 RECENT_EPISODES = 10
 """Episodes over which returns and lengths are averaged for teachers that adapt to the agent."""
 
@@ -113,8 +117,7 @@ class OpenExperiment:
         """Return where queries are stored; clips are rendered if a person looks at them."""
         if not self.spec.asks_a_person:
             return QueryStore(self.store, self.id, self.segments)
-        shows_others = renderer.kind == "poses"
-        return QueryStore(self.store, self.id, self.segments, renderer.show, shows_others)
+        return QueryStore(self.store, self.id, self.segments, renderer)
 
 
 @contextlib.contextmanager
@@ -219,6 +222,7 @@ class PreferenceSession:
         self._reported_s = -math.inf
         self._warned: set[str] = set()
         self._saved_s, self._saving_took_s, self._saved_step = time.monotonic(), 0.0, 0
+        self._checked_s, self._checking_took_s = time.monotonic(), 0.0
 
     # --- resume ---
 
@@ -253,6 +257,8 @@ class PreferenceSession:
             self.follow_plan()
         if self.experiment.spec.asks_a_person or not self._settings.repeats_steps:
             self.rewards.recover_queries()
+        # A killed run may have left clips unrendered.
+        self._withdraw_hidden()
         # Rows after the checkpoint will be logged again.
         self.metrics.drop_after(self.step)
         self._saved_s = time.monotonic()
@@ -303,9 +309,23 @@ class PreferenceSession:
         Args:
             limit: comparisons of the run, those asked so far included; None: no limit.
         """
+        self._withdraw_hidden_if_due()
         true = self._true_returns
         recent = RecentEpisodes(true.mean_return(RECENT_EPISODES), true.mean_steps(RECENT_EPISODES))
         return self.rewards.ask(self.progress, recent, limit)
+
+    def _withdraw_hidden_if_due(self) -> None:
+        # A remote folder of media answers slowly.
+        every_s = max(CLIP_CHECK_S, self._checking_took_s / MAX_CHECKING_SHARE)
+        if time.monotonic() - self._checked_s >= every_s:
+            self._withdraw_hidden()
+
+    def _withdraw_hidden(self) -> None:
+        """Withdraw waiting comparisons whose clips cannot be shown."""
+        began_s = time.monotonic()
+        self.rewards.withdraw_hidden()
+        self._checked_s = time.monotonic()
+        self._checking_took_s = self._checked_s - began_s
 
     def fit(self, *, force: bool = False) -> FitReport | None:
         """Fit the predictor if enough answers have arrived; return None if no fit was completed.

@@ -1,5 +1,7 @@
 """A sorter with a store and a teacher, for tests."""
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 
@@ -35,6 +37,26 @@ def recorded(seed=0):
     return recorder
 
 
+class Display:
+    """A display of clips that renders nothing.
+
+    Attributes:
+        gone: content hashes of clips that cannot be shown.
+        hidden: those of them that were to be shown.
+    """
+
+    def __init__(self, *, shows_others=True, gone=()):
+        self.shows_others = shows_others
+        self.gone = set(gone)
+        self.hidden = set()
+
+    def show(self, segments, *, is_recent=True):
+        self.hidden |= self.gone & {each.content_hash for each in segments}
+
+    def missing(self, content_hashes):
+        return self.gone & set(content_hashes)
+
+
 class Sorting:
     """A sorter whose comparisons a teacher answers through the store."""
 
@@ -48,6 +70,14 @@ class Sorting:
         self.recorder = recorded()
         self.predictor = RewardPredictor(SPACE, PredictorConfig(hidden=(4,)), seed=1)
         self.start(settings)
+
+    def lose_media(self, clips):
+        """Show comparisons to a person from now on, but none with these clips."""
+        self._query_store = replace(self._query_store, display=Display(gone=clips))
+        state, sorted_state = self.queue.state(), self.sorter.state(self.places)
+        self.start(self.settings)
+        self.queue.load_state(state, ENV_ID)
+        self.sorter.load_state(sorted_state, self.queue)
 
     def start(self, settings):
         """Start with an empty queue, as a new process does."""

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from uuid import uuid4
 
 import numpy as np
@@ -16,6 +17,7 @@ from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import NewRanking, RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.teacher import human_teacher
+from tests.queries.sorting import Display
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
 ENV_ID = "ShortReacher-v1"
@@ -32,8 +34,9 @@ class Survey:
 
     def __init__(self, folder, database):
         self.store = Store.open(database)
-        experiment_id = self.store.experiments.ensure("mine", ENV_ID, {})
-        self._query_store = QueryStore(self.store, experiment_id, SegmentFiles(folder / "segments"))
+        self.experiment_id = self.store.experiments.ensure("mine", ENV_ID, {})
+        files = SegmentFiles(folder / "segments")
+        self._query_store = QueryStore(self.store, self.experiment_id, files)
         self.queue = self.new_queue()
         pairs = [(a_segment(2 * i), a_segment(2 * i + 1)) for i in range(3)]
         self.queue.ask(pairs, 0, RECENT)
@@ -41,6 +44,19 @@ class Survey:
 
     def new_queue(self):
         return QueryQueue(self._query_store, NamedTeacher(human_teacher, "", 0))
+
+    def show_on(self, display):
+        """Continue with a queue whose comparisons are displayed."""
+        self._query_store = replace(self._query_store, display=display)
+        state = self.queue.state()
+        self.queue = self.new_queue()
+        self.queue.load_state(state, ENV_ID)
+
+    def publish(self):
+        """Add the media of all clips."""
+        hashes = [each for query in self.queue.asked() for each in query.segments]
+        clip = RenderedClip(ENV_ID, 6, "video", "clips/any.mp4", None, 6, 10.0)
+        self.store.clips.publish(dict.fromkeys(hashes, clip))
 
     def answer(self, labeler, index, answer):
         self.store.labels.add(self.ids[index], answer, labeler)
@@ -165,7 +181,7 @@ def test_answer_to_comparison_of_killed_run_is_read_although_it_was_not_recovere
     """Its clips are rendered after the recovery, because another comparison shows them as well."""
     experiment_id = survey.store.experiments.ensure("mine", ENV_ID, {})
     segments = SegmentFiles(tmp_path / "segments")
-    query_store = QueryStore(survey.store, experiment_id, segments, show=lambda _: None)
+    query_store = QueryStore(survey.store, experiment_id, segments, Display())
     queue = QueryQueue(query_store, NamedTeacher(human_teacher, "", 0))
     queue.recover()
     assert queue.num_asked == 0
@@ -177,7 +193,7 @@ def test_ranking_of_clips_is_taken_over_and_survives_kill_and_resume(survey, tmp
     """A ranking of two comparisons' clips adds four comparisons that the trainer did not ask."""
     experiment_id = survey.store.experiments.ensure("mine", ENV_ID, {})
     segments = SegmentFiles(tmp_path / "segments")
-    query_store = QueryStore(survey.store, experiment_id, segments, show=lambda _: None)
+    query_store = QueryStore(survey.store, experiment_id, segments, Display())
 
     def resume(state):
         queue = QueryQueue(query_store, NamedTeacher(human_teacher, "", 0))
@@ -213,6 +229,69 @@ def test_ranking_of_clips_is_taken_over_and_survives_kill_and_resume(survey, tmp
     assert (queue.num_asked, queue.num_answered) == (7, 0)
 
 
+@pytest.fixture
+def shown_survey(survey, tmp_path):
+    """A survey whose comparisons people see, and its display."""
+    display = Display()
+    survey.show_on(display)
+    return survey, display
+
+
+def test_pair_with_clip_that_cannot_be_shown_is_not_asked(shown_survey):
+    survey, display = shown_survey
+    display.gone = {a_segment(10).content_hash}
+    pairs = [(a_segment(10), a_segment(11)), (a_segment(12), a_segment(13))]
+    survey.queue.ask(pairs, 0, RECENT)
+    assert survey.queue.num_asked == 3 + 1
+    assert survey.queue.asked()[-1].left == a_segment(12).content_hash
+
+
+def test_waiting_comparison_whose_clip_is_lost_is_withdrawn(shown_survey):
+    survey, display = shown_survey
+    survey.publish()
+    [claimed] = survey.store.leases.claim(survey.experiment_id, "ann", 1)
+    display.gone = {claimed.comparison.left.content_hash}
+    survey.queue.withdraw_hidden()
+    assert (survey.queue.num_asked, survey.queue.num_waiting) == (2, 2)
+    claimed_ids = {
+        each.comparison.id for each in survey.store.leases.claim(survey.experiment_id, "ann", 5)
+    }
+    assert claimed_ids == set(survey.ids) - {claimed.comparison.id}
+    survey.queue.recover()
+    assert survey.queue.num_asked == 2
+
+
+def test_answered_comparison_whose_clip_is_lost_keeps_its_answer(shown_survey):
+    survey, display = shown_survey
+    survey.publish()
+    survey.answer("ann", 0, LEFT)
+    display.gone = {survey.queue.asked()[0].left}
+    survey.queue.withdraw_hidden()
+    assert survey.read() == ([0], [], False)
+    assert survey.queue.num_asked == 3
+
+
+def test_late_answer_to_withdrawn_comparison_is_used(shown_survey):
+    survey, display = shown_survey
+    display.gone = {survey.queue.asked()[0].left}
+    survey.queue.withdraw_hidden()
+    assert survey.queue.num_asked == 2
+    survey.answer("ann", 0, LEFT)
+    assert survey.read() == ([0], [], False)
+    assert survey.queue.num_answered == 1
+
+
+def test_withdrawn_comparison_is_asked_again_once_its_clip_can_be_shown(shown_survey):
+    survey, display = shown_survey
+    survey.publish()
+    display.gone = {survey.queue.asked()[0].left}
+    survey.queue.withdraw_hidden()
+    display.gone, display.hidden = set(), set()
+    survey.queue.ask([(a_segment(0), a_segment(1))], 0, RECENT)
+    assert survey.queue.num_waiting == 3
+    assert len(survey.store.leases.claim(survey.experiment_id, "ann", 5)) == 3
+
+
 @pytest.mark.parametrize("shows_others", [True, False])
 def test_segments_are_shared_only_if_they_can_be_shown(survey, tmp_path, shows_others):
     shown = survey.queue.asked()[0].left
@@ -220,7 +299,10 @@ def test_segments_are_shared_only_if_they_can_be_shown(survey, tmp_path, shows_o
     survey.store.clips.publish({shown: clip})
     own_id = survey.store.experiments.ensure("other", ENV_ID, {})
     segments = SegmentFiles(tmp_path / "segments")
-    query_store = QueryStore(survey.store, own_id, segments, shows_others=shows_others)
+    display = Display(shows_others=shows_others)
+    query_store = QueryStore(survey.store, own_id, segments, display)
     shared = {each.content_hash for each in load_shared_segments(query_store, ENV_ID, 6)}
     assert shown in shared
     assert len(shared) == (6 if shows_others else 1)
+    display.gone = {shown}
+    assert len(load_shared_segments(query_store, ENV_ID, 6)) == (6 if shows_others else 0)

@@ -143,6 +143,21 @@ def test_contradicting_answer_is_asked_once_more_with_sides_exchanged(sorting):
     assert wrong not in [tuple(sort.clips.index(s.content_hash) for s in pair) for pair in again]
 
 
+@pytest.mark.parametrize("settings", [SORT, replace(TREE, max_clips=12)])
+@pytest.mark.parametrize("lost", ["every second clip", "every clip"])
+def test_clips_that_cannot_be_shown_are_replaced(sorting, settings, lost):
+    sort = sorting(settings)
+    sort.sort(20)
+    clips = set(sort.clips[:: 2 if lost == "every second clip" else 1])
+    sort.lose_media(clips)
+    sort.sort(60)
+    asked = [each for query in sort.queue.asked()[20:] for each in query.segments]
+    assert len(asked) == 2 * 40
+    assert not clips & set(asked)
+    if settings.method == "tree":
+        assert len(set(sort.clips) - sort.queue.hidden) == 12
+
+
 def test_clips_of_other_experiments_join(sorting):
     shared = recorded(seed=1)
     segments = shared.segments(shared.cut(3, np.random.default_rng(0)))

@@ -102,6 +102,67 @@ def test_clip_of_images_ignores_preprocessing(clip_store):
     venv.close()
 
 
+def test_deleted_clip_is_rendered_again(clip_store):
+    venv, segments = record("ShortHopper-v1")
+    hashes = {each.content_hash for each in segments}
+    clip_renderer = make_renderer("ShortHopper-v1", venv, clip_store)
+    show_and_wait(clip_renderer, segments)
+    assert clip_renderer.missing(hashes) == set()
+    lost = clip_store.store.clips.get(segments[0].content_hash)
+    clip_store.media.remove(lost.media_key)
+    clip_store.media.remove(f"scenes/{lost.scene_hash}.json")
+    # Both poses refer to the scene.
+    assert clip_renderer.missing(hashes) == hashes
+    show_and_wait(clip_renderer, segments)
+    assert clip_renderer.missing(hashes) == set()
+    clip_renderer.close()
+    venv.close()
+
+
+def test_clip_in_another_folder_of_media_is_rendered_again(clip_store, tmp_path):
+    venv, segments = record("ShortHopper-v1")
+    clip_renderer = make_renderer("ShortHopper-v1", venv, clip_store)
+    show_and_wait(clip_renderer, segments[:1])
+    clip_renderer.close()
+    elsewhere = MediaFiles(tmp_path / "elsewhere")
+    clip_renderer = make_renderer("ShortHopper-v1", venv, ClipStore(clip_store.store, elsewhere))
+    show_and_wait(clip_renderer, segments[:1])
+    clip_renderer.close()
+    venv.close()
+    key = clip_store.store.clips.get(segments[0].content_hash).media_key
+    assert elsewhere.get(key) == clip_store.media.get(key)
+
+
+def test_clip_whose_episode_is_forgotten_is_hidden(clip_store):
+    venv, segments = record("CartPole-v1", keep_steps=0)
+    clip_renderer = make_renderer("CartPole-v1", venv, clip_store)
+    collector = Collector(venv, seed=1)
+    collector.collect(collector.random_actions, 200)
+    show_and_wait(clip_renderer, segments)
+    clip_renderer.close()
+    venv.close()
+    assert clip_renderer.hidden == {each.content_hash for each in segments}
+
+
+def test_deleted_clip_of_another_run_is_hidden_if_its_episode_is_not_that_of_this_run(clip_store):
+    venv, segments = record("CartPole-v1")
+    clip_renderer = make_renderer("CartPole-v1", venv, clip_store)
+    show_and_wait(clip_renderer, segments[:1])
+    clip_renderer.close()
+    venv.close()
+    lost = segments[0].content_hash
+    clip_store.media.remove(clip_store.store.clips.get(lost).media_key)
+    # Its episodes have the same numbers.
+    other = make_vector("CartPole-v1", 2)
+    collector = Collector(other, seed=7)
+    collector.collect(collector.random_actions, 40)
+    clip_renderer = make_renderer("CartPole-v1", other, clip_store)
+    show_and_wait(clip_renderer, segments[:1])
+    clip_renderer.close()
+    other.close()
+    assert clip_renderer.hidden == {lost}
+
+
 def test_optional_clip_calls_back_once_stored(clip_store):
     venv, segments = record("ShortHopper-v1")
     clip_renderer = make_renderer("ShortHopper-v1", venv, clip_store)

@@ -2,8 +2,9 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +26,28 @@ MAX_SHARED_SEGMENTS = 100
 """Segments of other experiments that may be used in comparisons."""
 
 
+class ClipDisplay(Protocol):
+    """Renders and stores the clips that people compare."""
+
+    @property
+    def shows_others(self) -> bool:
+        """Whether it can render segments of other experiments."""
+        ...
+
+    @property
+    def hidden(self) -> Set[str]:
+        """Content hashes of the clips that were to be shown and cannot be."""
+        ...
+
+    def show(self, segments: Iterable[Segment], *, is_recent: bool = True) -> None:
+        """Start rendering clips, unless they are stored; add those that cannot be to `hidden`."""
+        ...
+
+    def missing(self, content_hashes: Iterable[str]) -> set[str]:
+        """Return the hashes of clips that are neither stored nor about to be."""
+        ...
+
+
 @dataclass(frozen=True)
 class QueryStore:
     """Storage of an experiment's comparisons, answers and segments.
@@ -33,16 +56,13 @@ class QueryStore:
         store: comparisons and labels.
         experiment_id: the experiment's id in the store.
         segments: arrays of the compared segments.
-        show: starts rendering the clips of segments; None if no person looks at them.
-        shows_others: whether clips of other experiments' segments can be rendered. A video replays
-            the episode, which only the experiment that recorded it can do.
+        display: shows the clips of segments; None if no person looks at them.
     """
 
     store: Store
     experiment_id: int
     segments: SegmentFiles
-    show: Callable[[Iterable[Segment]], None] | None = None
-    shows_others: bool = True
+    display: ClipDisplay | None = None
 
 
 def load_shared_segments(store: QueryStore, env_id: str, num_steps: int) -> list[Segment]:
@@ -58,10 +78,15 @@ def load_shared_segments(store: QueryStore, env_id: str, num_steps: int) -> list
         for asked in store.store.comparisons.asked(store.experiment_id)
         for content_hash in (asked.left_hash, asked.right_hash)
     }
-    clips = store.store.clips.shared(env_id, num_steps, only_rendered=not store.shows_others)
-    others = [each for each in clips if each not in own]
+    # A video replays the episode, which only the experiment that recorded it can do.
+    only_rendered = store.display is not None and not store.display.shows_others
+    clips = store.store.clips.shared(env_id, num_steps, only_rendered=only_rendered)
+    others = [each for each in clips if each not in own][-MAX_SHARED_SEGMENTS:]
+    missing = store.display.missing(others) if store.display and only_rendered else ()
     segments = []
-    for content_hash in others[-MAX_SHARED_SEGMENTS:]:
+    for content_hash in others:
+        if content_hash in missing:
+            continue
         # Another machine that uses the same database may have kept its segment to itself.
         with contextlib.suppress(CorruptCheckpoint):
             segments.append(store.segments.load(content_hash))
@@ -207,13 +232,20 @@ class QueryQueue:
         """Store comparisons, and the answers of a teacher that answers at once.
 
         Segments are on disk before the comparison that names them is in the store. A comparison
-        that a killed run asked before keeps its answer.
+        that a killed run asked before keeps its answer. Pairs with a clip that cannot be shown are
+        left out.
         """
+        # By hash, so that a segment in several pairs is saved once.
+        segments = {s.content_hash: s for pair in pairs for s in pair}
+        for segment in segments.values():
+            self._store.segments.save(segment)
+        # A comparison is offered to labelers once both its clips are rendered.
+        if self._store.display is not None:
+            self._store.display.show(segments.values())
+        hidden = self.hidden
+        pairs = [pair for pair in pairs if hidden.isdisjoint(s.content_hash for s in pair)]
         if not pairs:
             return
-        # By hash, so that a segment in several pairs is saved once.
-        for segment in {s.content_hash: s for pair in pairs for s in pair}.values():
-            self._store.segments.save(segment)
         hashes = [(left.content_hash, right.content_hash) for left, right in pairs]
         lengths = {s.content_hash: len(s) for pair in pairs for s in pair}
         # The store returns the existing id of a pair that it has, so repeating this after a crash
@@ -226,8 +258,6 @@ class QueryQueue:
         unanswered = [each for each in zip(ids, pairs, strict=True) if each[0] not in known]
         labels = list(self._teacher_labels(unanswered, recent))
         self._store.store.labels.add_many(labels)
-        answered_at_once = {label.comparison_id for label in labels}
-        self._show([pair for i, pair in unanswered if i not in answered_at_once])
 
     def recover(self) -> None:
         """Take over comparisons that earlier runs asked after their last checkpoint.
@@ -236,9 +266,33 @@ class QueryQueue:
         answers would be lost. Comparisons without answer that cannot be shown are left out.
         """
         for asked in self._store.store.comparisons.asked(self._store.experiment_id):
-            if asked.id not in self._queries and (asked.is_answered or asked.is_rendered):
+            is_waiting = asked.is_rendered and not asked.is_withdrawn
+            if asked.id not in self._queries and (asked.is_answered or is_waiting):
                 self._add(Query(asked.id, asked.left_hash, asked.right_hash))
         self._newest_label_id = 0
+
+    @property
+    def hidden(self) -> Set[str]:
+        """Content hashes of the clips that cannot be shown."""
+        return frozenset() if self._store.display is None else self._store.display.hidden
+
+    def withdraw_hidden(self) -> None:
+        """Render the missing clips of waiting comparisons again; withdraw those that stay hidden.
+
+        A file may have been deleted, or the run resumed with another folder of media.
+        """
+        display = self._store.display
+        if display is None:
+            return
+        waiting = [self._queries[each] for each in self._waiting]
+        missing = display.missing({each for query in waiting for each in query.segments})
+        display.show(map(self.segment, missing), is_recent=False)
+        hidden = self.hidden
+        withdrawn = [each.id for each in waiting if not hidden.isdisjoint(each.segments)]
+        # An answer may have arrived since the last read: that comparison counts as answered.
+        for each in self._store.store.comparisons.withdraw(withdrawn):
+            self._waiting.remove(each)
+            del self._queries[each]
 
     def _enter(
         self,
@@ -277,11 +331,6 @@ class QueryQueue:
             if answer is not None:
                 yield NewLabel(comparison_id, answer, teacher.labeler)
 
-    def _show(self, pairs: Iterable[Pair]) -> None:
-        """Start rendering clips; a comparison is offered to labelers once it has both."""
-        if self._store.show is not None:
-            self._store.show(segment for pair in pairs for segment in pair)
-
     # --- read answers ---
 
     def read_answers(self) -> NewAnswers:
@@ -292,7 +341,7 @@ class QueryQueue:
         before = self._apply_exclusions(self._store.store.labelers.excluded_ids())
         labels = self._new_labels()
         has_unknown = any(each.comparison_id not in self._queries for each in labels)
-        if has_unknown and self._store.show is not None:
+        if has_unknown and self._store.display is not None:
             # A killed run asked it, but its clips could not be shown when this one recovered.
             self.recover()
             labels = self._new_labels()
@@ -375,7 +424,3 @@ class QueryQueue:
             query = self._queries[comparison_id]
             query.answers = {int(who): Answer(answer) for who, answer in answers.items()}
             self._update_waiting(query)
-        if self._store.show is not None:
-            # A killed run may have left clips unrendered; stored ones are skipped.
-            waiting = [query for query in self._queries.values() if query.id in self._waiting]
-            self._show([(self.segment(each.left), self.segment(each.right)) for each in waiting])

@@ -109,6 +109,8 @@ class ClipSorter:
         # The insertion order with its answers, by comparison in the order in which they count.
         self._order = InsertionOrder()
         self._inserted: dict[int, Answer] = {}
+        # Numbers of the clips that cannot be shown any more.
+        self._hidden: set[int] = set()
 
     @property
     def num_clips(self) -> int:
@@ -127,9 +129,13 @@ class ClipSorter:
             return []
         queries = queue.asked()
         self._read(queue, queries)
+        self._hidden = hidden = self._hidden_clips(queue)
+        self._order.hide(hidden)
         self._add_clips(self._num_new_clips(num, queue), queue)
+        # A new clip may find none that it can be compared with.
+        self._order.hide(hidden)
         waiting = {each.id for each in queries if not queue.answers_to(each)}
-        busy = {clip for each in waiting for clip in self._ranking.pairs[each]}
+        busy = {clip for each in waiting for clip in self._ranking.pairs[each]} | hidden
         scores = self._predicted_returns(queue) if is_fitted else None
         if self._settings.method == "tree" and self._order.pending:
             numbers = list(islice(self._order.questions(busy, scores), num))
@@ -142,20 +148,27 @@ class ClipSorter:
 
     # --- clips ---
 
+    def _hidden_clips(self, queue: QueryQueue) -> set[int]:
+        """Return the clips that cannot be shown any more."""
+        if not queue.hidden:
+            return set()
+        return {n for n, each in enumerate(self._ranking.clips) if each in queue.hidden}
+
     def _num_new_clips(self, num: int, queue: QueryQueue) -> int:
         """Return how many clips to add for further comparisons."""
         settings = self._settings
+        num_clips = self.num_clips - len(self._hidden)
         if settings.method == "tree":
             # A clip at a time is compared, so that as many are needed as comparisons.
-            missing = num + queue.num_waiting - len(self._order.pending) + (not self.num_clips)
+            missing = num + queue.num_waiting - len(self._order.pending) + (not num_clips)
         else:
             num_asked = queue.num_asked + num
             wanted = 1 + math.ceil(num_asked / settings.comparisons_per_clip)
             # N clips have N (N - 1) / 2 pairs.
             least = math.ceil(0.5 + math.sqrt(0.25 + 2 * num_asked))
-            missing = max(wanted, least) - self.num_clips
+            missing = max(wanted, least) - num_clips
         limit = settings.max_clips
-        return missing if limit is None else min(missing, limit - self.num_clips)
+        return missing if limit is None else min(missing, limit - num_clips)
 
     def _add_clips(self, num: int, queue: QueryQueue) -> None:
         """Add clips, cut from the recorded steps; fewer if the environment repeats itself."""

@@ -66,6 +66,7 @@ class InsertionOrder:
         self._members: dict[int, list[int]] = {}
         self._group: dict[int, int] = {}
         self._answers: defaultdict[int, list[tuple[int, Answer]]] = defaultdict(list)
+        self._hidden: set[int] = set()
         self.num_clips = 0
         for _ in range(num_clips):
             self.add_clip()
@@ -108,6 +109,18 @@ class InsertionOrder:
                 # Earlier answers about a placed clip say something about the places of others.
                 waiting += [other for other, _ in self._answers[clip] if other in self.pending]
 
+    def hide(self, clips: Collection[int]) -> None:
+        """Choose clips for no further comparison; those without a place do not get one."""
+        if not clips:
+            return
+        self._hidden.update(clips)
+        for clip in list(self.pending):
+            if clip in self._hidden:
+                del self.pending[clip]
+            else:
+                # No further answer about it may be possible.
+                self._place(clip)
+
     def bounds(self, clip: int) -> tuple[int, int, int | None]:
         """Compute where a pending clip belongs, given the answers about it.
 
@@ -116,7 +129,7 @@ class InsertionOrder:
         """
         low, high = 0, len(self._order)
         for other, answer in self._answers[clip]:
-            if answer is Answer.CANNOT_TELL or other in self.pending:
+            if answer is Answer.CANNOT_TELL or other not in self._group:
                 continue
             place = self._order.index(self._group[other])
             if not low <= place < high:
@@ -134,7 +147,8 @@ class InsertionOrder:
         elif low == high:
             self._found_group(clip, low)
         elif not any(self._askable(clip, place, ()) for place in range(low, high)):
-            # Every comparison within the bounds has been answered by `cannot_tell`.
+            # Every comparison within the bounds has been answered by `cannot_tell`, or is with a
+            # hidden clip.
             self._found_group(clip, (low + high) // 2)
         return clip not in self.pending
 
@@ -150,7 +164,7 @@ class InsertionOrder:
 
     def _askable(self, clip: int, place: int, busy: Collection[int]) -> list[int]:
         """Return the clips of a group that may be compared with a clip."""
-        compared = {other for other, _ in self._answers[clip]}
+        compared = self._hidden.union(other for other, _ in self._answers[clip])
         members = self._members[self._order[place]]
         return [each for each in members if each not in compared and each not in busy]
 
@@ -168,7 +182,7 @@ class InsertionOrder:
 
         Returns:
             The free clip next to the median place, or None if those in the central half of the
-            expected places are busy.
+            expected places are busy. If none there can be compared, others are chosen.
         """
         low, high, _ = self.bounds(clip)
         # Group g is asked about to choose between the numbers g and g + 1 of groups below the clip,
@@ -177,7 +191,10 @@ class InsertionOrder:
             min(math.floor(expected.quantile(share, low, high)), high - 1)
             for share in (CENTRAL[0], 0.5, CENTRAL[1])
         )
-        for place in sorted(range(first, last + 1), key=lambda place: abs(place - middle)):
+        central = range(first, last + 1)
+        if not any(self._askable(clip, place, ()) for place in central):
+            central = range(low, high)
+        for place in sorted(central, key=lambda place: abs(place - middle)):
             if free := self._askable(clip, place, busy):
                 return free[0]
         return None

@@ -255,6 +255,10 @@ class RewardLearner(RewardSource):
         """Take over comparisons that an earlier run asked after its last checkpoint."""
         self._queue.recover()
 
+    def withdraw_hidden(self) -> None:
+        """Withdraw waiting comparisons whose clips cannot be shown; others are asked instead."""
+        self._queue.withdraw_hidden()
+
     # --- fit ---
 
     def read_answers(self) -> int:

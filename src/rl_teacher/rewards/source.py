@@ -86,6 +86,9 @@ class RewardSource(ABC):
     def recover_queries(self) -> None:  # noqa: B027
         """Take over comparisons that an earlier run asked after its last checkpoint."""
 
+    def withdraw_hidden(self) -> None:  # noqa: B027
+        """Withdraw waiting comparisons whose clips cannot be shown; others are asked instead."""
+
     def fit(self, *, force: bool = False) -> FitReport | None:  # noqa: ARG002
         """Fit to the labels; return None if no fit was completed.
 

@@ -11,9 +11,8 @@ import hashlib
 import json
 import logging
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -232,8 +231,8 @@ class ClipRenderer:
     venv: object
     clip_store: ClipStore
     frames: FrameSettings | None = None
-    _requested: set[str] = field(default_factory=set)
-    _pending: list[Future[None]] = field(default_factory=list)
+    _pending: dict[str, Future[None]] = field(default_factory=dict)
+    _hidden: set[str] = field(default_factory=set)
     _has_failed: bool = False
 
     def __post_init__(self) -> None:
@@ -245,35 +244,80 @@ class ClipRenderer:
         """The kind of its clips."""
         return self._renderer.kind
 
-    def show(self, segments: Iterable[Segment]) -> None:
-        """Render and store the clips of segments in the background, each once.
+    @property
+    def shows_others(self) -> bool:
+        """Whether it can render segments of other experiments: a video replays an own episode."""
+        return self.kind == "poses"
+
+    @property
+    def hidden(self) -> Set[str]:
+        """Content hashes of the clips that were to be shown and cannot be."""
+        return self._hidden
+
+    def show(self, segments: Iterable[Segment], *, is_recent: bool = True) -> None:
+        """Render and store the clips of segments in the background, unless they are stored.
+
+        Clips that cannot be rendered, because the environment has forgotten the episode, are added
+        to `hidden`.
+
+        Args:
+            segments: steps of this environment.
+            is_recent: whether the environment has taken these steps itself, so that a replay must
+                reproduce them.
 
         Raises:
             RlTeacherError: an earlier clip could not be rendered.
         """
-        for segment in segments:
-            if segment.content_hash in self._requested:
-                continue
-            self._requested.add(segment.content_hash)
-            with suppress(MediaNotFound):
-                # An earlier run, or another experiment, may have stored the clip.
-                if self.clip_store.store.clips.get(segment.content_hash).kind is not None:
-                    continue
+        by_hash = {segment.content_hash: segment for segment in segments}
+        # An earlier run, or another experiment, may have stored some of the clips.
+        missing = self.missing(by_hash) - self._hidden
+        for content_hash in [each for each in by_hash if each in missing]:
+            segment = by_hash[content_hash]
             try:
                 record = self._renderer.replay_record(self.venv, segment)
             except LookupError:
-                logger.warning(
-                    "A clip and its comparison are left out: %s has forgotten the episode. Let it "
-                    "keep more steps (keep_steps).",
-                    self.env_info.id,
-                )
+                self._hide(content_hash, "the environment has forgotten the episode")
                 continue
-            self._pending.append(self._thread.submit(self._render, segment, record))
+            is_new = is_recent and not self._media_keys(content_hash)
+            work = self._render if is_new else self._try_to_render
+            self._pending[content_hash] = self._thread.submit(work, segment, record)
         # Errors of the background thread surface here, where the caller can handle them.
-        done = [work for work in self._pending if work.done()]
-        self._pending = [work for work in self._pending if not work.done()]
-        for work in done:
-            work.result()
+        for content_hash in [each for each, work in self._pending.items() if work.done()]:
+            self._pending.pop(content_hash).result()
+
+    def missing(self, content_hashes: Iterable[str]) -> set[str]:
+        """Return the hashes of clips that are neither stored nor about to be.
+
+        The file of a clip may have been deleted, or be in the folder of another --media.
+        """
+        others = (each for each in content_hashes if each not in self._pending)
+        return {each for each in others if not self._is_stored(each)}
+
+    def _is_stored(self, content_hash: str) -> bool:
+        """Return whether both the row and the files of a clip exist."""
+        keys = self._media_keys(content_hash)
+        return keys != [] and all(map(self.clip_store.media.exists, keys))
+
+    def _media_keys(self, content_hash: str) -> list[str]:
+        """Return the keys of a clip's files; none if it was never stored."""
+        try:
+            clip = self.clip_store.store.clips.get(content_hash)
+        except MediaNotFound:
+            return []
+        if clip.media_key is None:
+            return []
+        keys = [clip.media_key]
+        if clip.scene_hash is not None:
+            keys.append(scene_key(clip.scene_hash))
+        return keys
+
+    def _hide(self, content_hash: str, reason: str) -> None:
+        self._hidden.add(content_hash)
+        logger.warning(
+            "A clip of %s cannot be shown, so comparisons with it are not asked: %s.",
+            self.env_info.id,
+            reason,
+        )
 
     def render_if_possible(self, segment: Segment, then: Callable[[], None]) -> None:
         """Render a clip that nothing depends on; log the first failure and stop trying.
@@ -308,7 +352,7 @@ class ClipRenderer:
 
     def wait(self) -> None:
         """Wait until all requested clips are stored."""
-        for work in self._pending:
+        for work in self._pending.values():
             work.result()
         self._pending.clear()
 
@@ -316,6 +360,16 @@ class ClipRenderer:
         """Release threads and processes after the current clip, or after all of them."""
         self._thread.shutdown(cancel_futures=not finish)
         self._renderer.close()
+
+    def _try_to_render(self, segment: Segment, record: ReplayRecord | None) -> None:
+        """Render and store the clip of an old segment; hide it if the episode is another one.
+
+        Episodes are numbered from 0 in each run, so that another one may have its number.
+        """
+        try:
+            self._render(segment, record)
+        except (BadInput, IndexError):
+            self._hide(segment.content_hash, "its episode cannot be replayed")
 
     def _render(self, segment: Segment, record: ReplayRecord | None) -> None:
         clip = self._renderer.render(segment, record, self.frames)
@@ -327,17 +381,22 @@ class ClipRenderer:
             num_steps=len(segment),
             kind=clip.kind,
             media_key=media_key,
-            scene_hash=self._stored_scene_hash,
+            scene_hash=self._store_scene(),
             num_frames=clip.num_frames,
             fps=clip.fps,
         )
         self.clip_store.store.clips.publish({segment.content_hash: row})
 
-    @cached_property
-    def _stored_scene_hash(self) -> str | None:
-        """The hash of the scene, which is stored once; None where videos are made."""
+    def _store_scene(self) -> str | None:
+        """Store the scene unless it exists, and return its hash; None where videos are made."""
         if self._renderer.scene is None:
             return None
         scene_hash, content = self._renderer.scene
-        self.clip_store.media.put(f"scenes/{scene_hash}.json", content)
+        if not self.clip_store.media.exists(scene_key(scene_hash)):
+            self.clip_store.media.put(scene_key(scene_hash), content)
         return scene_hash
+
+
+def scene_key(scene_hash: str) -> str:
+    """Return the key of a scene in the media store."""
+    return f"scenes/{scene_hash}.json"

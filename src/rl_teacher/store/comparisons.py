@@ -1,6 +1,6 @@
 """Comparisons: adding them, and reading them as the trainer, labelers and the owner need them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -8,6 +8,7 @@ from sqlalchemy import (
     Connection,
     and_,
     bindparam,
+    delete,
     exists,
     insert,
     select,
@@ -33,7 +34,7 @@ from rl_teacher.store.records import (
     ExportedLabel,
     Page,
 )
-from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler
+from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler, Lease
 
 # Locked, so that the experiment cannot be deleted in the meantime. `key_share` means FOR NO KEY
 # UPDATE: a plain FOR UPDATE would also block inserts of rows that refer to the experiment.
@@ -59,6 +60,7 @@ ASKED = (
             Comparison,
             is_rendered=and_(sql.Left.kind.is_not(None), sql.Right.kind.is_not(None)),
             is_answered=Comparison.num_labels > 0,
+            is_withdrawn=Comparison.wanted == 0,
         )
     )
     .join(sql.Left, sql.Left.content_hash == Comparison.left_hash)
@@ -71,6 +73,25 @@ PAIRS = (
     select(Comparison.id, Comparison.left_hash, Comparison.right_hash, Comparison.is_open)
     .where(sql.OF_EXPERIMENT)
     .order_by(Comparison.id)
+)
+
+# A withdrawn comparison wants no label. One that has a label is not withdrawn.
+WITHDRAW = (
+    update(Comparison)
+    .where(sql.THESE, Comparison.num_labels == 0)
+    .values(wanted=0)
+    .returning(Comparison.id)
+)
+
+END_LEASES = delete(Lease).where(
+    Lease.comparison_id.in_(select(Comparison.id).where(sql.THESE, Comparison.wanted == 0))
+)
+
+ASK_AGAIN = (
+    update(Comparison)
+    .where(sql.THESE, Comparison.wanted == 0)
+    .values(wanted=1)
+    .returning(Comparison.id)
 )
 
 DETAILS = (
@@ -138,7 +159,8 @@ class Comparisons:
             step: Environment steps taken so far.
 
         Returns:
-            One id per pair. A pair that was added before, in the same order, keeps its id.
+            One id per pair. A pair that was added before, in the same order, keeps its id; if it
+            was withdrawn, it is asked again.
 
         Raises:
             ExperimentNotFound: The experiment was deleted.
@@ -154,12 +176,30 @@ class Comparisons:
             sql.lock_labels(connection)
             num_asked = lock_numbers(connection, experiment_id)
             id_of = find_ids(connection, experiment_id, pairs)
+            ask_again(connection, experiment_id, id_of.values())
             new_pairs = [pair for pair in dict.fromkeys(pairs) if pair not in id_of]
             if new_pairs:
                 connection.execute(self._insert_clip, clips)
                 asked = {"asked_at_step": step, "created_at": shared["created_at"]}
                 id_of |= insert_pairs(connection, experiment_id, new_pairs, num_asked, asked)
         return [id_of[pair] for pair in pairs]
+
+    def withdraw(self, comparison_ids: Sequence[int]) -> list[int]:
+        """Stop asking comparisons that have no label, and end their leases.
+
+        Returns:
+            The ids of those that were withdrawn.
+        """
+        withdrawn: list[int] = []
+        if comparison_ids:
+            with self._database.writing() as connection:
+                sql.lock_labels(connection)
+                for chunk in sql.in_chunks(comparison_ids):
+                    parameters = {"comparison_ids": chunk}
+                    withdrawn += connection.execute(WITHDRAW, parameters).scalars()
+                    connection.execute(END_LEASES, parameters)
+                reopen(connection, withdrawn)
+        return withdrawn
 
     def get(self, comparison_id: int) -> ComparisonView:
         """Return one comparison, answered or not.
@@ -328,12 +368,25 @@ def initialise_counts(
     connection: Connection, experiment_id: int, comparison_ids: Sequence[int]
 ) -> None:
     """Set the number of labelers for new comparisons, and count the comparisons."""
+    add_to_experiment(connection, experiment_id, asked=len(comparison_ids))
+    set_wanted(connection, experiment_id, comparison_ids)
+
+
+def ask_again(connection: Connection, experiment_id: int, comparison_ids: Iterable[int]) -> None:
+    """Ask those of some comparisons again that were withdrawn."""
+    withdrawn: list[int] = []
+    for chunk in sql.in_chunks(sorted(comparison_ids)):
+        withdrawn += connection.execute(ASK_AGAIN, {"comparison_ids": chunk}).scalars()
+    set_wanted(connection, experiment_id, withdrawn)
+
+
+def set_wanted(connection: Connection, experiment_id: int, comparison_ids: Sequence[int]) -> None:
+    """Set the number of labelers for comparisons that want one, and open them."""
     policy = read_assignment(connection, experiment_id)
     shared = [each for each in comparison_ids if hash_uniform("overlap", each) < policy.overlap]
     for chunk in sql.in_chunks(shared):
         change = update(Comparison).where(Comparison.id.in_(chunk))
         connection.execute(change.values(wanted=policy.overlap_labelers))
-    add_to_experiment(connection, experiment_id, asked=len(comparison_ids))
     reopen(connection, comparison_ids)
 
 

@@ -226,6 +226,7 @@ class AskedComparison:
     right_hash: str
     is_rendered: bool
     is_answered: bool
+    is_withdrawn: bool
 
 
 class ComparedPair(NamedTuple):

@@ -154,7 +154,7 @@ class Comparison(Base):
 
     Attributes:
         number: Number within the experiment, from 1, in the order asked.
-        wanted: Number of labelers who shall answer it.
+        wanted: Number of labelers who shall answer it; 0 once it is withdrawn.
         gold: Known answer, against which labelers are measured.
         num_labels: Number of current labels of labelers who are not excluded.
         is_open: It is rendered and needs more labels.

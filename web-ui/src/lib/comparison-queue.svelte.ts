@@ -3,6 +3,8 @@
 import { isBroken, type ClipLoader, type LoadedComparison } from './clips'
 import type { Comparison } from './api-types'
 
+const RETRY_BROKEN_MS = 30_000
+
 export interface QueueOptions {
   /** Lease up to `limit` comparisons, excluding some ids. */
   fetch: (limit: number, exclude: ReadonlySet<number>) => Promise<Comparison[]>
@@ -86,6 +88,8 @@ export class ComparisonQueue {
     } catch (error) {
       if (!isBroken(error)) throw error
       this.#brokenIds.add(comparison.id)
+      // The trainer renders missing clips again.
+      setTimeout(() => this.#brokenIds.delete(comparison.id), RETRY_BROKEN_MS)
       this.options.onskip(comparison, error)
       return null
     }
