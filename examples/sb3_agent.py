@@ -19,7 +19,7 @@ def main(num_steps: int = 50_000) -> None:
     env = PreferenceWrapper(
         gym.make("CartPole-v1"), n_labels=200, schedule="annealed", num_timesteps=num_steps
     )
-    env.pretrain()  # random actions until the first fit: the agent never sees true rewards
+    env.pretrain()  # random actions until the first fit, before which all rewards are 0
     agent = DQN(
         "MlpPolicy",
         env,

@@ -55,11 +55,28 @@ def answers_of(name):
 # --- choice of the reward ---
 
 
-def test_true_reward_is_returned_until_first_fit():
+def test_rewards_are_zero_until_first_fit():
     env = wrapped()
+    returned, true = np.array(take_steps(env, 100)).T
+    assert returned.tolist() == [0] * 100
+    assert true.any()
+    assert not env.using_predicted_reward
+    env.close()
+
+
+@pytest.mark.parametrize("keyword", ["true_reward_until_fit", "collect_only"])
+def test_true_reward_is_returned_until_first_fit_if_requested(keyword):
+    env = wrapped(Counter, **{keyword: True})
     rewards = take_steps(env, 100)
     assert all(returned == true for returned, true in rewards)
     assert not env.using_predicted_reward
+    env.close()
+
+
+def test_switch_to_true_reward_has_an_effect_before_the_first_fit():
+    env = wrapped()
+    env.switch_to_true_reward()
+    assert all(returned == true for returned, true in take_steps(env, 10))
     env.close()
 
 
@@ -466,6 +483,11 @@ def test_inconsistent_settings_are_refused(keywords, message):
         ({"schedule": "upfront", "n_labels": 9, "steps_between_labels": 5}, "steps_b", "constant"),
         ({"collect_only": True, "selector": "entropy"}, "selector='entropy'", "predictor_path"),
         ({"collect_only": True, "initial_fits": 2}, "initial_fits=2", "no collect_only"),
+        (
+            {"collect_only": True, "true_reward_until_fit": True},
+            "true_reward_until_fit=True",
+            "no collect_only",
+        ),
         ({"reward": PredictorConfig(batch_norm=True)}, "reward.batch_norm=True", "image observat"),
     ],
 )
@@ -564,7 +586,7 @@ def test_training_continues_after_timeout_of_teacher(caplog):
     env = wrapped(teacher=never, answer_timeout_s=0.2)
     rewards = take_steps(env, 500)
     hangs.set()
-    assert all(returned == true for returned, true in rewards)
+    assert all(returned == 0 for returned, _ in rewards)
     assert caplog.text.count("has not answered within 0.2 s") == 1
     env.close()
 

@@ -49,7 +49,7 @@ class Controls:
         """Take random steps without end; yield the number of environment steps of each."""
 
     def pretrain(self, max_steps: int = 1_000_000) -> None:
-        """Take random actions until the first fit, so that no agent receives the true reward.
+        """Take random actions until the first fit, before which the rewards are 0.
 
         Args:
             max_steps: maximum number of environment steps, over all environments.

@@ -1,4 +1,4 @@
-"""Driver of a wrapper's session: records steps and returns true or predicted rewards.
+"""Driver of a wrapper's session: records steps and returns their rewards.
 
 N: number of environments.
 """
@@ -99,6 +99,8 @@ class WrapperDriver:
             self.learning = WrapperLearning(envs, settings)
         self.uses_prediction: bool | None = None
         self._is_collecting = not settings.train_only
+        # Without fits, the environment keeps its own reward.
+        self._hides_true_reward = not (settings.true_reward_until_fit or settings.collect_only)
         self.is_closed = False
         self._buffer = StepBuffer(max(ROLLOUT_STEPS, -(-ROLLOUT_SIZE // envs.num_envs)))
         self._observations: np.ndarray | None = None
@@ -176,6 +178,8 @@ class WrapperDriver:
         rewards = result.rewards
         if self.using_predicted_reward:
             rewards = np.where(is_valid, self.predictor.predict_rows(self.latest_rows), 0.0)
+        elif self.uses_prediction is None and self._hides_true_reward:
+            rewards = np.zeros_like(result.rewards)
         self.num_steps += 1
         self.latest_rewards = rewards
         self._buffer.append(columns)

@@ -191,11 +191,12 @@ class WrapperLearning:
         if status.phase is Phase.PAUSED:
             logger.warning("%s: paused on the page. Resume it there to continue.", self.name)
         elif status.phase is Phase.WAITING and self._settings.is_human:
+            is_true = self._settings.true_reward_until_fit or self._settings.collect_only
             logger.warning(
-                "%s: %s. Run `rl-teacher serve` and open the page to label them. Until then the "
-                "true reward is returned.",
+                "%s: %s. Run `rl-teacher serve` and open the page to label them. Until then %s.",
                 self.name,
                 status.message,
+                "the true reward is returned" if is_true else "all rewards are 0",
             )
         else:
             return

@@ -82,6 +82,8 @@ class WrapperSettings(FittingSettings, QuerySettings):
     """steps of a segment, in place of `clip_length`; an alias that drlhp used"""
     initial_fits: Annotated[int, AtLeast(1), LEARNING, FITS] = 1
     """fits before the predicted reward is returned"""
+    true_reward_until_fit: Annotated[bool, LABELS, FITS] = False
+    """return the true reward until then, instead of 0"""
     steps_between_labels: Annotated[int | None, AtLeast(1), LABELS, CONSTANT_SCHEDULE] = None
     """environment steps per comparison of the constant schedule; by default 2,000, or one every 3 s
     where a person answers"""

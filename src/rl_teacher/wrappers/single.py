@@ -15,8 +15,8 @@ from rl_teacher.wrappers.settings import settings_of
 class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
     """Environment wrapper that learns a reward from comparisons and returns it.
 
-    By default a synthetic teacher answers. The wrapper returns the true reward until the first
-    labels are fitted; `info["true_reward"]` always has the true reward.
+    By default a synthetic teacher answers. The rewards are 0 until the first labels are fitted;
+    `info["true_reward"]` always has the true reward.
     """
 
     def __init__(self, env: gym.Env, **keywords: Any) -> None:
