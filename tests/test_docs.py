@@ -31,7 +31,7 @@ from rl_teacher.envs import check as check_of_envs
 from rl_teacher.envs import moving_dot, preprocessing
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.nn import image_layout
-from rl_teacher.play import circus, episodes
+from rl_teacher.play import circus, episodes, examples
 from rl_teacher.play.options import MAX_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -156,6 +156,7 @@ def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, write_
     monkeypatch.setattr(cli, "run_fit", lambda config: validate_fit(config) or 0)
     monkeypatch.setattr(serve, "serve", lambda options: 0)
     monkeypatch.setattr(circus, "circus", lambda options: 0)
+    monkeypatch.setattr(examples, "examples", lambda: 0)
     monkeypatch.setattr(terminal, "label_at_terminal", lambda name, options: 0)
     monkeypatch.setattr(
         labelers_cli, "add", lambda name, *_: labelers_cli.NewCredential(name, "rlt_x", None)
@@ -182,7 +183,7 @@ def test_docs_have_command_lines_of_every_command():
     assert found == {
         *("teach", "serve", "label", "envs", "runs", "report", "reward"),
         *("labelers", "collect", "fit", "check", "export", "import"),
-        *("play", "circus"),
+        *("play", "circus", "examples"),
     }
 
 

@@ -44,6 +44,7 @@ commands:
   delete NAME      delete an experiment with its labels
   play NAME        play an experiment's agent on the page, or record a video
   circus           teach four tricks and build a page that shows them
+  examples         train three small agents to try the other commands on
   labelers         add, invite, list and revoke labelers
   export NAME      export labels with their segments, labels alone, or the agent
   import PATH      import a data set as an experiment
@@ -630,6 +631,16 @@ def circus(
     return run(CircusOptions(out.expanduser(), steps, labels, seed, has_films=video))
 
 
+def examples() -> int:
+    """Train three small agents from labels, and save their labels as data sets.
+
+    The other commands can then be tried on them. Takes a few minutes; examples that exist are kept.
+    """
+    from rl_teacher.play.examples import examples as run
+
+    return run()
+
+
 # --- labelers ---
 
 
@@ -892,6 +903,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "delete": partial(parse_and_call, "delete", delete),
     "play": play,
     "circus": partial(parse_and_call, "circus", circus),
+    "examples": partial(parse_and_call, "examples", examples),
     "labelers": labelers,
     "export": partial(parse_and_call, "export", export),
     "import": import_,
