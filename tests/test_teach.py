@@ -68,6 +68,12 @@ def finished(_finished_home):
     return Experiment.find("test")
 
 
+def policies(name="test"):
+    """Return the files of the agent's history by their names."""
+    folder = Experiment.find(name).history.folder
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.*")}
+
+
 def last_row(name="test"):
     return Experiment.find(name).metrics()[-1]
 
@@ -251,9 +257,12 @@ def test_corrupt_checkpoint_falls_back_to_previous_one(caplog):
     checkpoints = sorted((Experiment.find("test").folder / "checkpoints").glob("*.safetensors"))
     assert len(checkpoints) == 2
     newest = max(checkpoints, key=lambda path: path.stat().st_mtime_ns)
+    kept = policies()
     newest.write_bytes(newest.read_bytes()[:1000])
     assert teach(changed(num_timesteps=2048), QUIET).is_finished
     assert any("checkpoint" in record.message.lower() for record in caplog.records)
+    assert policies() == kept
+    assert Experiment.find("test").history.steps == [0, 512, 1024, 1536]
 
 
 def test_checkpoint_of_other_version_is_refused_and_kept(monkeypatch):
@@ -301,6 +310,7 @@ def test_killed_and_resumed_run_equals_uninterrupted_run():
     teach(changed(name="whole", num_timesteps=num_timesteps), QUIET)
     kill_until_finished("killed", num_timesteps, 1, random.Random(0))
     assert curve("killed") == curve("whole")
+    assert policies("killed") == policies("whole")
 
 
 @pytest.mark.slow

@@ -790,7 +790,7 @@ def export(
     /,
     format: ExportFormat = "dataset",  # noqa: A002 - the flag's name
     out: Path | None = None,
-    checkpoint: str = "latest",
+    step: str = "latest",
 ) -> None:
     """Export an experiment for other programs.
 
@@ -800,15 +800,15 @@ def export(
             (the policy for NumPy)
         out: destination. Data set: a new folder or a .zip file, NAME.zip by default; labels: a
             file, the standard output by default; agent: a folder, required
-        checkpoint: checkpoint of the agent: latest, previous, or its step
+        step: agent to export: latest, previous (checkpoint), or the one nearest to a step
     """
-    if checkpoint != "latest" and format != "agent":
-        raise BadInput(f"--checkpoint {checkpoint} has an effect only with --format agent.")
+    if step != "latest" and format != "agent":
+        raise BadInput(f"--step {step} has an effect only with --format agent.")
     match format:
         case "dataset":
             export_dataset(name, out or Path(f"{name}.zip"))
         case "agent":
-            export_agent(name, out, checkpoint)
+            export_agent(name, out, step)
         case _:
             export_labels(name, format, out)
 
@@ -836,7 +836,7 @@ def export_labels(name: str, format_name: str, out: Path | None) -> None:
         print(f"{num_labels:,} labels in {out}")
 
 
-def export_agent(name: str, out: Path | None, checkpoint: str) -> None:
+def export_agent(name: str, out: Path | None, step: str) -> None:
     """Export the policy for NumPy.
 
     Raises:
@@ -846,7 +846,7 @@ def export_agent(name: str, out: Path | None, checkpoint: str) -> None:
 
     if out is None:
         raise BadInput("--format agent writes a folder, and none was given. Name it with --out.")
-    folder = commands.export_agent(name, out, checkpoint)
+    folder = commands.export_agent(name, out, step)
     print(f"agent: {folder}")
     print(f"next: rl_teacher.load_agent({str(folder)!r})(observations) returns actions")
 

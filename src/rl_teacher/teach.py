@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rl_teacher.agents.agent import Agent, SupportsExploration
 from rl_teacher.agents.collector import Collector, InterruptibleRollouts, RolloutInterrupted
+from rl_teacher.agents.numpy_policy import SupportsExport
 from rl_teacher.agents.registry import check_agent, check_losses, make_agent
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common import runtime
@@ -44,6 +45,7 @@ from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer, check_renderable
 from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.history import is_due
 from rl_teacher.runs.warm_start import NO_WARM_START, WarmStart, load_warm_start
 from rl_teacher.session import (
     ExperimentSpec,
@@ -251,6 +253,7 @@ class TrainingLoop:
         if warm_start.agent is not None:
             self._agent.warm_start_from(warm_start.agent)
         self._agent_reset = AgentReset(config.labels_before_reset)
+        self._kept_step: int | None = None
         self.session = self._make_session(experiment, warm_start)
         self._tensorboard: TensorBoard | None = None
         self._rollouts = InterruptibleRollouts(
@@ -336,6 +339,7 @@ class TrainingLoop:
         before_rollout: Mapping[str, StateDict] | None = {}
         try:
             while session.step < session.num_steps and session.should_continue():
+                self._keep_policy()
                 metrics = self.train_step()
                 session.report_if_due(metrics)
                 if session.is_checkpoint_due:
@@ -374,6 +378,17 @@ class TrainingLoop:
         rewards = session.rewards
         self._agent_reset.apply_if_due(agent, step, rewards.num_answered, rewards.predictor)
         return {f"agent/{name}": value for name, value in losses.items()}
+
+    def _keep_policy(self) -> None:
+        """Save the policy from time to time, so that earlier agents can be played.
+
+        Agents of other libraries have their own formats and are not saved.
+        """
+        history, step = self.session.experiment.folder.history, self.session.step
+        is_kept = is_due(step, self._kept_step, self.session.num_steps)
+        if is_kept and isinstance(self._agent, SupportsExport):
+            history.add(step, self._agent.numpy_policy())
+            self._kept_step = step
 
     def _relabel_buffer(self) -> None:
         """Give the steps in the agent's replay buffer their current predicted rewards."""
@@ -485,6 +500,9 @@ class TrainingLoop:
                 "agent_reset": self._agent_reset,
             }
         )
+        history = self.session.experiment.folder.history
+        history.drop_after(self.session.step)
+        self._kept_step = max(history.steps, default=None)
         self._display.extend(self.session.num_steps)
         if not self._options.no_tensorboard:
             resumed_at = self.session.step if is_resumed else None

@@ -111,7 +111,7 @@ def test_invalid_steps_are_left_out_of_episode(monkeypatch):
             frames=FrameSettings(),
             venv=venv,
             step=0,
-            checkpoint="latest",
+            place="latest checkpoint",
             is_training=False,
         )
         episode = record_episode(actor, 1, explore=False)

@@ -83,7 +83,7 @@ class TestVideo:
 
     def test_comparison_is_side_by_side_and_gif_loops(self, home, tmp_path, capsys):
         path = tmp_path / "both.GIF"
-        arguments = ["play", "cart", "--compare", "cart", "--compare-checkpoint", "previous"]
+        arguments = ["play", "cart", "--compare", "cart", "--compare-step", "previous"]
         assert main([*arguments, "--video", str(path), "--episodes", "1", "--explore"]) == 0
         with Image.open(path) as picture:
             assert picture.format == "GIF"

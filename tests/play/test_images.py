@@ -44,7 +44,7 @@ def actor():
             predictor=None,
             venv=venv,
             step=0,
-            checkpoint="latest",
+            place="latest checkpoint",
             frames=FRAMES,
             is_training=False,
         )

@@ -17,8 +17,8 @@ class TestPlay:
         [
             (["snyth"], "synth"),
             (["a/b"], "slash"),
-            (["synth", "--checkpoint", "7"], "step 1,024 (latest)"),
-            (["synth", "--checkpoint", "newest"], "latest, previous or a step"),
+            (["synth", "--step", "-7"], "1,024 (latest checkpoint)"),
+            (["synth", "--step", "newest"], "latest, previous or a step"),
             (["synth", "--compare", "cart"], "CartPole-v1"),
             (["synth", "--compare", "crat"], "cart"),
             (["synth", "--episodes", "0"], "--episodes 0"),
@@ -63,7 +63,7 @@ class TestPlay:
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
-        assert "--compare-checkpoint" in done.stdout
+        assert "--compare-step" in done.stdout
         heavy = {"jax", "mujoco", "gymnasium", "sqlalchemy", "fastapi", "PIL", "matplotlib"}
         assert heavy.isdisjoint(done.stdout.splitlines()[-1].split())
 
@@ -75,7 +75,7 @@ class TestExportAgent:
     def test_export_without_folder_is_refused(self, home, capsys):
         assert main(["export", "cart", "--format", "agent"]) == 2
         assert "--out" in capsys.readouterr().err
-        assert main(["export", "cart", "--checkpoint", "previous"]) == 2
+        assert main(["export", "cart", "--step", "previous"]) == 2
         assert "--format agent" in capsys.readouterr().err
 
     @pytest.mark.parametrize("name", ["synth", "cart"])

@@ -76,7 +76,7 @@ class TestEpisodes:
                     "env_id": "ShortReacher-v1",
                     "agent": "ppo",
                     "step": 1024,
-                    "checkpoint": "latest",
+                    "place": "latest checkpoint",
                     "is_training": False,
                     "notes": [],
                 }

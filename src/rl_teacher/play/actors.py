@@ -1,7 +1,8 @@
-"""Actors: agents and reward predictors loaded from an experiment's checkpoint."""
+"""Actors: agents and reward predictors loaded from an experiment's checkpoint or history."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast, get_type_hints, runtime_checkable
@@ -9,6 +10,8 @@ from typing import Any, Protocol, TypeVar, cast, get_type_hints, runtime_checkab
 import gymnasium as gym
 import numpy as np
 
+from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.common.errors import BadInput, CorruptCheckpoint, RlTeacherError
 from rl_teacher.common.state_dict import part_of
@@ -19,6 +22,7 @@ from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vec
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment, State, experiment_names
+from rl_teacher.runs.history import PolicyHistory
 from rl_teacher.runs.warm_start import PREDICTOR_FILE, hash_arrays, load_predictor
 from rl_teacher.store.checkpoints import (
     Checkpoint,
@@ -28,6 +32,7 @@ from rl_teacher.store.checkpoints import (
 )
 
 LATEST, PREVIOUS = "latest", "previous"
+FROM_HISTORY = "from the history"
 MAX_ATTEMPTS = 5
 """A running experiment may delete a file after it was listed; then list again."""
 
@@ -35,57 +40,64 @@ Settings = TypeVar("Settings")
 Act = Callable[[np.ndarray], np.ndarray]
 
 
-# --- checkpoints ---
+# --- selection ---
 
 
 @dataclass(frozen=True)
-class SelectedCheckpoint:
-    """A selected checkpoint.
+class SelectedAgent:
+    """A selected agent.
 
     Attributes:
-        checkpoint: its content.
-        place: `latest`, `previous`, or a description of its age.
+        step: environment steps of training.
+        checkpoint: the checkpoint with its reward predictor, and with the agent unless `policy` is
+            given.
+        place: `latest checkpoint`, `previous checkpoint`, or `from the history`.
+        policy: a policy of the history; None for the agent of the checkpoint.
         note: a remark for the viewer, or None.
     """
 
+    step: int
     checkpoint: Checkpoint
     place: str
+    policy: NumpyPolicy | None = None
     note: str | None = None
 
 
-def select_checkpoint(name: str, folder: Path, wanted: str) -> SelectedCheckpoint:
-    """Select one of the kept checkpoints.
+def select_agent(name: str, folder: Path, wanted: str) -> SelectedAgent:
+    """Select the agent of a checkpoint or of the history.
 
     Args:
         name: name of the experiment.
-        folder: folder of its checkpoints.
-        wanted: `latest`, `previous`, or a step.
+        folder: folder of the experiment.
+        wanted: `latest`, `previous`, or a step, for which the nearest agent is selected.
 
     Raises:
-        BadInput: there is no such checkpoint; the message lists the existing ones.
-        CorruptCheckpoint: the checkpoint is damaged.
+        BadInput: there is no agent, or `wanted` is not valid; the message lists the agents.
+        CorruptCheckpoint: the checkpoint or the policy is damaged.
     """
     for _ in range(MAX_ATTEMPTS):
-        kept = list_checkpoints(folder)
+        kept = list_checkpoints(folder / "checkpoints")
         if not kept:
             raise BadInput(
                 f"{name} has no checkpoint yet, so there is no agent to load. One is written when "
                 "training begins, and every 20 seconds from then on; let it train for a while."
             )
         try:
-            return _select_latest(name, kept) if wanted == LATEST else _select(name, kept, wanted)
+            if wanted == LATEST:
+                return _select_latest(name, kept)
+            return _select(name, kept, PolicyHistory(folder / "history"), wanted)
         except FileNotFoundError:
             continue
     raise CorruptCheckpoint(f"The checkpoints in {folder} change faster than they can be read.")
 
 
-def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> SelectedCheckpoint:
-    """Return the newest undamaged checkpoint."""
+def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> SelectedAgent:
+    """Return the agent of the newest undamaged checkpoint."""
     note = None
     for place, file in enumerate(kept):
         try:
-            return SelectedCheckpoint(read_checkpoint(file), describe_age(place), note)
-        # Deleted since it was listed: `select_checkpoint` lists again.
+            return SelectedAgent(file.step, read_checkpoint(file), describe_age(place), note=note)
+        # Deleted since it was listed: `select_agent` lists again.
         except FileNotFoundError:
             raise
         except (OSError, ValueError) as error:
@@ -96,41 +108,68 @@ def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> SelectedCheckpo
     )
 
 
-def _select(name: str, kept: Sequence[CheckpointFile], wanted: str) -> SelectedCheckpoint:
+def _select(
+    name: str, kept: Sequence[CheckpointFile], history: PolicyHistory, wanted: str
+) -> SelectedAgent:
+    if wanted == PREVIOUS:
+        if len(kept) < 2:
+            raise BadInput(
+                f"{name} has no previous checkpoint. Its agents are: {list_agents(kept, history)}."
+            )
+        return _from_checkpoint(kept, 1)
     try:
         # Also 1e6, 20_480 or 20,480.
-        step = None if wanted == PREVIOUS else float(wanted.replace("_", "").replace(",", ""))
-    except ValueError as error:
+        step = float(wanted.replace("_", "").replace(",", ""))
+    except ValueError:
+        step = math.nan
+    if not 0 <= step < math.inf:
         raise BadInput(
-            f"--checkpoint {wanted} was given; latest, previous or a step is needed. Kept are: "
-            f"{list_kept(kept)}."
-        ) from error
-    for place, file in enumerate(kept):
-        if place == 1 if step is None else file.step == step:
-            try:
-                return SelectedCheckpoint(read_checkpoint(file), describe_age(place))
-            except FileNotFoundError:
-                raise
-            except (OSError, ValueError) as error:
-                raise CorruptCheckpoint(
-                    f"The checkpoint of step {file.step:,} is damaged: {error} ({file.path}). "
-                    f"Kept are: {list_kept(kept)}."
-                ) from error
-    raise BadInput(
-        f"{name} has no checkpoint {wanted}. Only the last ones are kept: {list_kept(kept)}."
+            f"--step {wanted} was given; latest, previous or a step is needed, for which the "
+            f"nearest agent is chosen. The agents of {name} are: {list_agents(kept, history)}."
+        )
+    # Of equally near agents, that of a checkpoint is complete, and the newest is the latest one.
+    steps = [*(file.step for file in kept), *reversed(history.steps)]
+    place = min(range(len(steps)), key=lambda each: abs(steps[each] - step))
+    if place < len(kept):
+        selected = _from_checkpoint(kept, place)
+    else:
+        # The predictor of the latest checkpoint rates all agents of the history on one scale.
+        latest = _select_latest(name, kept)
+        policy = history.load(steps[place])
+        selected = replace(latest, step=steps[place], place=FROM_HISTORY, policy=policy)
+    if selected.step == step:
+        return selected
+    note = (
+        f"No agent of step {step:,.0f} is kept; this one is the nearest. The agents are: "
+        f"{list_agents(kept, history)}."
     )
+    return replace(selected, note=note)
+
+
+def _from_checkpoint(kept: Sequence[CheckpointFile], place: int) -> SelectedAgent:
+    file = kept[place]
+    try:
+        return SelectedAgent(file.step, read_checkpoint(file), describe_age(place))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise CorruptCheckpoint(
+            f"The checkpoint of step {file.step:,} is damaged: {error} ({file.path}). Choose "
+            "another agent with --step."
+        ) from error
 
 
 def describe_age(place: int) -> str:
     """Describe the age of a checkpoint among the kept ones."""
-    return (LATEST, PREVIOUS)[place] if place < 2 else f"{place} before the latest"
+    name = (LATEST, PREVIOUS)[place] if place < 2 else f"{place} before the latest"
+    return f"{name} checkpoint"
 
 
-def list_kept(kept: Sequence[CheckpointFile]) -> str:
-    """List checkpoints in one line, newest first."""
-    return ", ".join(
-        f"step {file.step:,} ({describe_age(place)})" for place, file in enumerate(kept)
-    )
+def list_agents(kept: Sequence[CheckpointFile], history: PolicyHistory) -> str:
+    """List the agents that can be played in one line, oldest first."""
+    earlier = [f"{step:,}" for step in history.steps]
+    newer = [f"{file.step:,} ({describe_age(place)})" for place, file in enumerate(kept)]
+    return f"step {', '.join([*earlier, *reversed(newer)])}"
 
 
 # --- actors ---
@@ -144,9 +183,29 @@ class PlayableAgent(Protocol):
         """Return the most likely actions, or samples as in training."""
         ...
 
-    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore a saved agent."""
-        ...
+
+class PolicyAgent:
+    """A saved policy that acts as the agent it was taken from."""
+
+    def __init__(self, policy: NumpyPolicy, seed: int) -> None:
+        self._policy = policy
+        self._rng = np.random.default_rng(seed)
+
+    def predict(
+        self, observations: np.ndarray, masks: Masks = None, *, deterministic: bool
+    ) -> np.ndarray:
+        """Return the most likely actions, or samples as in training."""
+        policy = self._policy
+        features = policy.encoder.features(observations)
+        if deterministic:
+            actions = policy.mode(features, masks)
+        else:
+            actions = policy.sample(features, self._rng, masks)
+        return policy.head.to_environment(actions)
+
+    def numpy_policy(self) -> NumpyPolicy:
+        """Return the policy."""
+        return self._policy
 
 
 @dataclass(frozen=True)
@@ -157,11 +216,11 @@ class Actor:
         name: name of the experiment.
         kind: name of the algorithm.
         env_info: the environment.
-        agent: the agent of the checkpoint.
+        agent: the agent.
         predictor: its reward predictor; None if there is none.
         venv: one environment to act in.
-        step: environment steps of training at the checkpoint.
-        checkpoint: description of the checkpoint.
+        step: environment steps of training.
+        place: where the agent was kept: a checkpoint or the history.
         frames: preprocessing of image observations.
         is_training: whether the experiment is running.
         notes: remarks for the viewer.
@@ -174,7 +233,7 @@ class Actor:
     predictor: RewardPredictor | None
     venv: StatefulVectorEnv
     step: int
-    checkpoint: str
+    place: str
     frames: FrameSettings
     is_training: bool
     notes: tuple[str, ...] = ()
@@ -189,26 +248,26 @@ class Actor:
         training = "; it is still training" if self.is_training else ""
         return (
             f"{self.name}: {self.kind} in {self.env_info.id}, step {self.step:,} "
-            f"({self.checkpoint} checkpoint{training})"
+            f"({self.place}{training})"
         )
 
 
-def load_actor(name: str, checkpoint: str, predictor_path: str | None = None) -> Actor:
+def load_actor(name: str, step: str, predictor_path: str | None = None) -> Actor:
     """Load the agent of an experiment.
 
     Args:
         name: name of the experiment.
-        checkpoint: `latest`, `previous`, or a step.
+        step: `latest`, `previous`, or a step.
         predictor_path: a predictor to use instead of the agent's own.
 
     Raises:
-        BadInput: there is no such experiment, agent or checkpoint, or the predictor is for another
+        BadInput: there is no such experiment or agent, or the predictor is for another
             environment.
         CorruptCheckpoint: the checkpoint or predictor is damaged.
     """
     experiment = Experiment.find(name)
     config = load_config(experiment)
-    chosen = select_checkpoint(experiment.name, experiment.folder / "checkpoints", checkpoint)
+    chosen = select_agent(experiment.name, experiment.folder, step)
     env_info = get_env_info(config.env_id)
     venv = make_vector(env_info.id, 1, 1, frames=config.frames)
     try:
@@ -227,8 +286,8 @@ def load_actor(name: str, checkpoint: str, predictor_path: str | None = None) ->
         agent=agent,
         predictor=predictor,
         venv=venv,
-        step=chosen.checkpoint.step,
-        checkpoint=chosen.place,
+        step=chosen.step,
+        place=chosen.place,
         frames=config.frames,
         is_training=experiment.state is State.RUNNING,
         notes=tuple(notes),
@@ -245,19 +304,20 @@ NO_PREDICTOR = (
 
 
 def restore_agent(
-    name: str, config: TeachConfig, chosen: SelectedCheckpoint, venv: gym.vector.VectorEnv
+    name: str, config: TeachConfig, chosen: SelectedAgent, venv: gym.vector.VectorEnv
 ) -> PlayableAgent:
-    """Load the agent of a checkpoint.
+    """Load a selected agent.
 
     Raises:
         BadInput: the checkpoint has no agent.
         CorruptCheckpoint: the agent has another version.
     """
+    if chosen.policy is not None:
+        return PolicyAgent(chosen.policy, config.seed)
     state = part_of(chosen.checkpoint.arrays, "agent")
     if not state:
         raise BadInput(no_agent(name))
-    # Every agent implements `PlayableAgent`, which is narrower than `Agent`.
-    agent = cast("PlayableAgent", make_agent(config, venv))
+    agent = make_agent(config, venv)
     try:
         agent.load_state(state)
     except (LookupError, ValueError, TypeError) as error:
@@ -266,7 +326,8 @@ def restore_agent(
             f"{chosen.checkpoint.step:,} ({error!r}): another version of rl-teacher wrote it, or "
             "its environment has changed since."
         ) from error
-    return agent
+    # Every agent implements `PlayableAgent`, which is narrower than `Agent`.
+    return cast("PlayableAgent", agent)
 
 
 # --- settings ---
@@ -316,7 +377,7 @@ def restore_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings
 
 
 def find_actor_predictor(
-    config: TeachConfig, chosen: SelectedCheckpoint, predictor_path: str | None
+    config: TeachConfig, chosen: SelectedAgent, predictor_path: str | None
 ) -> RewardPredictor | None:
     """Load the given predictor, or else the one that the agent was trained with.
 

@@ -58,14 +58,14 @@ def open_actors(options: PlayOptions) -> Iterator[Sequence[Actor]]:
         BadInput: the environments differ or cannot be rendered.
     """
     with contextlib.ExitStack() as stack:
-        first = load_actor(options.name, options.checkpoint, options.predictor_path)
+        first = load_actor(options.name, options.step, options.predictor_path)
         stack.callback(first.venv.close)
         check_renderable(first.env_info.id)
         if options.compare is None:
             yield [first]
             return
         check_same_environment(options, first)
-        other = load_actor(options.compare, options.compare_checkpoint, options.predictor_path)
+        other = load_actor(options.compare, options.compare_step, options.predictor_path)
         stack.callback(other.venv.close)
         yield [first, other]
 
@@ -88,7 +88,7 @@ def check_same_environment(options: PlayOptions, first: Actor) -> None:
 # --- export ---
 
 
-def export_agent(name: str, out: Path, checkpoint: str) -> Path:
+def export_agent(name: str, out: Path, step: str) -> Path:
     """Export an experiment's policy and return its folder.
 
     Raises:
@@ -104,7 +104,7 @@ def export_agent(name: str, out: Path, checkpoint: str) -> Path:
         if out.exists() and not out.is_dir():
             raise BadInput(f"--out {out} is a file. Name a new folder.")
         check_no_other_files(out, {ARRAYS, DESCRIPTION}, "Name a new folder with --out.")
-    actor = load_actor(name, checkpoint)
+    actor = load_actor(name, step)
     with contextlib.closing(actor.venv):
         policy = export_policy(actor.agent)
     made_from = {

@@ -20,12 +20,12 @@ class PlayOptions:
 
     name: tyro.conf.Positional[str]
     """name of the experiment"""
-    checkpoint: str = "latest"
-    """checkpoint to load: latest, previous, or a step"""
+    step: str = "latest"
+    """agent to play: latest, previous (checkpoint), or the one nearest to a step"""
     compare: str | None = None
     """second experiment of the same environment, shown side by side"""
-    compare_checkpoint: str = "latest"
-    """checkpoint of the second experiment"""
+    compare_step: str = "latest"
+    """agent of the second experiment, as for --step"""
     episodes: int = 3
     """number of episodes"""
     seed: Annotated[int, tyro.conf.arg(aliases=["-s"])] = 1

@@ -4,6 +4,7 @@
     config.json      configuration; fixed for the life of the experiment
     checkpoints/     the last two, each written atomically
     metrics.jsonl    one row of metrics per line
+    history/         earlier policies, see `PolicyHistory`
     state.json       running, stopped, finished, failed
     lock             held by the process that runs the experiment
     plot.png
@@ -32,6 +33,7 @@ from rl_teacher.common.errors import (
     StoreUnavailable,
     UnknownName,
 )
+from rl_teacher.runs.history import PolicyHistory
 from rl_teacher.runs.metrics_file import MetricsFile, Row
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
 from rl_teacher.store.files import folder_errors, remove_unfinished, write_atomically
@@ -132,12 +134,14 @@ class Experiment:
         name: name of the experiment.
         folder: its folder.
         starts_over: whether `open` discarded an earlier experiment of this name.
+        history: policies of earlier steps.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
         self.starts_over = False
+        self.history = PolicyHistory(folder / "history")
         self._lock = FolderLock(folder / "lock")
         self._checkpoints = CheckpointFiles(folder / "checkpoints")
         self._metrics = MetricsFile(folder / "metrics.jsonl")

@@ -447,11 +447,11 @@ export interface components {
         };
         PlayedAgent: {
             agent: string;
-            checkpoint: string;
             env_id: string;
             is_training: boolean;
             name: string;
             notes: string[];
+            place: string;
             step: number;
         };
         PlayedEpisode: {

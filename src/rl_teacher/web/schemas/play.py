@@ -15,7 +15,7 @@ class PlayedAgent(BaseModel):
     env_id: str
     agent: str
     step: int
-    checkpoint: str
+    place: str
     is_training: bool
     notes: list[str]
 

@@ -1,0 +1,86 @@
+"""History of an agent: its policies at steps spread over the run, which can be played.
+
+<home>/experiments/<name>/history/
+    step-<step>/     a policy, in the format of `rl-teacher export --format agent`
+"""
+
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from rl_teacher.agents.numpy_policy import NumpyPolicy
+from rl_teacher.store.files import TEMPORARY_SUFFIX, folder_errors
+
+GROWTH = 0.25
+"""Share by which the number of steps grows from one moment of the history to the next."""
+MIN_SHARE = 0.01
+"""Distance of two moments, at least, as a share of the run."""
+
+FOLDER_NAME = re.compile(r"step-(?P<step>\d+)")
+
+
+def is_due(step: int, last: int | None, num_steps: int) -> bool:
+    """Return whether a step belongs to the history of a run.
+
+    A run has at most 20 moments: 0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 19, ..., 73 and 91 %. One that
+    is extended to ten times the steps gets 10 more, so that none ever has to be deleted.
+
+    Args:
+        step: environment steps taken.
+        last: step of the previous moment; None if there is none.
+        num_steps: planned steps of the run.
+    """
+    return last is None or step - last >= max(MIN_SHARE * num_steps, GROWTH * last)
+
+
+class PolicyHistory:
+    """The policies of a run in its folder; only the process that holds the run's lock writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps whose policy is kept, ascending."""
+        matches = [FOLDER_NAME.fullmatch(path.name) for path in self.folder.glob("step-*")]
+        return sorted(int(match["step"]) for match in matches if match)
+
+    def add(self, step: int, policy: NumpyPolicy) -> None:
+        """Save the policy of a step; one of the same step is replaced.
+
+        Raises:
+            RunFolderUnusable: the folder is read-only or full.
+        """
+        target = self._path(step)
+        unfinished = target.with_name(target.name + TEMPORARY_SUFFIX)
+        with folder_errors(self.folder):
+            # Renamed when complete, so that neither a reader nor a crash ever sees a part of it.
+            _remove(unfinished)
+            replace(policy, made_from={"step": step}).save(unfinished)
+            _remove(target)
+            unfinished.rename(target)
+
+    def load(self, step: int) -> NumpyPolicy:
+        """Read the policy of a step.
+
+        Raises:
+            BadInput: none is kept.
+            CorruptCheckpoint: the files are damaged.
+        """
+        return NumpyPolicy.load(self._path(step))
+
+    def drop_after(self, step: int) -> None:
+        """Delete the policies of later steps, which a resumed run saves again."""
+        later = [self._path(each) for each in self.steps if each > step]
+        with folder_errors(self.folder):
+            for folder in [*later, *self.folder.glob(f"*{TEMPORARY_SUFFIX}")]:
+                _remove(folder)
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step-{step}"
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
