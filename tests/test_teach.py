@@ -196,6 +196,18 @@ def test_other_seed_changes_run():
     assert curve("other")["true_return"] != curve("test")["true_return"]
 
 
+@pytest.mark.usefixtures("finished")
+def test_run_keeps_episodes_of_earlier_agents():
+    with Store.open(home() / "labels.sqlite") as store:
+        episodes = store.episodes.all(store.experiments.get("test").id)
+        kinds = {store.clips.get(each["clip"]).kind for each in episodes}
+    steps = [each["step"] for each in episodes]
+    assert len(steps) >= 3
+    assert steps == sorted(set(steps))
+    assert all(each["predicted_return"] is not None for each in episodes)
+    assert kinds == {"poses"}
+
+
 def test_restarted_finished_run_changes_nothing(finished):
     before = curve("test")
     outcome = teach(CONFIG, QUIET)

@@ -207,7 +207,13 @@ class PreferenceSession:
         watcher = None
         if settings.records_episodes:
             watcher = EpisodeWatcher(experiment.spec.env_info.id, starts_at_reset=starts_whole)
-        self._reporter = StatusReporter(experiment.store, experiment.id, renderer, watcher)
+        self._reporter = StatusReporter(
+            experiment.store,
+            experiment.id,
+            renderer,
+            watcher,
+            has_predictor=rewards.predictor is not None,
+        )
         self._true_returns = EpisodeReturns(settings.num_envs, starts_at_reset=starts_whole)
         # Predicted rewards exist from the start of training on, in the middle of episodes.
         self._predicted_returns = EpisodeReturns(settings.num_envs, starts_at_reset=False)
@@ -261,6 +267,7 @@ class PreferenceSession:
         self._withdraw_hidden()
         # Rows after the checkpoint will be logged again.
         self.metrics.drop_after(self.step)
+        self._reporter.drop_episodes_after(self.step)
         self._saved_s = time.monotonic()
         return checkpoint is not None
 
@@ -277,7 +284,7 @@ class PreferenceSession:
         self.count_episodes(rollout)
         if is_training:
             self._predicted_returns.observe(rollout, rewarded.rewards)
-            self._reporter.watch(rollout, rewarded.rewards, self.step)
+            self._reporter.watch(rollout, rewarded.rewards, self.step, self.num_steps)
             self._last_metrics = rewarded.metrics
         if self.control.uses_true_reward:
             return replace(rewarded, rewards=rollout.rewards)

@@ -113,6 +113,10 @@ def full(experiment):
         }
         store.metrics.append(experiment.id, 1000 * step, metrics)
     rewards = [0.1 * (frame % 7) - 0.2 for frame in range(30)]
+    for step, true_return in ((1_000, 10.0), (8_000, 120.0)):
+        earlier = {"clip": experiment.add_model_clip(step), "predicted_rewards": rewards}
+        earlier |= {"predicted_return": true_return / 100, "true_return": true_return}
+        store.episodes.add(experiment.id, earlier | {"step": step})
     clip = experiment.add_model_clip(99)
     episode = {"clip": clip, "predicted_rewards": rewards, "true_return": 240.0, "step": 29_000}
     store.experiments.set_latest_episode(experiment.id, episode)

@@ -27,7 +27,7 @@ def test_finished_screen_shows_results_and_extends_run(open_context, service, fi
     page.get_by_text("The run is finished").wait_for(timeout=PATIENCE_MS)
     page.get_by_role("link", name="Extend the run").click()
     results = page.get_by_role("region", name="The run is finished")
-    results.get_by_text("Before: step 29k, true return 240").wait_for(timeout=PATIENCE_MS)
+    results.get_by_text("Before: step 1k, true return 10").wait_for(timeout=PATIENCE_MS)
     results.get_by_text("After: step 400k, true return 990").wait_for()
     texts = results.locator("dl").inner_text().split("\n")
     assert {"Held-out accuracy", "81 %", "Accuracy on new labels", "77 %", "400,000"} <= set(texts)

@@ -69,8 +69,8 @@ def test_agent_of_history_acts_as_it_did_at_its_step(home):
     earlier, short = load_actor("synth", "256"), load_actor("short", "latest")
     for each in (earlier, short):
         each.venv.close()
-    size = earlier.venv.single_observation_space.shape
-    observations = np.linspace(-1, 1, 5 * size[0], dtype=np.float32).reshape(5, *size)
+    size = int(np.prod(earlier.venv.single_observation_space.shape or ()))
+    observations = np.linspace(-1, 1, 5 * size, dtype=np.float32).reshape(5, size)
     expected = short.agent.predict(observations, deterministic=True)
     actions = earlier.agent.predict(observations, deterministic=True)
     np.testing.assert_allclose(actions, expected, rtol=1e-5)

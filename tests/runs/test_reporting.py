@@ -117,25 +117,71 @@ def test_metrics_logger_writes_every_row_to_store_file_and_sinks(board):
 
 def test_latest_episode_is_shown_at_most_every_10_s_with_predicted_rewards(board):
     board.watcher.latest = an_episode(1.0)
-    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 7)
+    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 7, 1_000_000)
     shown = board.store.experiments.get("mine").latest_episode
     assert shown["predicted_rewards"] == [0.0, 0.25, 0.5, 0.75, 1.0, 1.25]
     assert shown["true_return"] == 6.0
     assert shown["step"] == 7
     board.watcher.latest = an_episode(2.0)
-    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 8)
+    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 8, 1_000_000)
     assert board.store.experiments.get("mine").latest_episode["step"] == 7
     board.clock.s += 10.0
-    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 9)
+    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 9, 1_000_000)
     assert board.store.experiments.get("mine").latest_episode["step"] == 9
 
 
-def show(board, reward):
+def show(board, reward, num_steps=1_000_000):
     """Show one more episode; return its clip's hash."""
     board.watcher.latest = an_episode(reward)
-    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, int(reward))
+    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, int(reward), num_steps)
     board.clock.s += 10.0
     return an_episode(reward).segment.content_hash
+
+
+def history(board):
+    return [each["step"] for each in board.store.episodes.all(board.experiment_id)]
+
+
+def test_episodes_are_kept_at_steps_spread_over_run_with_their_clips(board):
+    shown = [show(board, reward, num_steps=300) for reward in range(11)]
+    # 1 % of the run is 3 steps.
+    assert history(board) == [0, 3, 6, 9]
+    assert kept(board, shown) == [0, 3, 6, 7, 8, 9, 10]
+    assert board.store.episodes.all(board.experiment_id)[3] == {
+        "clip": shown[9],
+        "predicted_rewards": [0.0, 0.25, 0.5, 0.75, 1.0, 1.25],
+        "predicted_return": 3.75,
+        "true_return": 54.0,
+        "step": 9,
+    }
+
+
+def test_episode_that_is_due_is_kept_at_once(board):
+    for step in (0, 50):
+        board.watcher.latest = an_episode(float(step))
+        board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, step, 1_000)
+    assert history(board) == [0, 50]
+
+
+def test_episodes_after_checkpoint_are_dropped_and_recorded_again(board):
+    shown = [show(board, reward, num_steps=100) for reward in range(8)]
+    board.store.experiments.set_latest_episode(board.experiment_id, {"clip": shown[0]})
+    board.status_reporter.drop_episodes_after(4)
+    assert history(board) == [0, 1, 2, 3, 4]
+    assert kept(board, shown) == [0, 1, 2, 3, 4, 6]
+    show(board, 6, num_steps=100)
+    assert history(board) == [0, 1, 2, 3, 4, 6]
+
+
+def test_episode_without_predictor_has_no_predicted_rewards(board):
+    reporter = StatusReporter(
+        *(board.store, board.experiment_id, board.status_reporter._clip_renderer, board.watcher),
+        has_predictor=False,
+    )
+    board.watcher.latest = an_episode(1.0)
+    reporter.watch(NO_ROLLOUT, NO_REWARDS, 7, 100)
+    [episode] = board.store.episodes.all(board.experiment_id)
+    assert (episode["predicted_rewards"], episode["predicted_return"]) == (None, None)
 
 
 def kept(board, shown):

@@ -18,7 +18,7 @@ from rl_teacher.common.errors import (
     ExperimentNotFound,
 )
 from rl_teacher.store.database import as_url
-from rl_teacher.store.records import Counts, NewLabel
+from rl_teacher.store.records import Counts, NewLabel, RenderedClip
 from rl_teacher.store.sql import CHUNK
 from rl_teacher.store.store import Store
 from tests.store.comparisons import AnsweredComparison, answered_comparisons
@@ -308,3 +308,37 @@ def test_sqlite_is_set_up_for_shared_and_durable_use(path, is_synced, synchronou
             for name in ("foreign_keys", "journal_mode", "synchronous")
         ]
     assert pragmas == [1, "wal", synchronous]
+
+
+class TestEpisodes:
+    @pytest.fixture
+    def add(self, store, experiment_id):
+        def add(step, clip):
+            store.clips.publish({clip: RenderedClip("E", 6, "poses", f"clips/{clip}", None, 6, 20)})
+            store.episodes.add(experiment_id, {"step": step, "clip": clip})
+
+        return add
+
+    def test_episodes_are_sorted_by_step(self, store, experiment_id, add):
+        assert store.episodes.last_step(experiment_id) is None
+        for step, clip in ((7, "a"), (0, "b")):
+            add(step, clip)
+        assert [each["clip"] for each in store.episodes.all(experiment_id)] == ["b", "a"]
+        assert store.episodes.last_step(experiment_id) == 7
+
+    def test_episode_of_same_step_is_replaced(self, store, experiment_id, add):
+        add(7, "a")
+        add(7, "b")
+        assert store.episodes.all(experiment_id) == [{"step": 7, "clip": "b"}]
+
+    def test_later_episodes_are_dropped(self, store, experiment_id, add):
+        for step, clip in ((0, "a"), (5, "b"), (6, "c")):
+            add(step, clip)
+        assert store.episodes.drop_after(experiment_id, 5) == ["c"]
+        assert store.episodes.last_step(experiment_id) == 5
+
+    def test_episodes_are_deleted_with_their_experiment(self, store, experiment_id, add):
+        add(0, "a")
+        store.experiments.delete(store.experiments.all()[0].name)
+        assert store.episodes.all(experiment_id) == []
+        assert store.clips.delete_unused("a") == "clips/a"

@@ -243,6 +243,24 @@ class TestLatestEpisode:
         assert [unused(each) for each in hashes] == [None, None]
         assert unused(trainer.add_clip("episode 2")) is not None
 
+    def test_episodes_of_earlier_agents_are_listed_by_step_with_their_clips(self, program, trainer):
+        for step in (20, 3):
+            episode = {"clip": trainer.add_clip(f"episode {step}"), "step": step}
+            episode |= {"predicted_return": 1.5 * step, "true_return": float("nan")}
+            trainer.store.episodes.add(trainer.id, episode)
+        response = program.get("/api/v1/experiments/hopper/episodes")
+        episodes = response.json()["episodes"]
+        assert [(each["step"], each["predicted_return"]) for each in episodes] == [
+            (3, 4.5),
+            (20, 30),
+        ]
+        assert [each["true_return"] for each in episodes] == [None, None]
+        hashes = [each["clip"]["hash"] for each in episodes]
+        assert [trainer.store.clips.delete_unused(each) for each in hashes] == [None, None]
+
+    def test_episodes_of_earlier_agents_are_for_the_owner_alone(self, guest, trainer):
+        assert_problem(guest.get("/api/v1/experiments/hopper/episodes"), 404)
+
     def test_waiting_run_tells_number_of_missing_labels(self, program, trainer):
         trainer.set_phase("waiting", num_missing=7)
         assert detail(program)["num_missing"] == 7

@@ -69,6 +69,7 @@ export class OwnerRoutes {
     if (experiment === undefined) return undefined
     if (key === 'GET experiments/*/quality') return this.quality()
     if (key === 'GET experiments/*/diagnostics') return this.diagnostics(experiment)
+    if (key === 'GET experiments/*/episodes') return this.episodes(experiment)
     if (key === 'GET experiments/*/comparisons') return this.list(experiment, query)
     if (key === 'GET experiments/*/export') return { file: '{"schema_version": 1}\n' }
     if (key === 'POST experiments/*/control') return this.control(experiment, body.state)
@@ -160,6 +161,12 @@ export class OwnerRoutes {
         periods: Array.from({ length: 14 }, (_, j) => ({ start: ago(14 - j), num_answers: Math.round(20 + 18 * chance(i + j)), agreement: 0.8 })),
       })),
     }
+  }
+
+  episodes({ episode, step }) {
+    if (!episode) return { episodes: [] }
+    const shares = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64]
+    return { episodes: shares.map((share) => ({ ...episode, step: Math.round(share * step) })) }
   }
 
   diagnostics(experiment) {

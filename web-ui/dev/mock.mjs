@@ -111,7 +111,7 @@ export class Mock {
       Math.sin(i / 14) * 0.8 + Math.sin(i / 5) * 0.25 + 0.4)
     return {
       clip: this.clip(experiment.kind, 7, numFrames), predicted_rewards: predicted,
-      true_return: 812.4, step: experiment.step,
+      predicted_return: 96.3, true_return: 812.4, step: experiment.step,
     }
   }
 

@@ -15,6 +15,7 @@ from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment
+from rl_teacher.runs.history import is_due
 from rl_teacher.store.store import Store
 
 STATUS_EVERY_S = 1.0
@@ -61,7 +62,7 @@ class MetricsLogger:
 
 
 class StatusReporter:
-    """Writes a run's status, diagnostics and latest episode to the store."""
+    """Writes a run's status, diagnostics and episodes to the store."""
 
     def __init__(
         self,
@@ -70,6 +71,8 @@ class StatusReporter:
         clip_renderer: ClipRenderer,
         watcher: EpisodeWatcher | None,
         now: Callable[[], float] = time.monotonic,
+        *,
+        has_predictor: bool = True,
     ) -> None:
         """Initialise.
 
@@ -79,16 +82,19 @@ class StatusReporter:
             clip_renderer: renders the latest episode.
             watcher: records the latest episode; None to show no episodes.
             now: clock in seconds, from any start.
+            has_predictor: False if the rewards are those of the environment.
         """
         self._store = store
         self._experiment_id = experiment_id
         self._clip_renderer = clip_renderer
         self._watcher = watcher
         self._now = now
+        self._has_predictor = has_predictor
         self._phase: tuple[Phase, bool] | None = None
         self._waiting_since: str | None = None
         self._status_s = self._episode_s = self._diagnostics_s = -np.inf
         self._episode_clips: list[str] = []
+        self._kept_step = store.episodes.last_step(experiment_id)
 
     def set_status(self, status: RunStatus) -> None:
         """Write the status: at once if the phase changed, otherwise at most once a second."""
@@ -128,24 +134,47 @@ class StatusReporter:
             self._store.experiments.set_diagnostics(self._experiment_id, diagnostics.to_json(step))
 
     def watch(
-        self, rollout: Rollout, predicted_rewards: Float32[np.ndarray, "time env"], step: int
+        self,
+        rollout: Rollout,
+        predicted_rewards: Float32[np.ndarray, "time env"],
+        step: int,
+        num_steps: int,
     ) -> None:
-        """Record a rollout, and show the latest whole episode from time to time."""
+        """Record a rollout; show the latest whole episode and keep it, each from time to time.
+
+        Args:
+            rollout: steps of all environments.
+            predicted_rewards: [T, N].
+            step: environment steps of training done.
+            num_steps: planned steps of the run.
+        """
         if self._watcher is None:
             return
         self._watcher.observe(rollout, predicted_rewards)
         episode, every_s = self._watcher.latest, EPISODE_EVERY_S[self._clip_renderer.kind]
-        if episode is None or self._now() - self._episode_s < every_s:
+        is_kept = is_due(step, self._kept_step, num_steps)
+        is_shown = is_kept or self._now() - self._episode_s >= every_s
+        if episode is None or not is_shown:
             return
         self._watcher.latest, self._episode_s = None, self._now()
-        self._show(episode, step)
+        if is_kept:
+            self._kept_step = step
+        self._show(episode, step, is_kept=is_kept)
 
-    def _show(self, episode: Episode, step: int) -> None:
+    def drop_episodes_after(self, step: int) -> None:
+        """Delete the episodes of later steps, which a resumed run records again."""
+        for clip in self._store.episodes.drop_after(self._experiment_id, step):
+            self._clip_renderer.forget(clip)
+        self._kept_step = self._store.episodes.last_step(self._experiment_id)
+
+    def _show(self, episode: Episode, step: int, *, is_kept: bool) -> None:
         segment = episode.segment
         steps, _ = frame_steps(len(segment), self._clip_renderer.env_info.fps)
+        predicted = episode.predicted_rewards if self._has_predictor else None
         shown = {
             "clip": segment.content_hash,
-            "predicted_rewards": np.round(episode.predicted_rewards[steps], 3).tolist(),
+            "predicted_rewards": None if predicted is None else predicted[steps].round(3).tolist(),
+            "predicted_return": None if predicted is None else float(predicted.sum()),
             "true_return": segment.true_return,
             "step": step,
         }
@@ -153,6 +182,8 @@ class StatusReporter:
         # Runs in the thread of the renderer, which alone uses `_episode_clips`.
         def publish() -> None:
             self._store.experiments.set_latest_episode(self._experiment_id, shown)
+            if is_kept:
+                self._store.episodes.add(self._experiment_id, shown)
             # An episode that is shown again counts as new.
             others = [each for each in self._episode_clips if each != segment.content_hash]
             self._episode_clips = [*others, segment.content_hash]

@@ -12,7 +12,7 @@ from rl_teacher.store import sql
 from rl_teacher.store.counters import COMPARISONS_WITH_CLIPS, reopen
 from rl_teacher.store.database import Database
 from rl_teacher.store.records import ClipView, LibraryClip, Page, RenderedClip
-from rl_teacher.store.tables import Clip, Comparison, Experiment
+from rl_teacher.store.tables import Clip, Comparison, Episode, Experiment
 
 MEDIA_COLUMNS = ("kind", "media_key", "scene_hash", "num_frames", "fps")
 
@@ -147,7 +147,7 @@ class Clips:
         return sql.page_of(found, limit, lambda row: row.clip.content_hash)
 
     def delete_unused(self, content_hash: str) -> str | None:
-        """Delete a clip that neither a comparison nor a first or latest episode refers to.
+        """Delete a clip that neither a comparison nor an episode of an agent refers to.
 
         Returns:
             The key of its media, which can be removed; None if the clip is kept.
@@ -161,9 +161,15 @@ class Clips:
                 Experiment.first_episode["clip"].as_string() == content_hash,
             )
         )
+        is_kept = exists().where(Episode.clip_hash == content_hash)
         statement = (
             delete(Clip)
-            .where(Clip.content_hash == content_hash, not_(is_compared), not_(is_episode))
+            .where(
+                Clip.content_hash == content_hash,
+                not_(is_compared),
+                not_(is_episode),
+                not_(is_kept),
+            )
             .returning(Clip.media_key)
         )
         try:

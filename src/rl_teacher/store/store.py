@@ -11,6 +11,7 @@ from rl_teacher.store.access import Access
 from rl_teacher.store.clips import Clips
 from rl_teacher.store.comparisons import Comparisons
 from rl_teacher.store.database import BUSY_TIMEOUT_S, Database, open_database
+from rl_teacher.store.episodes import Episodes
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.experiments import Experiments
 from rl_teacher.store.labelers import Labelers
@@ -42,6 +43,7 @@ class Store:
         leases: Comparisons claimed by labelers.
         rankings: Orderings of several clips.
         clips: Segments and their media.
+        episodes: Episodes of earlier agents.
         metrics: Logged metrics.
         labelers: People and synthetic teachers.
         access: Credentials and invites.
@@ -59,6 +61,7 @@ class Store:
         self.leases = Leases(database, self.labelers)
         self.rankings = Rankings(database, self.labelers, self.labels, self.leases)
         self.clips = Clips(database)
+        self.episodes = Episodes(database)
         self.metrics = MetricsLog(database)
 
     @classmethod

@@ -374,6 +374,26 @@ class Event(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
+class Episode(Base):
+    """An episode of an experiment's agent at an earlier step.
+
+    Attributes:
+        episode: Its rewards and returns, as in `Experiment.latest_episode`.
+    """
+
+    __tablename__ = "episodes"
+    __table_args__ = (
+        UniqueConstraint("experiment_id", "step"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    experiment_id: Mapped[int] = mapped_column(ForeignKey("experiments.id", ondelete="CASCADE"))
+    step: Mapped[int] = mapped_column(BigInteger)
+    clip_hash: Mapped[str] = mapped_column(String(64), ForeignKey("clips.content_hash"), index=True)
+    episode: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
 class Metrics(Base):
     """Logged metrics at one step."""
 

@@ -114,6 +114,11 @@ class ExperimentViews:
             message=progress_message(view, self.phase(view)),
         )
 
+    def episodes(self, view: ExperimentView) -> list[Episode]:
+        """Return the kept episodes of earlier agents, oldest first; without those not shown."""
+        kept = map(self._episode, self._store.episodes.all(view.id))
+        return [episode for episode in kept if episode is not None]
+
     def mine(self, view: ExperimentView, labeler: str) -> int:
         """Return the number of comparisons that a labeler has labelled."""
         return self._store.labels.count_of_labeler(view.id, labeler)
@@ -177,7 +182,7 @@ class ExperimentViews:
         return sparkline
 
     def _episode(self, episode: Mapping[str, Any] | None) -> Episode | None:
-        """Return the latest episode; None if its clip cannot be shown."""
+        """Return an episode; None if its clip cannot be shown."""
         if not episode:
             return None
         try:
@@ -189,6 +194,7 @@ class ExperimentViews:
         return Episode(
             clip=clip,
             predicted_rewards=[rounded(each) for each in rewards] if is_list else None,
+            predicted_return=episode.get("predicted_return"),
             true_return=episode.get("true_return"),
             step=whole(episode.get("step")),
         )
@@ -221,7 +227,7 @@ def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
     for name in ("first_episode", "latest_episode"):
         episode: Episode | None = getattr(summary, name)
         if episode is not None:
-            hidden = {"predicted_rewards": None, "true_return": None}
+            hidden = {"predicted_rewards": None, "predicted_return": None, "true_return": None}
             unseen[name] = episode.model_copy(update=hidden)
     if isinstance(summary, ExperimentDetail):
         unseen |= {"config": {}, "metrics": {}}

@@ -113,9 +113,13 @@ export interface components {
         };
         Episode: {
             clip: components["schemas"]["Clip"];
+            predicted_return: number | null;
             predicted_rewards: (number | null)[] | null;
             step: number;
             true_return: number | null;
+        };
+        EpisodeList: {
+            episodes: components["schemas"]["Episode"][];
         };
         ExperimentDetail: {
             config: {
@@ -652,6 +656,7 @@ export type CurrentUser = components['schemas']['CurrentUser'];
 export type EnvironmentClip = components['schemas']['EnvironmentClip'];
 export type EnvironmentClipPage = components['schemas']['EnvironmentClipPage'];
 export type Episode = components['schemas']['Episode'];
+export type EpisodeList = components['schemas']['EpisodeList'];
 export type ExperimentDetail = components['schemas']['ExperimentDetail'];
 export type ExperimentList = components['schemas']['ExperimentList'];
 export type ExperimentSummary = components['schemas']['ExperimentSummary'];

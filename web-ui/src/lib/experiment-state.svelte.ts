@@ -1,11 +1,11 @@
 /** An experiment as its owner sees it: status, metrics and latest episode, kept up to date. */
 
 import { getMetrics, ServerUnreachable } from './api'
-import type { ExperimentSummary, MetricsEntry, OwnerExperimentDetail } from './api-types'
+import type { Episode, ExperimentSummary, MetricsEntry, OwnerExperimentDetail } from './api-types'
 import type { ClipLoader } from './clips'
 import { listen } from './events'
 import { LatestEpisode } from './latest-episode.svelte'
-import { getOwnerExperiment } from './owner-api'
+import { getEpisodes, getOwnerExperiment } from './owner-api'
 import { SummaryReads } from './summary-reads'
 
 const RETRY_MS = 3000
@@ -18,6 +18,10 @@ export class ExperimentState {
   readonly latestEpisode: LatestEpisode
   /** The first episode, loaded once the run is finished. */
   readonly firstEpisode: LatestEpisode
+  /** Episodes of earlier agents, oldest first. */
+  history = $state.raw<readonly Episode[]>([])
+  /** The episode of the history that is selected; null before one is. */
+  readonly earlierEpisode: LatestEpisode
   readonly #reads = new SummaryReads()
   #retryTimer: ReturnType<typeof setTimeout> | undefined
 
@@ -27,6 +31,7 @@ export class ExperimentState {
   ) {
     this.latestEpisode = new LatestEpisode(clips)
     this.firstEpisode = new LatestEpisode(clips)
+    this.earlierEpisode = new LatestEpisode(clips)
   }
 
   /** Read the experiment and follow its changes; return a function that stops. */
@@ -46,6 +51,15 @@ export class ExperimentState {
     return () => {
       clearTimeout(this.#retryTimer)
       stop()
+    }
+  }
+
+  /** Read the episodes of earlier agents; a failure leaves those known. */
+  async readHistory(): Promise<void> {
+    try {
+      this.history = await getEpisodes(this.name)
+    } catch {
+      // Repeated later; the header reports an unreachable server.
     }
   }
 

@@ -8,6 +8,8 @@ import type {
   Clip,
   ComparisonsOfClip,
   EnvironmentClipPage,
+  Episode,
+  EpisodeList,
   ExperimentUpdate,
   Invite,
   InviteList,
@@ -127,6 +129,9 @@ export const controlRun = (name: string, state: RunState): Promise<unknown> =>
   sendJson('POST', `${pathOf(name)}/control`, { state })
 
 // --- diagnostics, clips, audit trail ---
+
+export const getEpisodes = async (name: string): Promise<Episode[]> =>
+  (await getJson<EpisodeList>(`${pathOf(name)}/episodes`)).episodes
 
 export const getDiagnostics = (name: string): Promise<PredictorDiagnostics> =>
   getJson(`${pathOf(name)}/diagnostics`)

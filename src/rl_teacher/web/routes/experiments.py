@@ -59,6 +59,14 @@ def list_metrics(
     return schemas.MetricsList(rows=[metrics_entry(row) for row in rows])
 
 
+@router.get("/{name}/episodes")
+@requires(Access.OWNER)
+def list_episodes(name: str, services: ServicesDep) -> schemas.EpisodeList:
+    """List the kept episodes of earlier agents, oldest first."""
+    view = services.experiments.find(name)
+    return schemas.EpisodeList(episodes=services.experiments.episodes(view))
+
+
 @router.delete("/{name}", status_code=204)
 @requires(Access.OWNER)
 def delete_experiment(name: str, services: ServicesDep, owner: LabelerName) -> None:

@@ -38,12 +38,19 @@ class Progress(BaseModel):
 
 
 class Episode(BaseModel):
-    """A recent episode of the agent; `predicted_rewards` has one value per frame."""
+    """An episode of the agent; `predicted_rewards` has one value per frame."""
 
     clip: Clip
     predicted_rewards: list[Number] | None
+    predicted_return: Number
     true_return: Number
     step: int
+
+
+class EpisodeList(BaseModel):
+    """Episodes of earlier agents of a run, oldest first."""
+
+    episodes: list[Episode]
 
 
 class ExperimentSummary(BaseModel):
