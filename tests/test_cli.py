@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from rl_teacher import cli
+from rl_teacher.agents.registry import AGENTS, check_agent
 from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
+from rl_teacher.config import predecessors
 from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
-from rl_teacher.config.fields import help_of
+from rl_teacher.config.fields import help_of, long_options
 from rl_teacher.envs import registry
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
@@ -77,6 +79,65 @@ def test_misspelt_option_suggests_similar_ones(arguments, meant, capsys):
     printed = capsys.readouterr().err
     assert "Did you mean" in printed
     assert f" {meant}" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        ("teach -p rl -e ShortHopper-v1 -n x -b 0.1", "Use --ga3c.entropy-coef"),
+        ("teach -p rl -e Pong-v0 -n x --starting_beta 0.1", "Use --ga3c.entropy-coef"),
+        ("teach --reward_model=rl -e ShortHopper-v1 -n x", "Use -p."),
+        ("teach -p synth -e Pong-v0 -n x --force_new_training_labels", "Use --force-new."),
+        ("teach -p synth -e MovingDot-v0 -n x --million_timesteps 0.15", "Use -t, in steps"),
+        ("teach -p rl -n x --env ShortHopper-v1", "Did you mean --env-id?"),
+        ("teach -p rl -n x -e Reacher-v1 --work 4", "Did you mean --workers?"),
+        ("teach --pretrain 9 -n x", "Did you mean --pretrain-labels, --pretrain-iters?"),
+        ("-p rl -e ShortHopper-v1 -n x", "Use: rl-teacher teach -p rl -e ShortHopper-v1 -n x"),
+        ("gather_initial_prefs PongNoFrameskip-v4", "is a command here: rl-teacher collect"),
+        ("teach -p rl -e ShortHopper-v1 -n x -a parallel_trpo", "Use -a trpo."),
+        ("teach -p rl -e ShortHopper-v1 -n x -a pposgd_mpi", "Use -a ppo."),
+        ("teach -p rl -e Pong-v0 -n x -a ppo_atari", "Use -a ppo."),
+    ],
+)
+def test_spelling_of_earlier_system_is_answered_with_new_one(arguments, answer, capsys):
+    assert main(arguments.split()) == 2
+    assert answer in capsys.readouterr().err
+
+
+def test_new_names_of_earlier_options_exist():
+    known = {*long_options(TeachConfig), *long_options(RunOptions)}
+    named = [flag for new in predecessors.OPTIONS.values() for flag in re.findall(r"--\S+\b", new)]
+    assert named
+    assert {*named} <= known
+    assert not {*predecessors.OPTIONS} & known
+    assert {*predecessors.AGENTS.values()} <= {*AGENTS}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        # The READMEs of rl-teacher and of rl-teacher-atari, with `rl-teacher teach` as command.
+        "-p rl -e ShortHopper-v1 -n base-rl",
+        "-p synth -l 1400 -e ShortHopper-v1 -n syn-1400",
+        "-p human --pretrain_labels 175 -e Reacher-v1 -n human-175",
+        "-e Pong-v0 -n rl-test -p rl",
+        "-e Breakout-v0 -n synth-test -p synth -l 300",
+        "-e MontezumaRevenge-v0 -n human-test -p human -L 50",
+        "-e Pong-v0 -n rl-test -p rl -f 0",
+    ],
+)
+def test_command_of_earlier_readme_is_accepted(arguments, monkeypatch):
+    configs = []
+    monkeypatch.setattr(cli, "run_teach", lambda config, *_: configs.append(config) or 0)
+    assert main(["teach", *arguments.split()]) == 0
+    check_agent(configs[0])
+
+
+def test_module_of_training_loop_answers_with_command():
+    command = [sys.executable, "-m", "rl_teacher.teach", "-p", "rl", "-n", "my run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "error: Use this command: rl-teacher teach -p rl -n 'my run'\n"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rl_teacher.common.errors import BadInput, RlTeacherError, UnknownName
+from rl_teacher.config import predecessors
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,11 +96,13 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
 
     Raises:
         UnknownName: there is no such command.
+        BadInput: earlier systems had it.
     """
     if command in ("-h", "--help", "help"):
         print(HELP, end="")
         return 0
     if command not in COMMANDS:
+        predecessors.check_command(command, arguments)
         raise UnknownName("command", command, COMMANDS)
     return COMMANDS[command](arguments)
 
@@ -133,7 +136,10 @@ def parse_and_call(
 
 
 def check_options(command: str, function: Callable[..., Any], arguments: Sequence[str]) -> None:
-    """Refuse a misspelt option with the most similar ones.
+    """Refuse an option that does not exist with the ones that may be meant.
+
+    These are its new name if it is one of an earlier system, the options that it abbreviates, or
+    the most similar ones.
 
     Raises:
         BadInput: an option does not exist.
@@ -146,9 +152,13 @@ def check_options(command: str, function: Callable[..., Any], arguments: Sequenc
     known = [*long_options(function), "--help"]
     for given in arguments:
         name = given.partition("=")[0].replace("_", "-")
-        if name in known or not re.fullmatch(r"--(?!tyro-)[a-z][a-z0-9.-]*", name):
+        if name in known:
             continue
-        near = difflib.get_close_matches(name, known)
+        predecessors.check_option(name)
+        if not re.fullmatch(r"--(?!tyro-)[a-z][a-z0-9.-]*", name):
+            continue
+        abbreviated = [each for each in known if each.startswith(name)]
+        near = abbreviated or difflib.get_close_matches(name, known)
         hint = f" Did you mean {', '.join(near)}?" if near else ""
         raise BadInput(
             f"There is no option {name}.{hint} `rl-teacher {command} --help` lists the options."

@@ -11,6 +11,7 @@ comparisons of segments, and fits the predictor to the labels.
 
 import contextlib
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from rl_teacher.config.experiment import (
     validate,
 )
 from rl_teacher.config.fields import check_bounds
+from rl_teacher.config.predecessors import teach_command
 from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
@@ -571,3 +573,9 @@ def no_usable_labels(config: TeachConfig, num: int) -> str:
         "there is nothing to learn from. Use another --teacher, another --teacher-strength, or "
         "longer clips (-c)."
     )
+
+
+if __name__ == "__main__":
+    # As in the first rl-teacher: `python rl_teacher/teach.py` or `python -m rl_teacher.teach`.
+    sys.stderr.write(f"error: Use this command: {teach_command(sys.argv[1:])}\n")
+    sys.exit(BadConfig.exit_code)

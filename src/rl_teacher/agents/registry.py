@@ -18,6 +18,7 @@ from rl_teacher.agents.sb3.libraries import (
     is_on_policy,
 )
 from rl_teacher.common.errors import BadInput, UnknownName
+from rl_teacher.config import predecessors
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.nn.encoders import image_layout_of
@@ -39,7 +40,7 @@ def check_agent(config: TeachConfig) -> None:
 
     Raises:
         UnknownName: there is no agent of this name; the error suggests the nearest ones.
-        BadInput: it cannot be imported, is not an agent, or has no such arguments.
+        BadInput: it cannot be imported, is not an agent, has no such arguments, or was renamed.
     """
     name = config.agent
     if name in AGENTS:
@@ -49,6 +50,7 @@ def check_agent(config: TeachConfig) -> None:
     elif ":" in name or name in installed_agents():
         custom_agent_class(name)
     else:
+        predecessors.check_agent_name(name)
         known = [*AGENTS, *installed_agents(), *ALGORITHMS, "module:Class"]
         raise UnknownName("agent", name, known)
 

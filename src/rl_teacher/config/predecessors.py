@@ -1,0 +1,92 @@
+"""Spellings of earlier systems, and what they are called here.
+
+They are those of rl-teacher, rl-teacher-atari and learning-from-human-preferences. The command line
+answers them with the new spelling; docs/coming-from.md describes the differences.
+"""
+
+import shlex
+from collections.abc import Sequence
+
+from rl_teacher.common.errors import BadInput
+
+COMMANDS = {
+    "train_policy_with_original_rewards": "rl-teacher teach -p rl",
+    "train_policy_with_preferences": "rl-teacher teach -p human, or -p synth",
+    "gather_initial_prefs": "rl-teacher collect",
+    "pretrain_reward_predictor": "rl-teacher fit",
+}
+"""Modes of learning-from-human-preferences."""
+
+OPTIONS = {
+    # rl-teacher-atari
+    "-b": "--ga3c.entropy-coef",
+    "--starting-beta": "--ga3c.entropy-coef",
+    "--reward-model": "-p",
+    "--force-new-agent-model": "--force-new",
+    "--force-new-environment-clips": "--force-new, and leave out --reuse-clips",
+    "--force-new-reward-model": "--force-new",
+    "--force-new-training-labels": "--force-new",
+    # learning-from-human-preferences
+    "--batchnorm": "--reward.batch-norm with --reward.image-encoder paper",
+    "--dropout": "--reward.dropout",
+    "--ent-coef": "--a2c.entropy-coef with -a a2c",
+    "--load-policy-ckpt-dir": "--agent-path",
+    "--load-prefs-dir": "`rl-teacher fit` and then --predictor-path",
+    "--load-reward-predictor-ckpt-dir": "--predictor-path",
+    "--lr": "--a2c.learning-rate with -a a2c",
+    "--lr-zero-million-timesteps": "--a2c.final-learning-rate 0 with -a a2c",
+    "--max-prefs": "--reward.label-buffer",
+    "--million-timesteps": "-t, in steps: -t 10e6",
+    "--n-envs": "--a2c.num-envs with -a a2c",
+    "--n-initial-epochs": "-i, in gradient steps",
+    "--n-initial-prefs": "-L",
+    "--policy-ckpt-interval": "--checkpoint-seconds",
+    "--reward-predictor-ckpt-interval": "--checkpoint-seconds",
+    "--reward-predictor-learning-rate": "--reward.learning-rate",
+    "--run-name": "-n",
+    "--synthetic-prefs": "-p synth",
+}
+"""Options that no command has any more; underscores are hyphens."""
+
+AGENTS = {"parallel_trpo": "trpo", "pposgd_mpi": "ppo", "ppo_atari": "ppo"}
+"""Agents of rl-teacher and of rl-teacher-atari."""
+
+
+def check_command(command: str, arguments: Sequence[str]) -> None:
+    """Answer a command line of an earlier system with the command to use.
+
+    Raises:
+        BadInput: the first argument is an option, or a mode of learning-from-human-preferences.
+    """
+    if command.startswith("-") and arguments:
+        raise BadInput(f"The command is missing. Use: {teach_command([command, *arguments])}")
+    if command in COMMANDS:
+        raise BadInput(f"The mode {command} is a command here: {COMMANDS[command]}.")
+
+
+def check_option(option: str) -> None:
+    """Answer an option of an earlier system with the one to use.
+
+    Args:
+        option: an option with hyphens, without its value.
+
+    Raises:
+        BadInput: the option was renamed.
+    """
+    if option in OPTIONS:
+        raise BadInput(f"There is no option {option} here. Use {OPTIONS[option]}.")
+
+
+def check_agent_name(name: str) -> None:
+    """Answer the name of an agent of an earlier system with the agent to use.
+
+    Raises:
+        BadInput: the agent has another name.
+    """
+    if name in AGENTS:
+        raise BadInput(f"The agent {name} is called {AGENTS[name]} here. Use -a {AGENTS[name]}.")
+
+
+def teach_command(arguments: Sequence[str]) -> str:
+    """Write `rl-teacher teach` with these arguments as for a shell."""
+    return shlex.join(["rl-teacher", "teach", *arguments])
