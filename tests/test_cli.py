@@ -63,7 +63,7 @@ def test_misspelt_command_suggests_nearest(capsys):
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [
-        (["teach", "--labels", "5"], "--n-labels"),
+        (["teach", "--nlabels", "5"], "--n-labels"),
         (["teach", "--envid", "ShortHopper-v1", "-p", "rl", "-n", "x"], "--env-id"),
         (["teach", "--num-timestep=5"], "--num-timesteps"),
         (["teach", "--ppo.learning_rat", "1"], "--ppo.learning-rate"),

@@ -220,7 +220,7 @@ def test_flags_in_docs_exist(path, settings):
     }
     play_flags = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
     others = {"--help", "--version", "--plot", "--experiment", "--format", "--out", "--uses"}
-    others |= {"--steps", "--labels"}  # of `circus`
+    others |= {"--hold-out", "--steps"}  # of `export` and `circus`
     known = long_flags(settings) | serve_flags | play_flags | others
     mentioned = {
         flag.replace("_", "-")
@@ -368,7 +368,7 @@ def test_check_of_moving_dot_prints_output_in_docs(capsys):
         f"silent for {experiment_views.LOST_AFTER.total_seconds():g} s",
         f"every {reporting.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
         f"every {reporting.EPISODE_EVERY_S['video']:g} s where they are video",
-        f"starts warm, and waits for {trainer.MIN_LABELS_TO_FINE_TUNE} labels",
+        f"waits until there are {trainer.MIN_LABELS_TO_FINE_TUNE} labels",
         f"as if measured over {labels.WARM_START_COUNT:,} steps",
     ],
 )
@@ -432,7 +432,7 @@ def text_of(name):
         ("docs/wrappers.md", f"or {DEFAULT_PRETRAIN_LABELS} | answers before the first fit"),
         ("docs/wrappers.md", f"{Budget.steps_between:,}; for a person one every {SECONDS_BETWEEN}"),
         ("docs/wrappers.md", f"{WrapperSettings().checkpoint_interval:,} | steps between two ch"),
-        ("docs/workflows.md", f"once there are {trainer.MIN_LABELS_TO_FINE_TUNE} new labels"),
+        ("docs/workflows.md", f"once there are {trainer.MIN_LABELS_TO_FINE_TUNE} of them"),
         ("docs/environments.md", f"environment for {check_of_envs.LONG_CHECK_STEPS} steps"),
         ("docs/environments.md", f"same for {check_of_envs.SHORT_CHECK_STEPS} steps before"),
         ("docs/datasets.md", f"more than {reading.MAX_BYTES / 2**30:g} GiB, unpacked"),

@@ -364,9 +364,11 @@ def run_fit(config: "FitConfig") -> None:
     outcome = fit_labels(config)
     accuracy = outcome.report.held_out_accuracy
     print(f"fitted to {outcome.num_comparisons:,} comparisons, {outcome.report.num_steps:,} steps")
+    held_out = f" on {outcome.num_held_out:,} held-out comparisons" if outcome.num_held_out else ""
     print(
         "held-out accuracy: "
         + ("unknown: no label was held out" if is_missing(accuracy) else percent(accuracy))
+        + held_out
     )
     print(f"predictor: {outcome.folder}")
 
@@ -801,6 +803,7 @@ def export(
     format: ExportFormat = "dataset",  # noqa: A002 - the flag's name
     out: Path | None = None,
     step: str = "latest",
+    hold_out: float | None = None,
 ) -> None:
     """Export an experiment for other programs.
 
@@ -811,26 +814,34 @@ def export(
         out: destination. Data set: a new folder or a .zip file, NAME.zip by default; labels: a
             file, the standard output by default; agent: a folder, required
         step: agent to export: latest, previous (checkpoint), or the one nearest to a step
+        hold_out: fraction of the comparisons to mark as held out: a predictor is never fitted to
+            them, only evaluated on them
     """
+    if hold_out is not None and format != "dataset":
+        raise BadInput(f"--hold-out {hold_out:g} has an effect only with --format dataset.")
     if step != "latest" and format != "agent":
         raise BadInput(f"--step {step} has an effect only with --format agent.")
     match format:
         case "dataset":
-            export_dataset(name, out or Path(f"{name}.zip"))
+            export_dataset(name, out or Path(f"{name}.zip"), hold_out)
         case "agent":
             export_agent(name, out, step)
         case _:
             export_labels(name, format, out)
 
 
-def export_dataset(name: str, out: Path) -> None:
-    """Export labels with their segments."""
+def export_dataset(name: str, out: Path, hold_out: float | None) -> None:
+    """Export labels with their segments; mark a fraction of the comparisons as held out."""
     from rl_teacher.datasets.import_export import labels_in_home
 
     dataset = labels_in_home(name)
+    if hold_out is not None:
+        dataset = dataset.hold_out(hold_out)
     dataset.save(out, "jsonl")
+    num_held_out = len(dataset.held_out)
+    held_out = f" ({num_held_out:,} of them held out)" if num_held_out else ""
     print(
-        f"{len(dataset.rows):,} labels of {len(dataset):,} comparisons, "
+        f"{len(dataset.rows):,} labels of {len(dataset):,} comparisons{held_out}, "
         f"{len(dataset.segments):,} segments of {dataset.env_id} in {out}"
     )
 

@@ -6,15 +6,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rl_teacher.common import runtime
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.config.experiment import FitConfig, PredictorConfig, validate_fit
 from rl_teacher.datasets.dataset import Dataset
-from rl_teacher.datasets.import_export import labels_of
+from rl_teacher.datasets.given_labels import (
+    COPY,
+    check_unseen,
+    labelled_pairs,
+    labels_of_predictor,
+    usable_labels,
+    with_held_out,
+)
 from rl_teacher.predictor.diagnostics import FitReport
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import Fitter
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LabelledPair, LabelSet
+from rl_teacher.predictor.labels import LabelSet
 from rl_teacher.rewards.memory import predictor_memory, refuse_excess
 from rl_teacher.rewards.trainer import examples_of
 from rl_teacher.runs.folder import Experiment, home
@@ -29,11 +36,13 @@ class FitOutcome:
     Attributes:
         report: diagnostics of the predictor.
         num_comparisons: number of comparisons fitted.
+        num_held_out: number of comparisons of the held-out set; 0 if there is none.
         folder: folder of the predictor.
     """
 
     report: FitReport
     num_comparisons: int
+    num_held_out: int
     folder: Path
 
 
@@ -41,38 +50,70 @@ def fit_labels(config: FitConfig) -> FitOutcome:
     """Fit a reward predictor to saved labels until it stops improving, and save it.
 
     Raises:
-        BadInput: there are no labels, none can be used for fitting, or the initial predictor has
-            other spaces.
+        BadInput: there are no labels, none can be used for fitting, the held-out ones do not suit
+            them, or the initial predictor has other spaces.
         BadConfig: the networks do not fit into the available memory.
         RunFolderUnusable: the predictor cannot be saved.
     """
     runtime.prepare(home() / "cache" / "xla")
     validate_fit(config)
-    dataset = labels_of(config.labels)
-    if not len(dataset):
-        raise BadInput(
-            f"{config.labels} has no label that can be used for fitting (left, right or equal). "
-            "Label some comparisons first."
-        )
+    dataset = labels_to_fit(config)
     space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
     initial = None
     if config.predictor_path is not None:
         remedy = "Choose a predictor of the same environment, or omit --predictor-path."
         user = f"the labels of {config.labels} are for"
         initial = load_predictor(config.predictor_path, space, user, remedy)
+        check_unseen_by(config.predictor_path, dataset.held_out)
         config = replace(config, reward=with_network_settings(initial, config))
     refuse_excess(predictor_memory(config.reward, space.for_encoder(config.reward.image_encoder)))
     with open_destination(config, dataset, initial) as (folder, experiment):
         predictor, report = fit_predictor(dataset, space, config, initial)
         with folder_errors(folder):
             predictor.save(folder)
+        num_fitted = len(dataset.training)
         if experiment is not None:
-            metrics = {"labels_answered": len(dataset), "fits": 1, **report.metrics()}
+            # A run that continues to fit this predictor keeps its labels.
+            dataset.save(experiment.folder / COPY)
+            metrics = {"labels_answered": num_fitted, "fits": 1, **report.metrics()}
             # Repeating a fit replaces its row.
             experiment.truncate_metrics(-1)
             experiment.append_metrics({"step": 0, **metrics})
             experiment.finish()
-    return FitOutcome(report, len(dataset), folder)
+    return FitOutcome(report, num_fitted, len(dataset.held_out), folder)
+
+
+def labels_to_fit(config: FitConfig) -> Dataset:
+    """Load the labels and those to hold out.
+
+    Raises:
+        BadInput: there are none, they are of different environments, or all are held out.
+    """
+    dataset = usable_labels(config.labels)
+    if config.held_out is None:
+        return with_held_out([dataset], None)
+    held_out = usable_labels(config.held_out)
+    if held_out.env_id != dataset.env_id:
+        raise BadInput(
+            f"--held-out {config.held_out} has labels of {held_out.env_id}, and {config.labels} of "
+            f"{dataset.env_id}. Give labels of one environment."
+        )
+    return with_held_out([dataset], held_out)
+
+
+def check_unseen_by(predictor_path: str, held_out: Dataset) -> None:
+    """Check that a saved predictor was not fitted to held-out labels, if its labels are known.
+
+    Raises:
+        BadInput: it was.
+    """
+    if not len(held_out):
+        return
+    try:
+        fitted = labels_of_predictor(predictor_path)
+    except RlTeacherError:
+        return
+    check_unseen(held_out, fitted, predictor_path)
 
 
 @contextlib.contextmanager
@@ -103,14 +144,22 @@ def open_destination(
 def fit_predictor(
     dataset: Dataset, space: InputSpace, config: FitConfig, initial: RewardPredictor | None
 ) -> tuple[RewardPredictor, FitReport]:
-    """Fit a predictor to all labels of a data set and normalise its reward over their segments."""
+    """Fit a predictor to a data set and normalise its reward over the fitted segments."""
     space = space.for_encoder(config.reward.image_encoder)
-    labels = label_set(dataset, space, config, initial)
+    labels = label_set(dataset.training, space, config, initial)
+    held_out = None
+    if len(dataset.held_out):
+        everything = replace(config, reward=replace(config.reward, label_buffer=0))
+        held_out = label_set(dataset.held_out, space, everything, initial)
     fitter = Fitter(space, config.reward, seed=config.seed)
     try:
         if initial is not None:
             fitter.warm_start_from(initial.networks, initial.normaliser)
-        outcome = fitter.fit(examples_of(labels, config.reward), config.pretrain_iters)
+        outcome = fitter.fit(
+            examples_of(labels, config.reward),
+            config.pretrain_iters,
+            held_out=None if held_out is None else examples_of(held_out, config.reward),
+        )
     finally:
         fitter.close()
     predictor = RewardPredictor(space, config.reward, config.seed)
@@ -134,7 +183,6 @@ def label_set(
     )
     if initial is not None:  # before the labels, which update these statistics
         labels.warm_start_from(initial.normaliser)
-    for each in dataset:
-        sides = (space.rows(side.observations, side.actions) for side in (each.left, each.right))
-        labels.add(LabelledPair(*sides, target=each.target))
+    for pair in labelled_pairs(dataset, space):
+        labels.add(pair)
     return labels

@@ -35,13 +35,14 @@ from rl_teacher.config.experiment import (
 )
 from rl_teacher.config.fields import check_bounds
 from rl_teacher.config.predecessors import teach_command
+from rl_teacher.datasets.given_labels import GivenLabels, given_labels, labelled_pairs
 from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
 from rl_teacher.rewards.factory import make_reward_source, segment_steps
-from rl_teacher.rewards.learner import recorded_steps
+from rl_teacher.rewards.learner import RewardLearner, recorded_steps
 from rl_teacher.rewards.memory import check_memory
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer, check_renderable
@@ -105,11 +106,17 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     env_info = check(config)
     config = replace(config, env_id=env_info.id)
     warm_start = load_warm_start(config)
+    length = segment_steps(config, env_info)
+    given = given_labels(config, env_info, length, force_new=options.force_new)
+    if given is not None:
+        check_memory(config, env_info, len(given.dataset))
     config = warm_start.with_hashes(config)
     # The saved configuration keeps the original numbers, and must equal the given one to resume.
     config, extension = (config, None) if options.force_new else split_extension(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
+        if given is not None:
+            given.keep(experiment.folder)
         if extension is not None:
             experiment.store.experiments.set_control(experiment.id, extension)
         metrics = experiment.folder.latest_metrics
@@ -125,6 +132,8 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
             await_page = waiting.submit(show_page, page, config, options, display).result
         loop = TrainingLoop(config, options, experiment, display, warm_start, await_page)
         stack.callback(loop.close)
+        if given is not None:
+            loop.add_given_labels(given)
         return loop.run()
 
 
@@ -257,6 +266,7 @@ class TrainingLoop:
         self._agent_reset = AgentReset(config.labels_before_reset)
         self._kept_step: int | None = None
         self.session = self._make_session(experiment, warm_start)
+        self._num_given = 0
         self._tensorboard: TensorBoard | None = None
         self._rollouts = InterruptibleRollouts(
             self._agent, self._collector, self._is_stop_requested
@@ -290,6 +300,17 @@ class TrainingLoop:
         session.metrics.add_sink(self._display.update)
         return session
 
+    def add_given_labels(self, given: GivenLabels) -> None:
+        """Add labels that the run starts with, before it runs."""
+        rewards = self.session.rewards
+        assert isinstance(rewards, RewardLearner)  # noqa: S101 - others are given no labels
+        space = rewards.predictor.space
+        training = labelled_pairs(given.dataset.training, space)
+        rewards.add_given_labels(training, are_fitted=given.are_fitted)
+        if held_out := labelled_pairs(given.dataset.held_out, space):
+            rewards.hold_out(held_out)
+        self._num_given = 0 if given.are_fitted else len(training)
+
     def _is_stop_requested(self) -> bool:
         """Return whether the run should stop, and show that it does."""
         is_requested = self.session.is_stop_requested()
@@ -311,7 +332,7 @@ class TrainingLoop:
                 session.report({})
                 return self._end(is_finished=is_finished)
             # The first checkpoint is written after the first fit, so a resumed run has done this.
-            if self._num_pretraining and not is_resumed:
+            if (self._num_pretraining or self._num_given) and not is_resumed:
                 self._pretrain()
             self._wait_for_page()
             session.start_training()
@@ -404,13 +425,14 @@ class TrainingLoop:
 
         A stop before that leaves only labels, which the next run finds.
         """
-        self._collect_labels()
+        if self._num_pretraining:
+            self._collect_labels()
         if self.session.stop:
             return
-        num = self._num_pretraining
+        num = self._num_pretraining + self._num_given
         self.session.set_phase(Phase.FITTING, f"fitting the reward predictor to {num} labels")
-        if self.session.fit() is None:
-            raise TeacherFailed(no_usable_labels(self._config, num))
+        if self.session.fit(force=True) is None:
+            raise TeacherFailed(no_usable_labels(self._config, self._num_pretraining))
         self._relabel_buffer()
         self.session.save()
 

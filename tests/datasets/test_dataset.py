@@ -6,7 +6,7 @@ import gymnasium as gym
 import pytest
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.datasets import Dataset, Spaces
+from rl_teacher.datasets import Dataset, Spaces, load
 from tests.datasets.conftest import ENV_ID, SPACES, segment
 
 
@@ -136,3 +136,54 @@ def test_content_hash_covers_training_targets(dataset):
     assert dataset.content_hash == replace(dataset, rows=dataset.rows).content_hash
     assert dataset.content_hash != turned.content_hash
     assert dataset.env_id == ENV_ID
+
+
+# --- the held-out part ---
+
+
+def test_fraction_of_comparisons_is_held_out_by_seed(experiment):
+    """A fifth of 10 comparisons are 2."""
+    for seed in range(10):
+        experiment.answer(experiment.ask(seed), "left")
+    dataset = experiment.dataset()
+    split = dataset.hold_out(0.2, seed=3)
+    assert pairs(split.held_out) == pairs(dataset.subset(2, seed=3))
+    assert set(pairs(split.training)) == set(pairs(dataset)) - set(pairs(split.held_out))
+    assert len(split.training) == 8
+    assert split.content_hash != dataset.content_hash
+
+
+@pytest.mark.parametrize(
+    ("fraction", "message"), [(0.1, "is none"), (0.0, "above 0"), (1.5, "up to 1")]
+)
+def test_unusable_fraction_raises_bad_input(dataset, fraction, message):
+    with pytest.raises(BadInput, match=message):
+        dataset.hold_out(fraction)
+
+
+def test_second_split_raises_bad_input(dataset):
+    with pytest.raises(BadInput, match="2 of the 3 comparisons are held out already"):
+        dataset.hold_out(0.6).hold_out(0.5)
+
+
+def test_comparison_that_is_held_out_in_one_merged_data_set_is_held_out(dataset):
+    merged = Dataset.merged([dataset, dataset.subset(1).all_held_out()])
+    assert [each.is_held_out for each in merged] == [True, False, False]
+
+
+def test_comparison_with_exchanged_sides_is_held_out_as_well(dataset):
+    row = dataset.rows[0]
+    sides = {"left_clip": row["right_clip"], "right_clip": row["left_clip"]}
+    other = replace(dataset, rows=({**row, **sides},)).all_held_out()
+    merged = Dataset.merged([dataset, other])
+    assert len(merged.held_out) == 2
+    assert len(merged.training) == 2
+
+
+@pytest.mark.parametrize("format_name", ["jsonl", "parquet"])
+def test_saved_data_set_keeps_its_held_out_part(dataset, tmp_path, format_name):
+    if format_name == "parquet":
+        pytest.importorskip("pyarrow")
+    split = dataset.hold_out(0.3)
+    split.save(tmp_path / "set", format_name)
+    assert pairs(load(tmp_path / "set").held_out) == pairs(split.held_out)

@@ -139,3 +139,23 @@ def test_description_contains_format_and_counts(dataset, tmp_path):
     }
     counts = [description[f"num_{each}"] for each in ("labels", "comparisons", "segments", "steps")]
     assert counts == [4, 3, 8, 36]
+
+
+def test_import_and_export_keep_the_held_out_part(dataset, experiment, tmp_path):
+    split = dataset.hold_out(0.3)
+    import_as(split, "theirs")
+    experiment.name = "theirs"
+    assert [each.pair for each in experiment.dataset().held_out] == [
+        each.pair for each in split.held_out
+    ]
+    assert experiment.dataset().content_hash == split.content_hash
+
+
+def test_export_holds_out_a_fraction(dataset, experiment, tmp_path, capsys):
+    """A third of 3 comparisons is 1; `cannot_tell` is none of them."""
+    out = str(tmp_path / "set.zip")
+    assert main(["export", "experiment", "--out", out, "--hold-out", "0.34"]) == 0
+    assert "1 of them held out" in capsys.readouterr().out
+    assert len(load(out).held_out) == 1
+    assert main(["export", "experiment", "--format", "jsonl", "--hold-out", "0.34"]) == 2
+    assert "only with --format dataset" in capsys.readouterr().err

@@ -76,7 +76,7 @@ def test_archive_with_folder_is_read(dataset, files, tmp_path):
     assert contents(load(tmp_path / "set.zip")) == contents(dataset)
 
 
-ADDED_COLUMNS = ("comparison_number", "is_too_fast")
+ADDED_COLUMNS = ("comparison_number", "is_too_fast", "is_held_out")
 
 
 def test_jsonl_without_columns_added_later_is_read(files, tmp_path):
@@ -85,7 +85,11 @@ def test_jsonl_without_columns_added_later_is_read(files, tmp_path):
     lines = "".join(json.dumps(row) + "\n" for row in older).encode()
     loaded = load(written(tmp_path / "set", files | {"labels.jsonl": lines}))
     added = {name: [row[name] for row in loaded.rows] for name in ADDED_COLUMNS}
-    assert added == {"comparison_number": [None] * 4, "is_too_fast": [False] * 4}
+    assert added == {
+        "comparison_number": [None] * 4,
+        "is_too_fast": [False] * 4,
+        "is_held_out": [False] * 4,
+    }
 
 
 def test_parquet_without_columns_added_later_is_read(dataset, tmp_path):

@@ -69,6 +69,24 @@ def test_fit_recovers_linear_reward_from_200_comparisons(seed):
     assert fitted.report.held_out_accuracy > 0.85
 
 
+def test_held_out_set_changes_the_report_and_not_the_fit():
+    """Labels that contradict those of the fit: the set's accuracy is 1 minus that of the truth."""
+    labels, truth = oracle_labels(60), oracle_labels(140, seed=5)
+    lies = oracle_labels(140, seed=5)
+    for index in range(140):
+        lies.targets[index] = 1 - lies.targets[index]
+    alone, right, wrong = (
+        Fitter(SPACE, CONFIG, seed=0).fit(labels, 200, held_out=each)
+        for each in (None, truth, lies)
+    )
+    np.testing.assert_array_equal(first_weights(alone), first_weights(right))
+    assert right.report.loss_ratio == alone.report.loss_ratio
+    accuracy = right.report.held_out_accuracy
+    assert accuracy * 3 * 140 == pytest.approx(round(accuracy * 3 * 140))
+    assert wrong.report.held_out_accuracy == pytest.approx(1 - accuracy)
+    assert wrong.report.held_out_loss > alone.report.held_out_loss
+
+
 def test_random_answers_give_chance_accuracy_and_poor_agreement():
     labels = LabelSet(10, SPACE, 3, 0)
     rng = np.random.default_rng(0)

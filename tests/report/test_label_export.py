@@ -80,6 +80,7 @@ def test_jsonl_line_has_all_columns_of_label(store, comparison_id):
         "gold": None,
         "request_id": str(REQUEST),
         "details": details,
+        "is_held_out": False,
     }
     assert tuple(line) == COLUMNS
 

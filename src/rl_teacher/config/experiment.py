@@ -22,6 +22,7 @@ from rl_teacher.config.agents import (
 )
 from rl_teacher.config.fields import (
     CONVOLUTIONS,
+    FITS,
     HUMAN_LABELS,
     HYPERBOLIC_SCHEDULE,
     IMAGES,
@@ -130,7 +131,7 @@ class FittingSettings:
     fit: Annotated[Literal["sync", "async"], LEARNING] = "sync"
     """fit the reward predictor between rollouts (sync, reproducible) or in a thread (async)"""
     keep_asking: bool = False
-    """request labels and fine-tune the saved predictor"""
+    """request labels, and fit the predictor that the run starts with to them as well"""
     collect_only: bool = False
     """request all labels and stop without training"""
     reward: Annotated[PredictorConfig, LEARNING] = field(default_factory=PredictorConfig)
@@ -146,7 +147,7 @@ class ExperimentSettings:
         default=None, kw_only=False
     )
     """source of rewards: rl (the environment), synth (labels of a synthetic teacher) or human
-    (labels of people); optional with --predictor-path"""
+    (labels of people); optional with --predictor-path or --labels"""
     name: Annotated[str, short_flag("n")]
     """name of the experiment; repeating the command continues it"""
     agent: Annotated[str, short_flag("a")] = "ppo"
@@ -157,7 +158,7 @@ class ExperimentSettings:
     Stable-Baselines3"""
     predictor_path: str | None = None
     """saved reward predictor: name of an experiment, or a folder; it stays frozen unless
-    --keep-asking, --n-labels or --pretrain-labels is given"""
+    --keep-asking, --n-labels, --pretrain-labels or --labels is given"""
     stacked_frames: Annotated[int, short_flag("f"), Between(0, 64), IMAGES] = 4
     """frames stacked into one image observation; 0: one"""
     frame_size: Annotated[int, Between(0, 4096), IMAGES] = 84
@@ -185,8 +186,15 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
 
     num_timesteps: Annotated[WholeNumber, short_flag("t"), AtLeast(1)] = 5_000_000
     """environment steps of training"""
-    pretrain_iters: Annotated[WholeNumber, short_flag("i"), AtLeast(1), LABELS] = 10_000
-    """maximum number of gradient steps on the pretraining labels; early stopping ends a fit"""
+    labels: Annotated[str | None, FITS] = None
+    """existing labels to fit the predictor to, before training and in all later fits: name of an
+    experiment, or a data set (a folder or a .zip file). New labels are requested only with
+    --n-labels, --pretrain-labels or --keep-asking, which do not count these"""
+    held_out: Annotated[str | None, LEARNING, FITS] = None
+    """labels that the predictor is never fitted to, only evaluated on: name of an experiment, or a
+    data set"""
+    pretrain_iters: Annotated[WholeNumber, short_flag("i"), AtLeast(1), LEARNING] = 10_000
+    """maximum number of gradient steps of the first fit; early stopping ends a fit"""
     schedule: Annotated[Literal["annealed", "hyperbolic", "constant", "upfront"] | None, LABELS] = (
         None
     )
@@ -236,6 +244,11 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         return self.agent_reset * self.n_labels or math.inf
 
     @property
+    def starts_fitted(self) -> bool:
+        """True if there is a predictor before labels are requested: saved, or of given labels."""
+        return self.predictor_path is not None or self.labels is not None
+
+    @property
     def wants_labels(self) -> bool:
         """True if a setting asks for labels explicitly."""
         wanted = self.n_labels, self.pretrain_labels
@@ -244,13 +257,13 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     @property
     def asks(self) -> bool:
         """True if labels are requested from a teacher."""
-        is_frozen = self.predictor_path is not None and not self.wants_labels
-        return self.predictor in ("synth", "human") and not is_frozen
+        is_enough = self.starts_fitted and not self.wants_labels
+        return self.predictor in ("synth", "human") and not is_enough
 
     @property
     def learns(self) -> bool:
-        """True if a reward predictor is fitted; as here, only to labels that are asked for."""
-        return self.asks
+        """True if a reward predictor is fitted, to labels that exist or are asked for."""
+        return self.asks or self.labels is not None
 
     @property
     def asks_a_person(self) -> bool:
@@ -300,6 +313,9 @@ class FitConfig:
     """folder for the predictor, instead of an experiment"""
     predictor_path: str | None = None
     """warm start from a saved predictor: name of an experiment, or a folder"""
+    held_out: str | None = None
+    """labels that the predictor is never fitted to, only evaluated on: name of an experiment, or a
+    data set"""
     seed: Annotated[int, short_flag("s"), Between(0, MAX_SEED)] = 1
     """seed of networks and bootstrap samples"""
     pretrain_iters: Annotated[WholeNumber, short_flag("i"), AtLeast(1)] = 10_000
@@ -425,21 +441,21 @@ def validate_fit(config: FitConfig) -> None:
 
 def _check_source(config: TeachConfig) -> None:
     """Check that there is exactly one source of rewards."""
-    if config.predictor_path is None:
+    if not config.starts_fitted:
         if config.keep_asking:
             raise BadConfig(
-                "--keep-asking fine-tunes a saved predictor, and none was given. "
-                "Name it with --predictor-path, or omit --keep-asking."
+                "--keep-asking continues with a saved predictor or saved labels, and none was "
+                "given. Name them with --predictor-path or --labels, or omit --keep-asking."
             )
         if config.predictor is None:
             raise BadConfig(
-                "No source of rewards was given. Give -p rl, -p synth or -p human, or a saved "
-                "predictor with --predictor-path."
+                "No source of rewards was given. Give -p rl, -p synth or -p human, a saved "
+                "predictor with --predictor-path, or labels with --labels."
             )
     elif config.predictor == "rl":
+        flag = "--labels" if config.predictor_path is None else "--predictor-path"
         raise BadConfig(
-            "-p rl uses the environment's reward, --predictor-path that of a predictor. "
-            "Omit one of them."
+            f"-p rl uses the environment's reward, {flag} that of a predictor. Omit one of them."
         )
     if config.predictor is None and config.wants_labels:
         raise BadConfig("Labels need a source. Give -p synth or -p human.")
@@ -450,9 +466,9 @@ def _check_source(config: TeachConfig) -> None:
 def pretraining_labels(config: TeachConfig) -> int:
     """Return the number of labels before training: -L, or a quarter of -l, at least 1.
 
-    With a saved predictor it is 0 unless -L is given.
+    With a saved predictor or given labels it is 0 unless -L is given.
     """
-    if config.predictor_path is not None and not config.collect_only:
+    if config.starts_fitted and not config.collect_only:
         return config.pretrain_labels or 0
     is_upfront = config.schedule == "upfront"
     return first_labels(config.n_labels, config.pretrain_labels, is_upfront=is_upfront)

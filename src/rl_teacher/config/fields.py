@@ -153,9 +153,14 @@ LABELS = OnlyWith(
     "labels to ask for (not with train_only or a frozen predictor)",
 )
 LEARNING = OnlyWith(
-    "labels to ask for (-p synth or -p human)",
+    "labels to ask for (-p synth or -p human) or --labels",
     lambda run: run.config.learns,
     "a predictor that learns (not with a frozen one; keep_asking=True fine-tunes it)",
+)
+FITS = OnlyWith(
+    "fits (not --collect-only)",
+    lambda run: not run.config.collect_only,
+    "fits of the predictor (no collect_only)",
 )
 SYNTHETIC_LABELS = OnlyWith(
     "-p synth",

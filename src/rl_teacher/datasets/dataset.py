@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +34,7 @@ class LabelledComparison:
         num_labels: Number of labels.
         asked_at_step: Environment steps of training when it was asked.
         answered_at: Time of the newest label, as ISO 8601.
+        is_held_out: Whether it is never trained on, only used to evaluate a predictor.
     """
 
     left: Segment
@@ -43,6 +44,7 @@ class LabelledComparison:
     num_labels: int
     asked_at_step: int
     answered_at: str
+    is_held_out: bool = False
 
     @property
     def pair(self) -> Pair:
@@ -97,6 +99,11 @@ class Dataset:
         return rows_of
 
     @cached_property
+    def _held_out_pairs(self) -> set[frozenset[str]]:
+        """Clips of the held-out comparisons, whatever their sides."""
+        return held_out_pairs(self.rows)
+
+    @cached_property
     def _comparisons(self) -> list[LabelledComparison]:
         """Comparisons with at least one label that has a training target."""
         informative_of = {
@@ -112,6 +119,7 @@ class Dataset:
                 num_labels=len(informative),
                 asked_at_step=informative[0]["asked_at_step"],
                 answered_at=max(row["answered_at"] for row in informative),
+                is_held_out=frozenset(pair) in self._held_out_pairs,
             )
             for pair, informative in informative_of.items()
             if (labelers := {row["labeler"] for row in informative})
@@ -119,8 +127,8 @@ class Dataset:
 
     @property
     def content_hash(self) -> str:
-        """SHA-256 over environment, spaces, comparisons and targets, in order."""
-        learned = [[*each.pair, each.target] for each in self]
+        """SHA-256 over environment, spaces, and comparisons with targets, in order."""
+        learned = [[*each.pair, each.target, each.is_held_out] for each in self]
         content = json.dumps([self.env_id, self.spaces.to_json(), learned])
         return hashlib.sha256(content.encode()).hexdigest()
 
@@ -166,6 +174,52 @@ class Dataset:
             places = sorted(sampled.tolist())
         return self._of([self._comparisons[place] for place in places])
 
+    # --- the held-out part ---
+
+    @property
+    def training(self) -> "Dataset":
+        """The comparisons that a predictor is fitted to: all but the held-out ones."""
+        return self._of([each for each in self if not each.is_held_out])
+
+    @property
+    def held_out(self) -> "Dataset":
+        """The held-out comparisons."""
+        return self._of([each for each in self if each.is_held_out])
+
+    def hold_out(self, fraction: float, seed: int = 0) -> "Dataset":
+        """Return the same comparisons, of which a random part is held out from training.
+
+        Args:
+            fraction: Fraction of the comparisons, above 0 and at most 1; their number is rounded.
+            seed: Seed of the random choice.
+
+        Raises:
+            BadInput: The fraction is out of range or leaves nothing to hold out, or a part is held
+                out already.
+        """
+        if self._held_out_pairs:
+            raise BadInput(
+                f"{len(self.held_out)} of the {len(self)} comparisons are held out already, and a "
+                "second choice would train on some of them. Keep that part."
+            )
+        if not 0 < fraction <= 1:
+            raise BadInput(f"A fraction of {fraction} was given; a number above 0, up to 1.")
+        num = round(fraction * len(self))
+        if not num:
+            raise BadInput(
+                f"A fraction of {fraction} of {len(self)} comparisons is none. Give a larger one."
+            )
+        return self._marked(self.subset(num, seed))
+
+    def all_held_out(self) -> "Dataset":
+        """Return the same comparisons, all of them held out from training."""
+        return self._marked(self)
+
+    def _marked(self, chosen: "Dataset") -> "Dataset":
+        """Mark the labels of chosen comparisons as held out."""
+        pairs = {frozenset(each.pair) for each in chosen}
+        return replace(self, rows=marked_rows(self.rows, pairs))
+
     def _of(self, comparisons: Sequence[LabelledComparison]) -> "Dataset":
         rows = tuple(row for each in comparisons for row in self._rows_of[each.pair])
         return replace(self, rows=rows, segments=used(self.segments, rows))
@@ -176,7 +230,7 @@ class Dataset:
 
         A comparison is identified by its clips, a label by its request id. If a labeler answered a
         comparison in several data sets, the newest answer is current; an answer that is withdrawn
-        in one of them is withdrawn.
+        in one of them is withdrawn. A comparison that is held out in one of them is held out.
 
         Raises:
             BadInput: None was given, or their spaces or scene states differ.
@@ -188,7 +242,21 @@ class Dataset:
         for other in given[1:]:
             check_compatible(first, other)
         segments = {name: each for dataset in given for name, each in dataset.segments.items()}
-        return replace(first, segments=segments, rows=merged_rows(given))
+        pairs = held_out_pairs(row for dataset in given for row in dataset.rows)
+        return replace(first, segments=segments, rows=marked_rows(merged_rows(given), pairs))
+
+
+def held_out_pairs(rows: Iterable[Row]) -> set[frozenset[str]]:
+    """Return the clips of the comparisons that rows mark as held out."""
+    return {frozenset((row["left_clip"], row["right_clip"])) for row in rows if row["is_held_out"]}
+
+
+def marked_rows(rows: Iterable[Row], pairs: Set[frozenset[str]]) -> tuple[Row, ...]:
+    """Return rows of which those about the given clips are marked as held out."""
+    return tuple(
+        {**row, "is_held_out": frozenset((row["left_clip"], row["right_clip"])) in pairs}
+        for row in rows
+    )
 
 
 def used(segments: Mapping[str, Segment], rows: Iterable[Row]) -> dict[str, Segment]:

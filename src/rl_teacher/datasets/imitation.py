@@ -140,4 +140,5 @@ def row_of(index: int, pair: list[Segment], preference: float, moment: str) -> R
         "gold": None,
         "request_id": str(uuid5(NAMESPACE_URL, content)),
         "details": None,
+        "is_held_out": False,
     }

@@ -12,10 +12,10 @@ from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.imitation import from_imitation
 from rl_teacher.datasets.reading import load
-from rl_teacher.datasets.rows import IMPORTED, PREFIX, RESTORED, counts, restored
+from rl_teacher.datasets.rows import RESTORED, counts, restored
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.envs.registry import env_spaces, get_env_info, make_single_env
-from rl_teacher.report.label_export import Row, label_rows
+from rl_teacher.report.label_export import IMPORTED, PREFIX, Row, label_rows
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import NewLabel
@@ -178,7 +178,7 @@ def label_of(row: Row, comparison_id: int, name: str) -> NewLabel:
     The request id is derived from the original one, because ids are unique in a store and the label
     may have been given in this one.
     """
-    original = {name: row[name] for name in RESTORED}
+    original = {name: row[name] for name in (*RESTORED, "is_held_out")}
     return NewLabel(
         comparison_id=comparison_id,
         answer=Answer(row["answer"]),

@@ -8,17 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.report.label_export import SCHEMA_VERSION, Row
+from rl_teacher.report.label_export import IMPORTED, PREFIX, SCHEMA_VERSION, Row
 
 MAX_INTEGER = 2**53
 """Largest integer that every JSON reader represents exactly."""
 MAX_NAME_LENGTH = 200
 MAX_DETAILS_LENGTH = 20_000
 
-IMPORTED = "imported"
-"""Key in the details of an imported label that holds its original values."""
-PREFIX = "imported:"
-"""Prefix of the names of imported labelers, so that they are not confused with local ones."""
 RESTORED = ("labeler", "role", "request_id", "answered_at")
 """Columns that an import changes and an export restores."""
 
@@ -78,6 +74,7 @@ class LabelColumns(BaseModel):
     gold: AnswerValue | None
     request_id: CanonicalUuid
     details: Annotated[dict[str, Any], AfterValidator(check_details)] | None
+    is_held_out: bool = False
 
 
 def restored(row: Row) -> Row:

@@ -74,6 +74,7 @@ def files_of(dataset: Dataset, format_name: str) -> dict[str, bytes]:
         "spaces": dataset.spaces.to_json(),
         "num_labels": len(dataset.rows),
         "num_comparisons": len(dataset),
+        "num_held_out": len(dataset.held_out),
         "num_segments": len(segments),
         "num_steps": sum(map(len, segments.values())),
         "sha256": {name: hashlib.sha256(each).hexdigest() for name, each in contents.items()},

@@ -42,7 +42,8 @@ class FitReport:
         num_steps: gradient steps taken.
         loss: cross-entropy in nats on the members' own bootstrap samples; with the objective
             `rank`, squared error.
-        held_out_loss: the same on the examples that each member never trained on.
+        held_out_loss: the same on the examples that each member never trained on, or on a held-out
+            set that no member trains on.
         held_out_accuracy: share of decisive held-out labels predicted correctly, or of pairs of
             held-out clips that are ordered correctly; NaN if none.
         calibration_error: expected calibration error over ten bins; NaN with the objective `rank`,
@@ -51,6 +52,8 @@ class FitReport:
             side.
         l2: weight decay, mean over members.
         calibration: non-empty bins by increasing probability.
+        loss_ratio: loss on the examples that each member never trained on over training loss, by
+            which the weight decay adapts.
     """
 
     num_steps: int
@@ -61,17 +64,13 @@ class FitReport:
     agreement: float
     l2: float
     calibration: tuple[CalibrationBin, ...] = ()
+    loss_ratio: float = float("nan")
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "FitReport":
         """Restore a report from `dataclasses.asdict`, through JSON."""
         bins = tuple(CalibrationBin(**each) for each in saved.get("calibration", ()))
         return cls(**{**saved, "calibration": bins})
-
-    @property
-    def loss_ratio(self) -> float:
-        """Held-out loss over training loss."""
-        return self.held_out_loss / max(self.loss, 1e-6)
 
     def metrics(self) -> dict[str, float | int]:
         """Return the metrics to log, by name."""

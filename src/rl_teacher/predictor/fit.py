@@ -30,6 +30,7 @@ from rl_teacher.common.state_dict import (
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.encoders import PredictorNetwork
 from rl_teacher.predictor.diagnostics import (
+    CalibrationBin,
     FitReport,
     accuracy_and_calibration,
     calibration_error,
@@ -140,14 +141,8 @@ def _improve_member(
         The new state, and for the sample the scores [B] and losses [B]; see `_scores_and_losses`.
     """
     optimiser = optax.scale_by_adam()
-    if len(normaliser.mean):
-
-        def normalised(batch: Mapping[str, Array]) -> Mapping[str, Array]:
-            # x' = mask * (x - mean) / std
-            rows = (batch["rows"] - normaliser.mean) / normaliser.std
-            return {**batch, "rows": jnp.where(normaliser.mask, rows, 0.0)}
-
-        minibatches, sample = normalised(minibatches), normalised(sample)
+    minibatches = _normalised(minibatches, normaliser)
+    sample = _normalised(sample, normaliser)
 
     def step(member: _MemberState, minibatch: Mapping[str, Array]) -> tuple[_MemberState, None]:
         key, step_key = jax.random.split(member.key)
@@ -168,6 +163,28 @@ def _improve_member(
     # In evaluation mode: without dropout, and with the running batch-norm statistics.
     rewards = member.network(sample["rows"])[..., 0]
     return member, *_scores_and_losses(rewards, sample, config)
+
+
+@functools.partial(jax.jit, static_argnames="config")
+def _evaluate_member(
+    network: RewardNetwork,
+    sample: Mapping[str, Array],
+    normaliser: InputNormaliser,
+    config: PredictorConfig,
+) -> tuple[Array, Array]:
+    """Return the scores [B] and losses [B] of one member; see `_scores_and_losses`."""
+    # In evaluation mode, as at the end of `_improve_member`.
+    rewards = network(_normalised(sample, normaliser)["rows"])[..., 0]
+    return _scores_and_losses(rewards, sample, config)
+
+
+def _normalised(batch: Mapping[str, Array], normaliser: InputNormaliser) -> Mapping[str, Array]:
+    """Normalise the rows of a batch; those of images stay as recorded."""
+    if not len(normaliser.mean):
+        return batch
+    # x' = mask * (x - mean) / std
+    rows = (batch["rows"] - normaliser.mean) / normaliser.std
+    return {**batch, "rows": jnp.where(normaliser.mask, rows, 0.0)}
 
 
 @dataclass(frozen=True)
@@ -239,17 +256,32 @@ class Fitter:
         self._normaliser = normaliser
         self.feature_mask, self._select_at = normaliser.mask, NEVER
 
-    def fit(self, examples: Examples, max_steps: int, *, patience: int | None = None) -> FitResult:
+    def fit(
+        self,
+        examples: Examples,
+        max_steps: int,
+        *,
+        patience: int | None = None,
+        held_out: Examples | None = None,
+    ) -> FitResult:
         """Train until the held-out loss stops improving, or for `max_steps`.
 
-        The result has the weights with the lowest held-out loss.
+        The result has the weights with the lowest held-out loss, on the examples that each member
+        never trains on.
 
         Args:
             examples: at least one: comparisons, or clips for the objective `rank`.
             max_steps: maximum gradient steps; at least one chunk is taken.
             patience: chunks without improvement after which the fit ends; None trains to
                 convergence.
+            held_out: a held-out set, for the report alone: it does not affect the fit.
         """
+        result = self._train(examples, max_steps, patience)
+        if held_out is None:
+            return result
+        return replace(result, report=self._evaluate(held_out, result))
+
+    def _train(self, examples: Examples, max_steps: int, patience: int | None) -> FitResult:
         if patience is None:
             patience = PATIENCE_WITH_DROPOUT if self._config.dropout else PATIENCE
         if self._select_at != NEVER and examples.labels.num_added >= self._select_at:
@@ -357,6 +389,26 @@ class Fitter:
         targets, is_held_out = examples.targets[sample], examples.counts[:, sample] == 0
         loss, held_out_loss = _mean_where(losses, ~is_held_out), _mean_where(losses, is_held_out)
         self._l2 = adapt_l2(self._l2, loss, held_out_loss)
+        logits, accuracy, calibration = self._accuracy(scores, targets, is_held_out)
+        return FitReport(
+            num_steps=CHUNK_STEPS,
+            loss=float(loss.mean()),
+            held_out_loss=float(held_out_loss.mean()),
+            held_out_accuracy=accuracy,
+            calibration_error=calibration_error(calibration),
+            agreement=member_agreement(logits),
+            l2=float(self._l2.mean()),
+            calibration=calibration,
+            loss_ratio=float(held_out_loss.mean()) / max(float(loss.mean()), 1e-6),
+        )
+
+    def _accuracy(
+        self,
+        scores: Float[np.ndarray, "member batch"],
+        targets: Float[np.ndarray, " batch"],
+        is_held_out: Bool[np.ndarray, "member batch"],
+    ) -> tuple[Float[np.ndarray, "member pair"], float, tuple[CalibrationBin, ...]]:
+        """Return the log-odds of comparisons, and accuracy and calibration on held-out ones."""
         is_rank = self._config.objective == "rank"
         logits = scores
         if is_rank:
@@ -368,16 +420,34 @@ class Fitter:
             np.broadcast_to(targets, is_counted.shape)[is_counted].astype(np.float64),
             self._config.error_rate,
         )
-        if is_rank:  # a difference of mean rewards is no log-odds
-            calibration = ()
-        return FitReport(
-            num_steps=CHUNK_STEPS,
-            loss=float(loss.mean()),
-            held_out_loss=float(held_out_loss.mean()),
+        # A difference of mean rewards is no log-odds.
+        return logits, accuracy, () if is_rank else calibration
+
+    def _evaluate(self, held_out: Examples, result: FitResult) -> FitReport:
+        """Return the report of a fit with the held-out metrics of a held-out set."""
+        stride = subsampling_stride(held_out.labels.num_steps, is_image=held_out.labels.is_image)
+        num = len(held_out.targets)
+        parts = []
+        for start in range(0, num, MAX_EVALUATED):
+            # Padded to a fixed size, so that only one program is compiled.
+            indices = np.resize(np.arange(start, min(start + MAX_EVALUATED, num)), MAX_EVALUATED)
+            sample = gather_steps(held_out, indices, stride // 2)
+            members = [
+                _evaluate_member(member.network, sample, result.normaliser, self._config)
+                for member in self._members
+            ]
+            parts.append([np.stack(each) for each in zip(*members, strict=True)])
+        # [M, E] without the padding
+        scores, losses = (
+            np.concatenate(each, axis=1)[:, :num] for each in zip(*parts, strict=True)
+        )
+        is_held_out = np.ones(scores.shape, bool)
+        _, accuracy, calibration = self._accuracy(scores, held_out.targets, is_held_out)
+        return replace(
+            result.report,
+            held_out_loss=float(losses.mean()),
             held_out_accuracy=accuracy,
             calibration_error=calibration_error(calibration),
-            agreement=member_agreement(logits),
-            l2=float(self._l2.mean()),
             calibration=calibration,
         )
 

@@ -30,12 +30,17 @@ COLUMNS = (
     *("schema_version", "label_id", "experiment", "comparison_id", "comparison_number"),
     *("asked_at_step", "left_clip", "right_clip", "answer", "shown_left", "is_swapped", "labeler"),
     *("role", "answered_at", "response_ms", "purpose", "lease", "is_too_fast", "is_current"),
-    *("is_excluded", "gold", "request_id", "details"),
+    *("is_excluded", "gold", "request_id", "details", "is_held_out"),
 )
 """Columns in their order; those that are fields of `ExportedLabel` have its values."""
 
 Row = Mapping[str, Any]
 """A label as JSON types, by column."""
+
+IMPORTED = "imported"
+"""Key in the details of an imported label that holds its original values."""
+PREFIX = "imported:"
+"""Prefix of the names of imported labelers, so that they are not confused with local ones."""
 
 
 def label_rows(store: Store, name: str) -> Iterator[Row]:
@@ -70,8 +75,16 @@ def as_row(name: str, label: ExportedLabel) -> Row:
         "gold": None if label.gold is None else str(label.gold),
         "request_id": str(label.request_id),
         "details": None if label.details is None else dict(label.details),
+        "is_held_out": is_held_out(label),
     }
     return {column: values[column] for column in COLUMNS}
+
+
+def is_held_out(label: ExportedLabel) -> bool:
+    """Return whether a label was imported from the held-out part of a data set."""
+    if not label.labeler.startswith(PREFIX) or label.details is None:
+        return False
+    return bool(label.details.get(IMPORTED, {}).get("is_held_out", False))
 
 
 def jsonl(rows: Iterable[Row]) -> Iterator[bytes]:
@@ -143,6 +156,7 @@ def parquet_schema(arrow: Any) -> Any:
         **dict.fromkeys(("schema_version", "label_id", "comparison_id"), whole),
         **dict.fromkeys(("comparison_number", "asked_at_step", "response_ms"), whole),
         **dict.fromkeys(("is_swapped", "is_too_fast", "is_current", "is_excluded"), flag),
+        "is_held_out": flag,
         "answered_at": arrow.timestamp("us", tz="UTC"),
     }
     metadata = {"rl_teacher_labels": str(SCHEMA_VERSION)}

@@ -30,7 +30,7 @@ def segment_steps(config: TeachConfig, env_info: EnvInfo) -> int:
     """
     steps = max(round(config.clip_length * env_info.fps), 1)
     longest = env_info.max_episode_steps
-    if config.asks and longest is not None and steps > longest:
+    if config.learns and longest is not None and steps > longest:
         raise SegmentTooLong(
             f"--clip-length {config.clip_length} s of {env_info.id} are {steps} steps, but an "
             f"episode has {longest}. Use --clip-length {longest / env_info.fps:.2g} or less, or an "
@@ -61,15 +61,15 @@ def make_reward_source(
         venv: environments whose observations and actions the predictor is given.
         store: where queries are stored.
         options: of the run: the weights of labelers and the pace.
-        pretrained: saved predictor; frozen unless the configuration asks for labels.
+        pretrained: saved predictor; frozen unless the configuration has labels to learn from.
 
     Returns:
-        The environment's reward for -p rl, a frozen predictor if no labels are requested, otherwise
-        a reward learner.
+        The environment's reward for -p rl, a frozen predictor without labels to learn from,
+        otherwise a reward learner.
     """
-    if pretrained is not None and not config.asks:
+    if pretrained is not None and not config.learns:
         return FrozenPredictorReward(pretrained)
-    if config.predictor == "rl":
+    if not config.learns:
         return EnvironmentReward(config.clip_reward)
     length = segment_steps(config, get_env_info(config.env_id))
     space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)
@@ -82,11 +82,11 @@ def make_reward_source(
         labeler_weights=options.labeler_weights,
         pretrained=pretrained,
     )
-    if config.asks_a_person:
-        teacher = NamedTeacher(human_teacher, "", config.seed)
-    else:
+    if config.asks_synthetic_teacher:
         synthetic = teacher_named(config.teacher, config.teacher_strength)
         teacher = NamedTeacher(synthetic, f"synthetic:{config.teacher}", config.seed)
+    else:
+        teacher = NamedTeacher(human_teacher, "", config.seed)
     queries = _query_settings(config, store, length, is_paced=options.pace == "labels")
     return RewardLearner(task, queries, training, QueryQueue(store, teacher))
 
@@ -96,7 +96,7 @@ def _query_settings(
 ) -> PlannerSettings:
     is_person = config.asks_a_person
     budget = Budget(
-        total=config.n_labels,
+        total=config.n_labels if config.asks else 0,
         pretraining=pretraining_labels(config),
         num_steps=config.num_timesteps,
         seconds_between=SECONDS_BETWEEN if is_person else 0.0,

@@ -107,6 +107,7 @@ class RewardLearner(RewardSource):
             self._predictor.load_state(training.pretrained.state())
         # The number of pretraining labels sets the size of the buffer; see `recorded_steps`.
         budget = queries.budget
+        self._asks = budget.total != 0
         num_steps = recorded_steps(budget.pretraining, length, task.num_envs, space)
         self.recorder = Recorder(
             task.env_id,
@@ -162,9 +163,18 @@ class RewardLearner(RewardSource):
         """Number of completed fits; that of a pretrained predictor counts as one."""
         return self._trainer.num_fits + self._is_pretrained
 
-    def add_given_labels(self, pairs: Iterable[LabelledPair]) -> None:
-        """Add labels that no comparison of this experiment asked for, before all others."""
-        self._trainer.add_given(pairs)
+    def add_given_labels(self, pairs: Iterable[LabelledPair], *, are_fitted: bool = False) -> None:
+        """Add labels that no comparison of this experiment asked for, before all others.
+
+        Args:
+            pairs: the labels.
+            are_fitted: whether the pretrained predictor was fitted to them.
+        """
+        self._trainer.add_given(pairs, are_fitted=are_fitted)
+
+    def hold_out(self, pairs: Iterable[LabelledPair]) -> None:
+        """Evaluate every fit on these labels, which are never trained on."""
+        self._trainer.hold_out(pairs)
 
     # --- observe ---
 
@@ -206,12 +216,17 @@ class RewardLearner(RewardSource):
     # --- ask ---
 
     def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:
-        """Change the rate or the number of comparisons; see `QueryPlanner.change_plan`."""
-        self._planner.change_plan(progress, seconds_between, total)
+        """Change the rate or the number of comparisons; see `QueryPlanner.change_plan`.
+
+        A run that asks for none has no teacher who could answer.
+        """
+        if self._asks:
+            self._planner.change_plan(progress, seconds_between, total)
 
     def extend(self, progress: Progress, total: int | None, num_steps: int) -> None:
         """Extend the run to more labels, `total` in all, or to more environment steps."""
-        self._planner.extend(total, num_steps, self._queue.num_asked, progress)
+        if self._asks:
+            self._planner.extend(total, num_steps, self._queue.num_asked, progress)
 
     def num_labels_missing(self, progress: Progress) -> int:
         """Return how many of the labels that are due by now have not been given.

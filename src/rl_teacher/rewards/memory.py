@@ -31,13 +31,18 @@ MemoryUse = Mapping[tuple[str, ...], int]
 """Bytes by the settings that determine them."""
 
 
-def check_memory(config: TeachConfig, env_info: EnvInfo) -> None:
+def check_memory(config: TeachConfig, env_info: EnvInfo, num_given: int = 0) -> None:
     """Refuse a run whose arrays do not fit into the available memory.
+
+    Args:
+        config: settings of the run.
+        env_info: its environment.
+        num_given: number of labels that the run starts with.
 
     Raises:
         BadConfig: states the needed and the available memory, and which settings to lower.
     """
-    refuse_excess(memory_needed(config, env_info))
+    refuse_excess(memory_needed(config, env_info, num_given))
 
 
 def refuse_excess(needed: MemoryUse, spell: Callable[[str], str] = as_flag) -> None:
@@ -66,7 +71,7 @@ def in_gib(num_bytes: float) -> str:
     return f"{num_bytes / 2**30:,.1f} GiB"
 
 
-def memory_needed(config: TeachConfig, env_info: EnvInfo) -> MemoryUse:
+def memory_needed(config: TeachConfig, env_info: EnvInfo, num_given: int = 0) -> MemoryUse:
     """Estimate the largest arrays of a run.
 
     The estimate is a lower bound: a run that fits is never refused.
@@ -87,11 +92,12 @@ def memory_needed(config: TeachConfig, env_info: EnvInfo) -> MemoryUse:
             num_inputs = 0  # the size of an image encoder's output hardly depends on the image
         # At least two networks: policy and value function, or actor and critic.
         needed[f"{section}.hidden",] = 2 * network_bytes(num_inputs, agent.hidden)
-    if config.asks:
+    if config.learns:
         space = InputSpace.from_spaces(observation_space, action_space)
         length = segment_steps(config, env_info)
         task = RewardTask(config.env_id, space, agent.num_envs, length)
-        labels = LabelNumbers(pretraining_labels(config), config.n_labels)
+        first = pretraining_labels(config)
+        labels = LabelNumbers(first, num_given + (config.n_labels or first))
         needed |= learning_memory(task, config.reward, labels, step_bytes)
     return needed
 

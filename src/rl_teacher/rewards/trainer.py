@@ -103,7 +103,9 @@ class PredictorTrainer:
         if pretrained is not None:
             self._fitter.warm_start_from(pretrained.networks, pretrained.normaliser)
         self._given: list[LabelledPair] = []
+        self._fits_given = False
         self.labels = self._empty_label_set()
+        self._held_out: Examples | None = None
         self.num_fits = self.num_fit_steps = 0
         self._num_labels_fitted = 0
         # Answers to labels that were fitted before, which change targets but not the number of
@@ -113,7 +115,7 @@ class PredictorTrainer:
         self._thread = ThreadPoolExecutor(1, "reward-fit") if settings.in_background else None
         self._running: Future[FitResult] | None = None
 
-    def _empty_label_set(self) -> LabelSet:
+    def _empty_label_set(self, capacity: int | None = None) -> LabelSet:
         config, pretrained = self._settings.config, self._settings.pretrained
         labels = LabelSet(
             self._segment_steps,
@@ -121,7 +123,7 @@ class PredictorTrainer:
             config.ensemble_size,
             self._settings.seed,
             config.segment_discount,
-            config.label_buffer,
+            config.label_buffer if capacity is None else capacity,
         )
         if pretrained is not None:
             labels.warm_start_from(pretrained.normaliser)
@@ -154,11 +156,27 @@ class PredictorTrainer:
 
     # --- labels ---
 
-    def add_given(self, pairs: Iterable[LabelledPair]) -> None:
-        """Add labels that do not belong to a comparison of this experiment, before all others."""
+    def add_given(self, pairs: Iterable[LabelledPair], *, are_fitted: bool = False) -> None:
+        """Add labels that do not belong to a comparison of this experiment, before all others.
+
+        Args:
+            pairs: the labels.
+            are_fitted: whether the pretrained predictor was fitted to them, so that the next fit is
+                due with further labels only.
+        """
         for pair in pairs:
             self._given.append(pair)
             self.labels.add(pair)
+        self._fits_given = not are_fitted and len(self._given) > 0
+        if are_fitted:
+            self._num_labels_fitted = self.labels.num_added
+
+    def hold_out(self, pairs: Iterable[LabelledPair]) -> None:
+        """Evaluate every fit on these labels, which are never trained on."""
+        labels = self._empty_label_set(capacity=0)
+        for pair in pairs:
+            labels.add(pair)
+        self._held_out = examples_of(labels, self._settings.config)
 
     def update_targets(
         self, targets: Mapping[int, float], pair_of: Callable[[int, float], LabelledPair]
@@ -202,15 +220,15 @@ class PredictorTrainer:
         """
         if not (self._is_revised or self._is_due(force=force)):
             return None
-        if self._settings.pretrained is not None and (
-            len(self.labels) < self._min_labels_to_fine_tune
-        ):
+        is_fine_tuned = self._settings.pretrained is not None and not self._fits_given
+        if is_fine_tuned and len(self.labels) < self._min_labels_to_fine_tune:
             return None
         self._num_labels_fitted, self._num_updated = self.labels.num_added, 0
         self._is_revised = False
-        if not self.has_fitted:
+        if not self.has_fitted or (self.num_fits == 0 and self._fits_given):
             # The first fit runs to convergence, and training waits for it.
-            return self._count(self._fitter.fit(self._examples, self._settings.first_fit_steps))
+            max_steps = self._settings.first_fit_steps
+            return self._count(self._fitter.fit(self._examples, max_steps, held_out=self._held_out))
         if self._thread is None:
             return self._count(self._refit())
         self._running = self._thread.submit(self._refit)
@@ -225,7 +243,9 @@ class PredictorTrainer:
         return examples_of(self.labels, self._settings.config)
 
     def _refit(self) -> FitResult:
-        return self._fitter.fit(self._examples, REFIT_STEPS, patience=REFIT_PATIENCE)
+        return self._fitter.fit(
+            self._examples, REFIT_STEPS, patience=REFIT_PATIENCE, held_out=self._held_out
+        )
 
     def finish(self, *, wait: bool) -> FitResult | None:
         """Return the fit in the background if it is done.

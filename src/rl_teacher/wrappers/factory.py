@@ -10,6 +10,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.datasets import load
+from rl_teacher.datasets.given_labels import Labelled, labelled_pairs
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
@@ -28,7 +29,7 @@ from rl_teacher.teachers.registry import custom_teacher, teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
 from rl_teacher.teachers.teacher import TeacherWithTimeout, human_teacher
 from rl_teacher.wrappers.environments import WrappedEnvs
-from rl_teacher.wrappers.settings import LabelledComparison, WrapperSettings
+from rl_teacher.wrappers.settings import WrapperSettings
 
 FIRST_FIT_STEPS = 10_000
 """Maximum number of gradient steps of the first fit."""
@@ -201,9 +202,9 @@ def named_teacher(envs: WrappedEnvs, settings: WrapperSettings) -> NamedTeacher:
 
 
 def given_labels(
-    labels: str | Path | Iterable[LabelledComparison] | None, space: InputSpace, num_steps: int
+    labels: str | Path | Iterable[Labelled] | None, space: InputSpace, num_steps: int
 ) -> list[LabelledPair]:
-    """Convert initial labels to the training pairs of the predictor.
+    """Convert initial labels to the training pairs of the predictor, without held-out ones.
 
     Args:
         labels: path of a data set, or labelled comparisons.
@@ -215,17 +216,9 @@ def given_labels(
     """
     if labels is None:
         return []
-    comparisons: Iterable[LabelledComparison] = (
-        load(labels) if isinstance(labels, str | Path) else labels
-    )
-    pairs = [
-        LabelledPair(
-            space.rows(each.left.observations, each.left.actions),
-            space.rows(each.right.observations, each.right.actions),
-            float(each.target),
-        )
-        for each in comparisons
-    ]
+    comparisons: Iterable[Labelled] = load(labels) if isinstance(labels, str | Path) else labels
+    used = (each for each in comparisons if not getattr(each, "is_held_out", False))
+    pairs = labelled_pairs(used, space)
     longest = max((len(side) for pair in pairs for side in (pair.left, pair.right)), default=0)
     if longest > num_steps:
         raise BadInput(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from rl_teacher.config.experiment import (
     too_few_clips,
 )
 from rl_teacher.config.fields import (
+    FITS,
     LABELS,
     LEARNING,
     PAIR_SCORES,
@@ -31,38 +32,16 @@ from rl_teacher.config.fields import (
     check_bounds,
     refuse_ineffective,
 )
+from rl_teacher.datasets.given_labels import Labelled
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.schedules import Schedule
 from rl_teacher.queries.selectors import Selector
 
-FITS = OnlyWith(
-    "fits", lambda run: not run.config.collect_only, "fits of the predictor (no collect_only)"
-)
 CONSTANT_SCHEDULE = OnlyWith(
     "--schedule constant",
     lambda run: run.config.schedule == "constant" or callable(run.config.schedule),
     "schedule='constant'",
 )
-
-
-@runtime_checkable
-class LabelledComparison(Protocol):
-    """A labelled comparison, as in a label data set."""
-
-    @property
-    def left(self) -> Segment:
-        """First segment."""
-        ...
-
-    @property
-    def right(self) -> Segment:
-        """Second segment."""
-        ...
-
-    @property
-    def target(self) -> float:
-        """Preference for the left segment: 1, 0, or 1/2 where both are equal."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +74,7 @@ class WrapperSettings(FittingSettings, QuerySettings):
     """query selection: a name, or a function"""
     train_only: bool = False
     """fit once to `labels`, ask for none, and return the predicted reward"""
-    labels: str | Path | Iterable[LabelledComparison] | None = None
+    labels: str | Path | Iterable[Labelled] | None = None
     """initial labels: the path of a data set, or comparisons with left, right and target"""
     predictor_path: str | Path | RewardPredictor | None = None
     """a saved predictor's folder, or the predictor; it stays frozen unless `keep_asking`"""

@@ -1,0 +1,294 @@
+"""Runs and fits that start with labels that exist already, and held-out sets."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+
+from rl_teacher.cli import main
+from rl_teacher.common.errors import BadConfig, BadInput, ConfigMismatch
+from rl_teacher.config.experiment import PredictorConfig, TeachConfig
+from rl_teacher.datasets import Dataset
+from rl_teacher.datasets.given_labels import COPY, labels_of_predictor, load_copy
+from rl_teacher.datasets.import_export import import_as, labels_of
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.teach import teach
+from tests.test_workflows import PPO, QUIET, SMALL, collect, fit, last_metrics, rows
+
+pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "given")
+
+TEACH = TeachConfig(
+    env_id="ShortReacher-v1",
+    name="agent",
+    labels="labels",
+    num_timesteps=1_024,
+    clip_length=1.0,
+    pretrain_iters=200,
+    ppo=PPO,
+    reward=SMALL,
+)
+
+
+@pytest.fixture(scope="module")
+def _labelled_home(tmp_path_factory):
+    """Return a home folder with an experiment of 60 labels."""
+    folder = tmp_path_factory.mktemp("labelled-home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RL_TEACHER_HOME", str(folder))
+        collect()
+    return folder
+
+
+@pytest.fixture
+def given(_labelled_home):
+    """Give the test its own copy of the home folder."""
+    shutil.copytree(_labelled_home, home())
+
+
+def changed(**changes):
+    return dataclasses.replace(TEACH, **changes)
+
+
+def accuracy_on(predictor, dataset):
+    """Return the fraction of comparisons whose larger predicted return is the preferred one."""
+    returns = [
+        [predictor(side.observations, side.actions).sum() for side in (each.left, each.right)]
+        for each in dataset
+    ]
+    return np.mean(
+        [(left > right) == (each.target > 0.5) for (left, right), each in zip(returns, dataset)]  # noqa: B905
+    )
+
+
+# --- teach with labels ---
+
+
+def test_run_learns_from_folder_of_labels_without_asking(tmp_path):
+    labels_of("labels").save(tmp_path / "set")
+    assert teach(changed(labels=str(tmp_path / "set")), QUIET).is_finished
+    last = rows("agent")[-1]
+    assert (last["labels_asked"], last["comparisons"], last["fits"]) == (0, 60, 1)
+    predictor = RewardPredictor.load(Experiment.find("agent").folder / "predictor")
+    assert accuracy_on(predictor, labels_of("labels")) > 0.75
+
+
+def test_new_labels_are_counted_apart_and_fitted_together():
+    teach(changed(predictor="synth", n_labels=10), QUIET)
+    last = rows("agent")[-1]
+    assert (last["labels_answered"], last["comparisons"]) == (10, 70)
+    assert last["fits"] > 1
+
+
+def test_pretraining_labels_are_asked_before_the_first_fit():
+    teach(changed(predictor="synth", n_labels=10, pretrain_labels=10, num_timesteps=512), QUIET)
+    first = rows("agent")[0]
+    assert (first["labels_answered"], first["comparisons"], first["fits"]) == (10, 70, 1)
+
+
+def test_stopped_run_resumes_exactly_after_labels_were_deleted():
+    config = changed(predictor="synth", n_labels=10, num_timesteps=2_048)
+    teach(config, QUIET)
+    half = dataclasses.replace(config, name="half")
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 1_024)
+        assert not teach(half, QUIET).is_finished
+    assert main(["delete", "labels", "--yes"]) == 0
+    assert teach(half, QUIET).is_finished
+    assert last_metrics("half") == last_metrics("agent")
+
+
+def stop_after(patch, num_steps):
+    from rl_teacher.session import PreferenceSession
+
+    is_requested = PreferenceSession.is_stop_requested
+
+    def request(session):
+        if session.step >= num_steps:
+            session.stop.request()
+        return is_requested(session)
+
+    patch.setattr(PreferenceSession, "is_stop_requested", request)
+
+
+def test_finished_run_is_extended_by_steps_and_labels_and_keeps_its_labels():
+    config = changed(predictor="synth", n_labels=4)
+    teach(config, QUIET)
+    teach(dataclasses.replace(config, num_timesteps=2_048, n_labels=8), QUIET)
+    last = rows("agent")[-1]
+    assert (last["step"], last["labels_answered"], last["comparisons"]) == (2_048, 8, 68)
+
+
+def test_continued_run_with_labels_of_another_name_is_refused():
+    teach(changed(num_timesteps=512), QUIET)
+    import_as(labels_of("labels"), "same")
+    with pytest.raises(ConfigMismatch, match='labels: was "labels", now "same"'):
+        teach(changed(num_timesteps=512, labels="same"), QUIET)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": "nobody"}, "'nobody' is neither an experiment nor a data set"),
+        ({"env_id": "ShortHopper-v1"}, r"labels of ShortReacher-v1, and the run is in ShortHopper"),
+        ({"clip_length": 1.5}, r"clips of 10 steps.*have 15 \(1\.5 s\)\. Give --clip-length 1,"),
+        ({"held_out": "labels"}, "All 60 labelled comparisons are held out"),
+        ({"held_out": "nobody"}, "'nobody' is neither"),
+        ({"predictor": "rl"}, r"-p rl uses .*, --labels that of a predictor"),
+        ({"n_labels": 5}, "Give -p synth or -p human"),
+        ({"labels": None, "predictor": "synth", "keep_asking": True}, "none was given"),
+    ],
+)
+def test_unsuitable_labels_raise_with_reason(changes, message):
+    with pytest.raises((BadInput, BadConfig), match=message):
+        teach(changed(**changes), QUIET)
+    assert not (home() / "experiments" / "agent").exists()
+
+
+def test_labels_with_other_spaces_are_refused():
+    dataset = labels_of("labels")
+    segments = {
+        name: dataclasses.replace(each, observations=each.observations[:, :4])
+        for name, each in dataset.segments.items()
+    }
+    spaces = dataclasses.replace(dataset.spaces, observation=space_of(4))
+    other = dataclasses.replace(dataset, segments=segments, spaces=spaces)
+    renamed = {name: each.content_hash for name, each in segments.items()}
+    sides = ("left_clip", "right_clip", "shown_left")
+    labels = tuple({**row, **{side: renamed[row[side]] for side in sides}} for row in other.rows)
+    by_hash = {each.content_hash: each for each in segments.values()}
+    import_as(dataclasses.replace(other, rows=labels, segments=by_hash), "four")
+    with pytest.raises(BadInput, match=r"observations of shape \(4,\).*has observations .*\(10,\)"):
+        teach(changed(labels="four"), QUIET)
+
+
+def space_of(size):
+    import gymnasium as gym
+
+    return gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--labels", "labels", "--collect-only", "-p", "synth", "-l", "5"], "--labels labels"),
+        (["--held-out", "labels", "-p", "rl"], "--held-out labels"),
+        (["--labels", "labels", "--teacher", "noisy"], "--teacher noisy"),
+    ],
+)
+def test_option_without_effect_beside_labels_exits_with_code_2(arguments, message, capsys):
+    assert main(["teach", "-e", "ShortReacher-v1", "-n", "agent", *arguments]) == 2
+    assert f"{message} was given, but it has an effect only with" in capsys.readouterr().err
+
+
+# --- fine-tuned predictors keep their labels ---
+
+
+def fine_tuned(**changes):
+    """Return the settings of a run that fine-tunes the predictor of an experiment."""
+    return changed(labels=None, predictor="synth", predictor_path="first", n_labels=4, **changes)
+
+
+def test_fine_tuned_predictor_of_a_run_keeps_all_its_labels():
+    teach(changed(name="first", predictor="synth", n_labels=6, num_timesteps=512), QUIET)
+    teach(fine_tuned(), QUIET)
+    last = rows("agent")[-1]
+    assert (last["labels_answered"], last["comparisons"]) == (4, 60 + 6 + 4)
+
+
+def test_fine_tuned_predictor_of_a_fit_keeps_its_labels_once_they_are_deleted():
+    fit(name="first", pretrain_iters=50)
+    assert main(["delete", "labels", "--yes"]) == 0
+    teach(fine_tuned(num_timesteps=512), QUIET)
+    assert rows("agent")[-1]["comparisons"] == 64
+    assert rows("agent")[-1]["fits"] >= 1
+
+
+def test_predictor_without_available_labels_warns_and_learns_from_new_ones(tmp_path, caplog):
+    outcome = fit(name="first", pretrain_iters=50)
+    shutil.copytree(outcome.folder, tmp_path / "alone")
+    config = dataclasses.replace(fine_tuned(), predictor_path=str(tmp_path / "alone"))
+    teach(dataclasses.replace(config, num_timesteps=512), QUIET)
+    assert "are not used, only newer ones" in caplog.text
+    assert "Name its labels with --labels" in caplog.text
+    assert rows("agent")[-1]["comparisons"] == rows("agent")[-1]["labels_answered"]
+
+
+def test_frozen_predictor_loads_no_labels():
+    fit(name="first", pretrain_iters=50)
+    teach(changed(labels=None, predictor_path="first", num_timesteps=512), QUIET)
+    assert not (Experiment.find("agent").folder / COPY).exists()
+
+
+# --- held-out sets ---
+
+
+def test_held_out_set_of_run_is_never_trained_on_and_gives_the_reported_accuracy():
+    teach(changed(held_out=exported_part("part", 12), num_timesteps=512), QUIET)
+    last = rows("agent")[-1]
+    assert last["comparisons"] == 48
+    kept = load_copy(Experiment.find("agent").folder / COPY)
+    assert (len(kept.training), len(kept.held_out)) == (48, 12)
+    assert last["held_out_accuracy"] * 36 == pytest.approx(round(last["held_out_accuracy"] * 36))
+
+
+def test_held_out_set_evaluates_a_run_whose_labels_are_all_asked():
+    """Three members judge 12 comparisons each."""
+    asked = {"predictor": "synth", "n_labels": 8, "pretrain_labels": 8}
+    held_out = exported_part("part", 12)
+    teach(changed(labels=None, held_out=held_out, num_timesteps=512, **asked), QUIET)
+    last = rows("agent")[-1]
+    assert (last["comparisons"], last["labels_answered"]) == (8, 8)
+    assert last["held_out_accuracy"] * 36 == pytest.approx(round(last["held_out_accuracy"] * 36))
+
+
+def exported_part(name, num):
+    path = str(home() / f"{name}.zip")
+    labels_of("labels").subset(num).save(path)
+    return path
+
+
+def test_held_out_part_of_a_data_set_is_left_out_of_the_fit(tmp_path, capsys):
+    labels_of("labels").hold_out(0.2).save(tmp_path / "set")
+    given = ["fit", str(tmp_path / "set"), "-n", "predictor", "-i", "50"]
+    assert main([*given, "--reward.hidden", "16"]) == 0
+    printed = capsys.readouterr().out
+    assert "fitted to 48 comparisons" in printed
+    assert "on 12 held-out comparisons" in printed
+
+
+def test_held_out_accuracy_of_a_single_network_is_that_on_the_held_out_set():
+    one = PredictorConfig(hidden=(16,), ensemble_size=1)
+    held_out = exported_part("part", 12)
+    outcome = fit_of(one, held_out=held_out)
+    predictor = RewardPredictor.load(outcome.folder)
+    expected = accuracy_on(predictor, labels_of(held_out))
+    assert outcome.report.held_out_accuracy == pytest.approx(expected)
+
+
+def fit_of(reward, **changes):
+    from rl_teacher.config.experiment import FitConfig
+    from rl_teacher.fit_offline import fit_labels
+
+    return fit_labels(FitConfig("labels", name="predictor", reward=reward, **changes))
+
+
+def test_held_out_labels_of_another_environment_are_refused():
+    collect(env_id="Pendulum-v1", name="pendulum", n_labels=4)
+    with pytest.raises(BadInput, match="labels of Pendulum-v1, and labels of ShortReacher-v1"):
+        fit(held_out="pendulum")
+
+
+def test_held_out_labels_that_the_saved_predictor_was_fitted_to_are_refused():
+    fit(name="first", pretrain_iters=50)
+    with pytest.raises(BadInput, match=r"first was fitted to 12 of the 12 comparisons"):
+        teach(fine_tuned(held_out=exported_part("part", 12)), QUIET)
+    with pytest.raises(BadInput, match=r"first was fitted to 12 of the 12 comparisons"):
+        fit(predictor_path="first", held_out=exported_part("part", 12), name="second")
+
+
+def test_labels_of_a_predictor_are_those_of_its_experiment_and_its_copy():
+    teach(changed(name="first", predictor="synth", n_labels=6, num_timesteps=512), QUIET)
+    expected = Dataset.merged([labels_of("labels"), labels_of("first")])
+    assert labels_of_predictor("first").content_hash == expected.content_hash
