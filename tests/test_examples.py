@@ -85,6 +85,7 @@ def test_sb3_agent_learns_from_labels_alone():
     assert labels >= 50
 
 
+@pytest.mark.slow
 def test_cleanrl_loop_learns_from_labels_alone(printed_by):
     *lines, last = printed_by("cleanrl_loop", 12_000).splitlines()
     returns = [numbers_in(line)[-1] for line in lines]
@@ -153,6 +154,7 @@ def test_running_norm_of_core_loop_equals_statistics_of_all_batches(core):
     assert norm.var == pytest.approx(everything.var(0), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_core_loop_asks_all_labels_and_prints_its_return(core, capsys):
     # Five rollouts of random actions and two of training.
     final_return = core.train(num_steps=7 * 2_048, num_labels=20, seed=0)

@@ -29,7 +29,14 @@ def stored_order(experiment, comparison_id, preferred, other):
     return (preferred, other) if answer is Answer.LEFT else (other, preferred)
 
 
-@pytest.mark.parametrize("size", [WIDE, NARROW, PHONE], ids=["wide", "narrow", "phone"])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(WIDE, id="wide", marks=pytest.mark.slow),
+        pytest.param(NARROW, id="narrow", marks=pytest.mark.slow),
+        pytest.param(PHONE, id="phone"),
+    ],
+)
 def test_effect_appears_without_moving_clips_and_opens_contradicted_label(
     open_page, experiment, size
 ):
@@ -85,6 +92,7 @@ def test_effect_appears_without_moving_clips_and_opens_contradicted_label(
     assert [labelling.pane(side) for side in (0, 1)] == panes
 
 
+@pytest.mark.slow
 def test_effect_of_answers_in_a_run_matches_its_predictor(tmp_path, open_context):
     home = tmp_path / "teaching"
     # Paced by labels, the run waits soon after the first fit.

@@ -306,6 +306,7 @@ class TestOwner:
         # The page requested this file earlier, so its own wait ends before this one.
         page.evaluate("file => import(file)", held[0].request.url)
 
+    @pytest.mark.slow
     def test_opened_comparison_is_downloaded_as_film_and_linked(self, open_tab, experiment):
         (comparison_id,) = experiment.ask()
         page = open_tab("Comparisons")

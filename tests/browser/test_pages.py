@@ -52,7 +52,10 @@ class TestAccess:
 
 
 class TestEveryPage:
-    @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+    @pytest.mark.parametrize(
+        "size",
+        [pytest.param(WIDE, id="wide", marks=pytest.mark.slow), pytest.param(PHONE, id="phone")],
+    )
     def test_pages_load_no_external_resources_and_log_nothing(
         self, open_context, service, full, size
     ):

@@ -69,6 +69,7 @@ def test_run_prints_link_through_which_a_person_labels(home, store, open_context
         assert Experiment.find("mine").metrics()[-1]["labels_answered"] == 12
 
 
+@pytest.mark.slow
 def test_answers_given_while_paused_finished_and_extended_are_stored_and_used(
     home, store, open_context
 ):

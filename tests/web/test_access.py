@@ -44,6 +44,7 @@ FOR_OWNERS = {
     "GET /api/v1/experiments/{name}/comparisons",
     "GET /api/v1/experiments/{name}/export",
     "GET /api/v1/experiments/{name}/diagnostics",
+    "GET /api/v1/experiments/{name}/episodes",
     "GET /api/v1/experiments/{name}/metrics",
     "GET /api/v1/experiments/{name}/quality",
     "GET /api/v1/experiments/{name}/ranking",

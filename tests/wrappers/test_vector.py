@@ -104,7 +104,7 @@ def test_rewards_are_predicted_in_one_call_per_step(mode):
 
 
 def test_infos_contain_true_rewards_except_of_reset_steps():
-    venv = vector(AutoresetMode.NEXT_STEP, lengths=(2, 100))
+    venv = vector(AutoresetMode.NEXT_STEP, lengths=(2, 100), true_reward_until_fit=True)
     steps = take_steps(venv, 6)
     is_transition = np.array([infos["_true_reward"] for *_, infos in steps])
     np.testing.assert_array_equal(is_transition[:, 0], [True, True, False, True, True, False])
