@@ -31,7 +31,7 @@ OPTIONS = {
     "--dropout": "--reward.dropout",
     "--ent-coef": "--a2c.entropy-coef with -a a2c",
     "--load-policy-ckpt-dir": "--agent-path",
-    "--load-prefs-dir": "`rl-teacher fit` and then --predictor-path",
+    "--load-prefs-dir": "--labels",
     "--load-reward-predictor-ckpt-dir": "--predictor-path",
     "--lr": "--a2c.learning-rate with -a a2c",
     "--lr-zero-million-timesteps": "--a2c.final-learning-rate 0 with -a a2c",

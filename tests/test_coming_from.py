@@ -1,0 +1,100 @@
+"""The tables of docs/coming-from.md: every name of this project in them exists."""
+
+import contextlib
+import dataclasses
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+import rl_teacher
+from rl_teacher import cli
+from rl_teacher.agents.registry import AGENTS
+from rl_teacher.envs.registry import get_env_info
+from rl_teacher.queries.selectors import SELECTORS
+from rl_teacher.teachers.registry import teacher_named
+from rl_teacher.wrappers.settings import WrapperSettings
+
+PAGE = Path(__file__).parent.parent / "docs" / "coming-from.md"
+SPAN = re.compile(r"`([^`]+)`")
+KEYS = {"←", "→", "↑", "↓", "z"}
+ENVIRONMENT_VARIABLES = {"RL_TEACHER_HOME"}
+
+
+def rows():
+    """Yield section, and the cells "here" and "difference", of every row."""
+    section = ""
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("## "):
+            section = line[3:]
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) == 3 and cells[0] not in ("there", ":--", "---"):
+            yield section, cells[1], cells[2]
+
+
+def spans():
+    return sorted({(section, span) for section, here, _ in rows() for span in SPAN.findall(here)})
+
+
+@pytest.fixture(scope="module")
+def options():
+    """Return the options of all commands, in their long and short spellings."""
+    text = io.StringIO()
+    for command in ("teach", "fit", "export"):
+        with contextlib.redirect_stdout(text), pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+    return set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w.-]*\w|(?<![\w-])-[a-zA-Z]\b", text.getvalue()))
+
+
+def test_tables_have_rows_of_every_section():
+    text = PAGE.read_text()
+    assert {section for section, _, _ in rows()} == set(
+        re.findall(r"^## (.+)$", text, re.MULTILINE)
+    )
+
+
+@pytest.mark.parametrize(("section", "span"), spans())
+def test_name_in_column_here_exists(section, span, options):
+    first, *values = span.split()
+    if first.startswith("-"):
+        assert first in options
+        if values:
+            check_value(first, values[0])
+    elif first == "rl-teacher":
+        assert values[0] in cli.COMMANDS
+    elif section == "drlhp":
+        check_wrapper_name(span)
+    else:
+        assert span in KEYS | ENVIRONMENT_VARIABLES
+
+
+def check_value(option, value):
+    """Check that an option accepts a value."""
+    match option:
+        case "-a":
+            assert value in AGENTS
+        case "-e":
+            assert get_env_info(value).id == value
+        case "-p":
+            assert value in ("rl", "synth", "human")
+        case "--selector":
+            assert value in SELECTORS
+        case "--teacher":
+            assert teacher_named(value, None)
+        case "--queries":
+            assert value in ("pairs", "tree", "sort")
+        case "--objective":
+            assert value in ("preferences", "rank")
+        case _:
+            raise AssertionError(f"The value {value} of {option} is not checked.")
+
+
+def check_wrapper_name(span):
+    """Check that a wrapper has a keyword, and accepts its value, or has a method or property."""
+    name, _, value = span.partition("=")
+    keywords = {each.name: each for each in dataclasses.fields(WrapperSettings)}
+    if name in keywords:
+        assert value in ("", "True", "False") or value.startswith('"')
+    else:
+        assert hasattr(rl_teacher.PreferenceWrapper, name.removesuffix("()"))
