@@ -172,9 +172,13 @@ def test_true_reward_needs_no_labels():
     assert "labels_asked" not in last_row()
 
 
-def test_tensorboard_events_are_written(tmp_path):
-    teach(CONFIG)
-    assert list((tmp_path / "tb/rl-teacher/test").glob("events.*"))
+@pytest.mark.parametrize("folder", [None, "logs"])
+def test_tensorboard_events_are_written_to_home_or_given_folder(tmp_path, folder):
+    given = None if folder is None else str(tmp_path / folder)
+    teach(changed(predictor="rl"), RunOptions(tensorboard_dir=given))
+    log_dir = home() / "tensorboard" if folder is None else tmp_path / folder
+    assert list((log_dir / "test").glob("events.*"))
+    assert not (log_dir.parent / "tb").exists()
 
 
 def test_same_seed_repeats_run_with_true_reward():

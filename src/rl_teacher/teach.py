@@ -40,7 +40,7 @@ from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
 from rl_teacher.report.progress import Progress as Display
-from rl_teacher.report.tensorboard import TensorBoard, default_log_dir
+from rl_teacher.report.tensorboard import TensorBoard
 from rl_teacher.rewards.factory import make_reward_source, segment_steps
 from rl_teacher.rewards.learner import RewardLearner, recorded_steps
 from rl_teacher.rewards.memory import check_memory
@@ -530,7 +530,8 @@ class TrainingLoop:
         self._display.extend(self.session.num_steps)
         if not self._options.no_tensorboard:
             resumed_at = self.session.step if is_resumed else None
-            self._tensorboard = TensorBoard(default_log_dir(self._config.name), resumed_at)
+            folder = Path(self._options.tensorboard_dir or home() / "tensorboard").expanduser()
+            self._tensorboard = TensorBoard(folder / self._config.name, resumed_at)
             self.session.metrics.add_sink(self._tensorboard.write)
         return is_resumed
 

@@ -6,11 +6,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from google.protobuf.message_factory import GetMessageClass
 from tensorboardX.proto import event_pb2
 
-from rl_teacher.report.tensorboard import TensorBoard, default_log_dir, scalars
+from rl_teacher.report.tensorboard import TensorBoard, scalars
 
 Event = GetMessageClass(event_pb2.DESCRIPTOR.message_types_by_name["Event"])
 SESSION_STARTS = 1
@@ -97,12 +96,6 @@ def test_new_run_drops_points_of_earlier_run(tmp_path):
         board.write({"step": 500, "true_return": 1.0})
     TensorBoard(tmp_path).close()
     assert visible_points(tmp_path) == {}
-
-
-@pytest.mark.parametrize("name", ["syn-1400", "ünï code"])
-def test_default_log_dir_contains_experiment_name(name, monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_log_dir(name) == tmp_path / "tb" / "rl-teacher" / name
 
 
 def test_tensorboard_does_not_import_torch(tmp_path):

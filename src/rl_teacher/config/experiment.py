@@ -32,6 +32,7 @@ from rl_teacher.config.fields import (
     PAIR_SCORES,
     SORTING,
     SYNTHETIC_LABELS,
+    TENSORBOARD,
     TRUE_REWARD,
     Above,
     AtLeast,
@@ -333,6 +334,9 @@ class RunOptions:
     """no effect; accepted for compatibility. Clips are rendered only when viewed"""
     no_tensorboard: bool = False
     """write no TensorBoard logs"""
+    tensorboard_dir: Annotated[str | None, TENSORBOARD] = None
+    """folder of TensorBoard logs, one subfolder per experiment; by default the tensorboard folder
+    of RL_TEACHER_HOME"""
     checkpoint_seconds: Annotated[float, AtLeast(0)] = 20.0
     """seconds between checkpoints"""
     instructions: Annotated[str, LABELS] = ""

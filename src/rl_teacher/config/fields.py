@@ -185,6 +185,7 @@ SORTING = OnlyWith(
 HYPERBOLIC_SCHEDULE = OnlyWith(
     "--schedule hyperbolic", lambda run: run.config.asks and run.config.schedule == "hyperbolic"
 )
+TENSORBOARD = OnlyWith("TensorBoard logs", lambda run: not run.options.no_tensorboard)
 PAGE = OnlyWith("--serve or -p human", lambda run: run.options.serve or run.config.asks_a_person)
 
 

@@ -51,11 +51,6 @@ MAX_QUEUE = 1000
 """Points that are queued before the training loop blocks."""
 
 
-def default_log_dir(name: str) -> Path:
-    """Return the default log folder of an experiment."""
-    return Path("~/tb/rl-teacher").expanduser() / name
-
-
 class TensorBoard:
     """Writer of metrics to a TensorBoard log folder.
 
