@@ -15,6 +15,7 @@ import pytest
 
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.reset import AgentReset
+from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import (
     BadInput,
     BadObservation,
@@ -26,6 +27,7 @@ from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions,
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
 from rl_teacher.teach import TrainingLoop, teach
 from tests.store.comparisons import answered_comparisons
@@ -165,6 +167,16 @@ def test_agent_is_reset_once_after_half_of_labels(changes, num_initialisations, 
     )
     teach(changed(**changes), QUIET)
     assert len(initialisations) == num_initialisations
+
+
+def test_equal_teacher_answers_equal_before_the_first_episode_has_ended():
+    changes = {"teacher": "equal", "teacher_strength": 0.9, "pretrain_labels": 10}
+    # Episodes of Pendulum have 200 steps; the first comparisons follow 20 clips of 20 steps.
+    config = changed(env_id="Pendulum-v1", num_timesteps=512, n_labels=10, **changes)
+    teach(config, QUIET)
+    with Store.open(default_url(home())) as store:
+        answered = answered_comparisons(store, store.experiments.get("test").id)
+    assert Answer.EQUAL in {each.answer for each in answered}
 
 
 def test_true_reward_needs_no_labels():

@@ -317,8 +317,7 @@ class PreferenceSession:
             limit: comparisons of the run, those asked so far included; None: no limit.
         """
         self._withdraw_hidden_if_due()
-        true = self._true_returns
-        recent = RecentEpisodes(true.mean_return(RECENT_EPISODES), true.mean_steps(RECENT_EPISODES))
+        recent = RecentEpisodes(*self._true_returns.recent(RECENT_EPISODES))
         return self.rewards.ask(self.progress, recent, limit)
 
     def _withdraw_hidden_if_due(self) -> None:

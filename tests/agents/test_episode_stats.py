@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from rl_teacher.agents.episode_stats import ReturnScaler
+from rl_teacher.agents.episode_stats import EpisodeReturns, ReturnScaler
 from rl_teacher.common.running_stats import RunningMeanStd
+from rl_teacher.envs.rollout import Rollout
 
 
 def test_running_statistics_of_batches_equal_statistics_of_all():
@@ -24,6 +25,26 @@ def test_empty_batch_does_not_change_statistics():
 
 def no_ends(shape):
     return np.zeros(shape, bool)
+
+
+def rollout_of(rewards, ended):
+    """Return a rollout of these rewards whose episodes are truncated where `ended`."""
+    rewards, ended = np.array(rewards, np.float32), np.array(ended, bool)
+    column = rewards[..., None]
+    never = np.zeros_like(ended)
+    return Rollout(column, column, rewards, column, never, ended, ~never, column)
+
+
+def test_recent_return_is_that_of_running_episodes_until_one_has_ended():
+    episodes = EpisodeReturns(2, starts_at_reset=True)
+    assert np.isnan(episodes.recent(10)).all()
+    rollout = rollout_of([[1, 2], [3, 4]], [[False, False], [False, False]])
+    episodes.observe(rollout, rollout.rewards)
+    # Returns 4 and 6 after two steps.
+    assert episodes.recent(10) == (5, 2)
+    rollout = rollout_of([[1, 7]], [[True, False]])
+    episodes.observe(rollout, rollout.rewards)
+    assert episodes.recent(10) == (5, 3)
 
 
 def test_scaled_rewards_do_not_depend_on_scale():

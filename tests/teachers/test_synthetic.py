@@ -88,7 +88,7 @@ def test_negative_mean_return_gives_positive_threshold():
     assert near is Answer.EQUAL
 
 
-def test_equal_threshold_is_0_before_first_episode_ends():
+def test_equal_threshold_is_0_before_first_step():
     unknown = context(mean_return=math.nan, mean_steps=math.nan)
     assert SYNTHETIC["equal"](segment(1.0), segment(0.9), unknown) is Answer.LEFT
 

@@ -58,6 +58,16 @@ class EpisodeReturns:
         """Return the mean length of the latest episodes; NaN before the first."""
         return float(np.mean(list(self.lengths)[-latest:])) if self.lengths else float("nan")
 
+    def recent(self, latest: int) -> tuple[float, float]:
+        """Return the mean return and the mean length of the latest episodes.
+
+        Before the first has ended, they are those of the running episodes so far; NaN before the
+        first step.
+        """
+        if not self.returns and self._ages.any():
+            return float(self._running.mean()), float(self._ages.mean())
+        return self.mean_return(latest), self.mean_steps(latest)
+
     def state(self) -> StateDict:
         """Return everything needed to continue exactly."""
         return {

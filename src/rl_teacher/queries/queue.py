@@ -110,7 +110,7 @@ class NamedTeacher:
 
 @dataclass(frozen=True)
 class RecentEpisodes:
-    """Averages over the latest finished episodes; NaN before the first.
+    """Averages over the latest episodes; see `EpisodeReturns.recent`.
 
     Attributes:
         mean_return: mean true return.

@@ -35,7 +35,7 @@ class SyntheticTeacher:
     def __call__(self, left: Segment, right: Segment, context: TeacherContext) -> Answer:
         """Answer one comparison."""
         returns = left.true_return, right.true_return
-        # The mean true return of segments of this length; 0 before the first episode has ended.
+        # The mean true return of segments of this length; 0 before the first step.
         reference = context.mean_return * len(left) / context.mean_episode_steps
         reference = 0.0 if math.isnan(reference) else reference
         # Where returns are positive this is skip * reference, as in the paper.

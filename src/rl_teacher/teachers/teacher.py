@@ -19,8 +19,9 @@ class TeacherContext:
     """Information for a teacher in addition to the two segments.
 
     Attributes:
-        mean_return: mean true return of recent episodes; NaN before the first has ended.
-        mean_episode_steps: mean length of recent episodes; NaN before the first has ended.
+        mean_return: mean true return of recent episodes; before the first has ended, of the running
+            episodes so far; NaN before the first step.
+        mean_episode_steps: mean length of the same episodes.
         rng: random generator seeded by the comparison, so that asking again gives the same answer.
     """
 
