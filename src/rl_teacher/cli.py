@@ -7,7 +7,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -41,7 +41,7 @@ commands:
   report NAME ...  print metrics and plot learning curves
   reward NAME ...  switch an agent between predicted and true rewards
   rename NAME NEW  rename an experiment
-  archive NAME     hide an experiment from labelers, or restore it
+  archive          archive, list and restore experiments
   delete NAME      delete an experiment with its labels
   play NAME        play an experiment's agent on the page, or record a video
   circus           teach four tricks and build a page that shows them
@@ -267,8 +267,15 @@ def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "Teac
     has_images = get_env_info(config.env_id).has_image_observations
     run = RunSetup(config, options, has_image_observations=has_images)
     check_effects(run, defaults, RunOptions())
+    if options.force_new and options.archives:
+        raise BadInput(
+            "--force-new deletes the whole experiment, and the --force-new-... options archive it. "
+            "Give one or the other."
+        )
     if options.force_new and not options.yes:
         confirm_force_new(config.name)
+    if options.archives:
+        confirm_archiving(config, options)
     return run_teach(config, options, console)
 
 
@@ -318,11 +325,43 @@ def confirm_force_new(name: str) -> None:
         confirm_deletion(Experiment.find(name), "Choose another name with -n, or omit --force-new.")
 
 
+def confirm_archiving(config: "TeachConfig", options: "RunOptions") -> None:
+    """Say what is archived, what a new experiment keeps of it, and ask for confirmation.
+
+    Raises:
+        BadInput: the answer is no, or the terminal is not interactive.
+    """
+    from shlex import quote
+
+    from rl_teacher.config.fields import as_flag
+    from rl_teacher.runs.folder import Experiment
+    from rl_teacher.runs.management import archive_name
+    from rl_teacher.runs.warm_start import parts_to_keep
+
+    kept = parts_to_keep(config, options)
+    if kept is None:
+        return
+    target = archive_name(config.name)
+    print(f"The experiment is archived as {target}. The new one keeps of it: {kept}.")
+    settings = kept.settings(quote(target))
+    if settings:
+        flags = " ".join(as_flag(name, value) for name, value in settings.items())
+        print(f"To continue the new one later, replace the --force-new-... options by: {flags}")
+    if not options.yes:
+        confirm(Experiment.find(config.name), "archive", "Choose another name with -n.")
+
+
 def confirm_deletion(experiment: "Experiment", alternative: str) -> None:
-    """Ask for confirmation before an experiment is deleted.
+    """Ask for confirmation before an experiment is deleted; see `confirm`."""
+    confirm(experiment, "delete", alternative)
+
+
+def confirm(experiment: "Experiment", verb: str, alternative: str) -> None:
+    """Ask for confirmation before an experiment is changed.
 
     Args:
         experiment: the experiment
+        verb: delete or archive
         alternative: what to do instead, for the error text
 
     Raises:
@@ -331,13 +370,13 @@ def confirm_deletion(experiment: "Experiment", alternative: str) -> None:
     existing = experiment.summary()
     if not sys.stdin.isatty():
         raise BadInput(
-            f"Experiment {existing.name!r} is deleted after confirmation, and there is no terminal "
-            "to ask on. Add --yes to delete it without confirmation."
+            f"Experiment {existing.name!r} is {verb}d after confirmation, and there is no terminal "
+            f"to ask on. Add --yes to {verb} it without confirmation."
         )
     contents = f"its {existing.labels.answered:,} labels and {existing.step:,} steps"
-    question = f"Delete experiment {existing.name!r}, {contents}? [y/N] "
+    question = f"{verb.capitalize()} experiment {existing.name!r}, {contents}? [y/N] "
     if input(question).strip().lower() not in ("y", "yes"):
-        raise BadInput(f"Nothing was deleted. {alternative}")
+        raise BadInput(f"Nothing was {verb}d. {alternative}")
 
 
 # --- fit ---
@@ -566,19 +605,60 @@ def rename(name: str, new_name: str, /) -> None:
     print(f"{name} is now called {new_name}.")
 
 
-def archive(name: str, /, restore: bool = False) -> None:
+def archive(arguments: Sequence[str]) -> int:
+    """Run `rl-teacher archive`."""
+    subcommands = {"add": archive_one, "list": list_archived, "restore": restore_archived}
+    return run_subcommand(
+        "archive", "Archive, list and restore experiments.", subcommands, arguments
+    )
+
+
+def archive_one(name: str, /) -> None:
     """Hide an experiment that is not running from labelers; continuing it restores it.
 
     Args:
         name: name of the experiment
-        restore: show an archived experiment again
     """
+    set_archived(name, is_archived=True)
+    print(f"{name} archived. `rl-teacher archive restore` shows it again.")
+
+
+def list_archived() -> None:
+    """List the archived experiments."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from rl_teacher.runs.folder import open_store
+
+    with open_store() as store:
+        archived = [each for each in store.experiments.all() if each.archived_at is not None]
+    if not archived:
+        print("No experiment is archived.")
+        return
+    table = _table("name", "environment", "labels", "archived")
+    for each in archived:
+        when = each.archived_at.astimezone().strftime("%Y-%m-%d %H:%M")
+        table.add_row(Text(each.name), each.env_id, f"{each.answered:,}", when)
+    Console().print(table)
+
+
+def restore_archived(name: str, /) -> None:
+    """Show an archived experiment to labelers again.
+
+    Args:
+        name: name of the experiment, as in `rl-teacher archive list`
+    """
+    set_archived(name, is_archived=False)
+    print(f"{name} restored. `rl-teacher rename` gives it another name.")
+
+
+def set_archived(name: str, *, is_archived: bool) -> None:
+    """Archive or restore an experiment."""
     from rl_teacher.runs.folder import open_store
     from rl_teacher.runs.management import archive_experiment
 
     with open_store() as store:
-        archive_experiment(store, name, is_archived=not restore, is_reporting=False)
-    print(f"{name} restored." if restore else f"{name} archived. Restore it with --restore.")
+        archive_experiment(store, name, is_archived=is_archived, is_reporting=False)
 
 
 def delete(name: str, /, yes: bool = False) -> None:
@@ -658,8 +738,6 @@ def examples() -> int:
 
 def labelers(arguments: Sequence[str]) -> int:
     """Run `rl-teacher labelers`."""
-    import tyro
-
     subcommands = {
         "add": add_labeler,
         "list": list_labelers,
@@ -668,13 +746,34 @@ def labelers(arguments: Sequence[str]) -> int:
         "invites": list_invites,
         "revoke-invite": revoke_invite,
     }
+    return run_subcommand(
+        "labelers", "Add, invite, list and revoke labelers.", subcommands, arguments
+    )
+
+
+def run_subcommand(
+    command: str,
+    description: str,
+    subcommands: Mapping[str, Callable[..., Any]],
+    arguments: Sequence[str],
+) -> int:
+    """Run the subcommand that the first argument names, or print help or an error.
+
+    Args:
+        command: the command.
+        description: what the subcommands do, for the help.
+        subcommands: functions by name, see `parse_and_call`.
+        arguments: arguments after the command.
+    """
+    import tyro
+
     if arguments and arguments[0] in subcommands:
         name = arguments[0]
-        return parse_and_call(f"labelers {name}", subcommands[name], arguments[1:])
+        return parse_and_call(f"{command} {name}", subcommands[name], arguments[1:])
     tyro.extras.subcommand_cli_from_dict(  # prints help or an error, and exits
-        subcommands,
-        prog="rl-teacher labelers",
-        description="Add, invite, list and revoke labelers.",
+        dict(subcommands),
+        prog=f"rl-teacher {command}",
+        description=description,
         args=list(arguments),
     )
     return 0
@@ -920,7 +1019,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "report": partial(parse_and_call, "report", report),
     "reward": partial(parse_and_call, "reward", reward),
     "rename": partial(parse_and_call, "rename", rename),
-    "archive": partial(parse_and_call, "archive", archive),
+    "archive": archive,
     "delete": partial(parse_and_call, "delete", delete),
     "play": play,
     "circus": partial(parse_and_call, "circus", circus),

@@ -47,9 +47,15 @@ from rl_teacher.rewards.memory import check_memory
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer, check_renderable
 from rl_teacher.runs.control import Phase, RunStatus
-from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.history import is_due
-from rl_teacher.runs.warm_start import NO_WARM_START, WarmStart, load_warm_start
+from rl_teacher.runs.management import archive_for_new
+from rl_teacher.runs.warm_start import (
+    NO_WARM_START,
+    WarmStart,
+    load_warm_start,
+    parts_to_keep,
+)
 from rl_teacher.session import (
     ExperimentSpec,
     OpenExperiment,
@@ -105,14 +111,27 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     config = replace(config, n_labels=budget)
     env_info = check(config)
     config = replace(config, env_id=env_info.id)
+    kept = parts_to_keep(config, options)
+    if kept is not None:
+        config = replace(config, **kept.settings(config.name))
+    starts_over = options.force_new or kept is not None
     warm_start = load_warm_start(config)
     length = segment_steps(config, env_info)
-    given = given_labels(config, env_info, length, force_new=options.force_new)
+    given = given_labels(
+        config,
+        env_info,
+        length,
+        force_new=starts_over,
+        with_predictor_labels=kept is None or kept.labels,
+    )
     if given is not None:
         check_memory(config, env_info, len(given.dataset))
+    if kept is not None:
+        # Everything that could fail has been loaded.
+        config = replace(config, **kept.settings(archive(config.name)))
     config = warm_start.with_hashes(config)
     # The saved configuration keeps the original numbers, and must equal the given one to resume.
-    config, extension = (config, None) if options.force_new else split_extension(config)
+    config, extension = (config, None) if starts_over else split_extension(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
         if given is not None:
@@ -135,6 +154,12 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         if given is not None:
             loop.add_given_labels(given)
         return loop.run()
+
+
+def archive(name: str) -> str:
+    """Archive an experiment and return the name that it has then."""
+    with open_store() as store:
+        return archive_for_new(store, name)
 
 
 def show_page(

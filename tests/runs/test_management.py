@@ -139,9 +139,9 @@ def test_unknown_experiment_is_not_found(store):
 @pytest.mark.usefixtures("labels")
 def test_commands_rename_archive_and_delete(store, capsys):
     assert main(["rename", "hopper", "walker"]) == 0
-    assert main(["archive", "walker"]) == 0
+    assert main(["archive", "add", "walker"]) == 0
     assert store.experiments.get("walker").archived_at is not None
-    assert main(["archive", "walker", "--restore"]) == 0
+    assert main(["archive", "restore", "walker"]) == 0
     assert main(["delete", "walker"]) == 2
     assert "Add --yes" in capsys.readouterr().err
     assert main(["delete", "walker", "--yes"]) == 0

@@ -28,8 +28,10 @@ from rl_teacher.config.fields import (
     IMAGES,
     LABELS,
     LEARNING,
+    NEW_CLIPS,
     PAGE,
     PAIR_SCORES,
+    REPLACES,
     SORTING,
     SYNTHETIC_LABELS,
     TENSORBOARD,
@@ -365,15 +367,37 @@ class RunOptions:
     """address of the page; 0.0.0.0 listens on every network of this machine"""
     port: Annotated[int, PAGE] = 8765
     """port of the page; the next free one if it is taken; 0: any"""
-    no_browser: bool = False
+    no_browser: Annotated[bool, PAGE] = False
     """print the link to the page without opening a browser"""
     media: str | None = None
     """storage of clips: a folder, or a URL such as s3://bucket/folder; by default the media folder
     of RL_TEACHER_HOME"""
     force_new: bool = False
     """start over: delete the labels and checkpoints of this experiment, after confirmation"""
-    yes: bool = False
-    """delete without confirmation"""
+    force_new_environment_clips: Annotated[bool, NEW_CLIPS, LABELS, FITS] = False
+    """archive this experiment, after confirmation, and start a new one of its name with other clips
+    and labels, but with its agent and its reward predictor"""
+    force_new_training_labels: Annotated[bool, LABELS, FITS] = False
+    """the same without --force-new-environment-clips: other labels, but also of earlier clips with
+    --reuse-clips"""
+    force_new_reward_model: Annotated[bool, LEARNING, FITS] = False
+    """archive this experiment, after confirmation, and start a new one of its name with another
+    reward predictor, but with its agent and its labels"""
+    force_new_agent_model: Annotated[bool, FITS] = False
+    """archive this experiment, after confirmation, and start a new one of its name with another
+    agent, but with its labels and its reward predictor"""
+    yes: Annotated[bool, REPLACES] = False
+    """delete or archive without confirmation"""
+
+    @property
+    def archives(self) -> bool:
+        """True if an existing experiment of the name is archived, and parts of it are kept."""
+        return (
+            self.force_new_environment_clips
+            or self.force_new_training_labels
+            or self.force_new_reward_model
+            or self.force_new_agent_model
+        )
 
 
 def label_budget(queries: QueryMethod, num_labels: int | None, num_clips: int | None) -> int | None:

@@ -186,6 +186,11 @@ HYPERBOLIC_SCHEDULE = OnlyWith(
     "--schedule hyperbolic", lambda run: run.config.asks and run.config.schedule == "hyperbolic"
 )
 TENSORBOARD = OnlyWith("TensorBoard logs", lambda run: not run.options.no_tensorboard)
+NEW_CLIPS = OnlyWith("no --reuse-clips", lambda run: not run.config.reuse_clips)
+REPLACES = OnlyWith(
+    "--force-new, or one of the --force-new-... options",
+    lambda run: run.options.force_new or run.options.archives,
+)
 PAGE = OnlyWith("--serve or -p human", lambda run: run.options.serve or run.config.asks_a_person)
 
 

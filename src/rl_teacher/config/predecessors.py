@@ -22,10 +22,6 @@ OPTIONS = {
     "-b": "--ga3c.entropy-coef",
     "--starting-beta": "--ga3c.entropy-coef",
     "--reward-model": "-p",
-    "--force-new-agent-model": "--force-new",
-    "--force-new-environment-clips": "--force-new, and leave out --reuse-clips",
-    "--force-new-reward-model": "--force-new",
-    "--force-new-training-labels": "--force-new",
     # learning-from-human-preferences
     "--batchnorm": "--reward.batch-norm with --reward.image-encoder paper",
     "--dropout": "--reward.dropout",

@@ -67,7 +67,12 @@ class GivenLabels:
 
 
 def given_labels(
-    config: TeachConfig, env_info: EnvInfo, num_steps: int, *, force_new: bool
+    config: TeachConfig,
+    env_info: EnvInfo,
+    num_steps: int,
+    *,
+    force_new: bool,
+    with_predictor_labels: bool = True,
 ) -> GivenLabels | None:
     """Load the labels that a run starts with: when it continues, its own copy.
 
@@ -76,6 +81,7 @@ def given_labels(
         env_info: its environment.
         num_steps: L, length of its segments.
         force_new: whether the run starts over.
+        with_predictor_labels: whether the labels of the saved predictor are used.
 
     Returns:
         The labels of --labels and of the saved predictor, and those of --held-out as a held-out
@@ -93,7 +99,7 @@ def given_labels(
         return GivenLabels(load_copy(copy), are_fitted, is_copy=True) if copy.exists() else None
     run = _Run(env_info, InputSpace.from_spaces(*env_spaces(env_info.id, config.frames)), num_steps)
     earlier = None
-    if config.predictor_path is not None:
+    if config.predictor_path is not None and with_predictor_labels:
         earlier = _labels_to_keep(config.predictor_path, run)
     given = None
     if config.labels is not None:

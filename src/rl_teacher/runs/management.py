@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from rl_teacher.common.errors import (
@@ -75,6 +76,27 @@ def archive_experiment(
     """
     with idle_folder(name, is_reporting=is_reporting):
         store.experiments.set_archived(validate_name(name), is_archived=is_archived, by=by)
+
+
+def archive_for_new(store: Store, name: str, *, by: str = OWNER) -> str:
+    """Archive an experiment under another name, so that a new one can have its name.
+
+    Returns:
+        The name of the archived experiment.
+
+    Raises:
+        BadExperimentName, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
+    """
+    new_name = archive_name(name)
+    rename_experiment(store, name, new_name, is_reporting=False, by=by)
+    archive_experiment(store, new_name, is_archived=True, is_reporting=False, by=by)
+    return new_name
+
+
+def archive_name(name: str) -> str:
+    """Return the name under which an experiment is archived: NAME.archived-1, -2 ..."""
+    names = (f"{name}.archived-{number}" for number in count(1))
+    return validate_name(next(each for each in names if not (experiments_folder() / each).exists()))
 
 
 @contextmanager

@@ -5,13 +5,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from rl_teacher.agents.sb3.zip import agent_state
 from rl_teacher.common.errors import BadConfig, BadInput, ExperimentNotFound
 from rl_teacher.common.state_dict import StateDict, part_of
-from rl_teacher.config.experiment import FitConfig, TeachConfig
+from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
 from rl_teacher.envs.registry import env_spaces
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
@@ -54,6 +55,66 @@ class WarmStart:
 
 
 NO_WARM_START = WarmStart()
+
+
+@dataclass(frozen=True)
+class KeptParts:
+    """Parts of an archived experiment that the new one of its name starts with."""
+
+    agent: bool
+    predictor: bool
+    labels: bool
+
+    def settings(self, source: str) -> dict[str, Any]:
+        """Return the settings of `TeachConfig` that name an experiment as the source of them."""
+        settings: dict[str, Any] = {}
+        if self.agent:
+            settings["agent_path"] = source
+        if self.predictor:
+            settings["predictor_path"] = source
+        elif self.labels:
+            settings["labels"] = source
+        # Otherwise a saved predictor stays frozen, and no label is added to earlier ones.
+        if self.predictor or self.labels:
+            settings["keep_asking"] = True
+        return settings
+
+    def __str__(self) -> str:
+        kept = [name for name, is_kept in vars(self).items() if is_kept]
+        return " and ".join(kept) or "nothing"
+
+
+def parts_to_keep(config: TeachConfig, options: RunOptions) -> KeptParts | None:
+    """Return what a run keeps of the experiment that its --force-new-... options archive.
+
+    Only what the experiment has can be kept, and what the configuration does not take from
+    elsewhere.
+
+    Returns:
+        None if there is nothing to archive.
+    """
+    if not options.archives:
+        return None
+    try:
+        experiment = Experiment.find(config.name)
+    except ExperimentNotFound:
+        return None
+    has_agent = experiment.load_checkpoint() is not None
+    has_predictor = (experiment.folder / "predictor" / PREDICTOR_FILE).exists()
+    starts_fitted = config.predictor_path is not None
+    forgets_labels = options.force_new_training_labels or options.force_new_environment_clips
+    return KeptParts(
+        agent=has_agent and config.agent_path is None and not options.force_new_agent_model,
+        predictor=has_predictor
+        and config.learns
+        and not starts_fitted
+        and not options.force_new_reward_model,
+        labels=experiment.summary().labels.answered > 0
+        and config.learns
+        and not starts_fitted
+        and config.labels is None
+        and not forgets_labels,
+    )
 
 
 def with_network_settings(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
