@@ -631,13 +631,17 @@ def list_archived() -> None:
     from rl_teacher.runs.folder import open_store
 
     with open_store() as store:
-        archived = [each for each in store.experiments.all() if each.archived_at is not None]
+        archived = [
+            (each, each.archived_at)
+            for each in store.experiments.all()
+            if each.archived_at is not None
+        ]
     if not archived:
         print("No experiment is archived.")
         return
     table = _table("name", "environment", "labels", "archived")
-    for each in archived:
-        when = each.archived_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    for each, since in archived:
+        when = since.astimezone().strftime("%Y-%m-%d %H:%M")
         table.add_row(Text(each.name), each.env_id, f"{each.answered:,}", when)
     Console().print(table)
 
