@@ -87,7 +87,6 @@ def test_misspelt_option_suggests_similar_ones(arguments, meant, capsys):
         ("teach -p rl -e ShortHopper-v1 -n x -b 0.1", "Use --ga3c.entropy-coef"),
         ("teach -p rl -e Pong-v0 -n x --starting_beta 0.1", "Use --ga3c.entropy-coef"),
         ("teach --reward_model=rl -e ShortHopper-v1 -n x", "Use -p."),
-        ("teach -p synth -e Pong-v0 -n x --force_new_training_labels", "Use --force-new."),
         ("teach -p synth -e MovingDot-v0 -n x --million_timesteps 0.15", "Use -t, in steps"),
         ("teach -p rl -n x --env ShortHopper-v1", "Did you mean --env-id?"),
         ("teach -p rl -n x -e Reacher-v1 --work 4", "Did you mean --workers?"),
