@@ -342,7 +342,7 @@ def confirm_archiving(config: "TeachConfig", options: "RunOptions") -> None:
     if kept is None:
         return
     target = archive_name(config.name)
-    print(f"The experiment is archived as {target}. The new one keeps of it: {kept}.")
+    print(f"The experiment will be archived as {target}. The new one keeps of it: {kept}.")
     settings = kept.settings(quote(target))
     if settings:
         flags = " ".join(as_flag(name, value) for name, value in settings.items())

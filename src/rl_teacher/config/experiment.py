@@ -378,8 +378,8 @@ class RunOptions:
     """archive this experiment, after confirmation, and start a new one of its name with other clips
     and labels, but with its agent and its reward predictor"""
     force_new_training_labels: Annotated[bool, LABELS, FITS] = False
-    """the same without --force-new-environment-clips: other labels, but also of earlier clips with
-    --reuse-clips"""
+    """archive this experiment, after confirmation, and start a new one of its name with other
+    labels, but with its agent and its reward predictor; with --reuse-clips, also with its clips"""
     force_new_reward_model: Annotated[bool, LEARNING, FITS] = False
     """archive this experiment, after confirmation, and start a new one of its name with another
     reward predictor, but with its agent and its labels"""

@@ -101,17 +101,13 @@ def parts_to_keep(config: TeachConfig, options: RunOptions) -> KeptParts | None:
         return None
     has_agent = experiment.load_checkpoint() is not None
     has_predictor = (experiment.folder / "predictor" / PREDICTOR_FILE).exists()
-    starts_fitted = config.predictor_path is not None
+    learns_anew = config.learns and config.predictor_path is None
     forgets_labels = options.force_new_training_labels or options.force_new_environment_clips
     return KeptParts(
         agent=has_agent and config.agent_path is None and not options.force_new_agent_model,
-        predictor=has_predictor
-        and config.learns
-        and not starts_fitted
-        and not options.force_new_reward_model,
+        predictor=has_predictor and learns_anew and not options.force_new_reward_model,
         labels=experiment.summary().labels.answered > 0
-        and config.learns
-        and not starts_fitted
+        and learns_anew
         and config.labels is None
         and not forgets_labels,
     )
