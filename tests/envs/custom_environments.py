@@ -145,7 +145,7 @@ class WrongPicture(Point):
 
 
 class Words(Point):
-    observation_space = gym.spaces.Text(5)  # pyright: ignore[reportAssignmentType]
+    observation_space = gym.spaces.Sequence(gym.spaces.Text(5))  # pyright: ignore[reportAssignmentType]
 
 
 class HasANetwork(Point):

@@ -89,7 +89,7 @@ def test_faulty_environment_is_refused_before_training(caplog):
 
 
 def test_unsupported_spaces_are_refused():
-    with pytest.raises(BadInput, match="a Box that is a vector is needed"):
+    with pytest.raises(BadInput, match="cannot be flattened to vectors of one size"):
         inspect_environment(own("Words"), is_shown=False)
 
 

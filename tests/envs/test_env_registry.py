@@ -109,9 +109,65 @@ def test_env_info_states_whether_observations_are_images():
     assert not get_env_info("ShortHopper-v1").has_image_observations
 
 
-def test_unsupported_observation_space_is_refused():
-    with pytest.raises(BadInput, match="a Box that is a vector is needed"):
-        make_vector("FrozenLake-v1", 2)
+class Unusual(gymnasium.Env):
+    """An environment with observations of any space."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, space):
+        self.observation_space = space
+        space.seed(0)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, False, False, {}
+
+
+def sequence_env():
+    return Unusual(gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(3)))
+
+
+def composed_env():
+    parts = {"side": gymnasium.spaces.Discrete(3), "where": gymnasium.spaces.Box(-1, 1, (2, 2))}
+    return Unusual(gymnasium.spaces.Dict(parts))
+
+
+def test_observations_that_cannot_be_flattened_are_refused():
+    with pytest.raises(BadInput, match=r"Sequence.* cannot be flattened to vectors of one size"):
+        make_vector(f"{__name__}:sequence_env", 2)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "size"),
+    [
+        ("FrozenLake-v1", 16),  # Discrete(16)
+        ("Blackjack-v1", 32 + 11 + 2),  # a Tuple of three Discrete
+        (f"{__name__}:composed_env", 3 + 4),
+    ],
+)
+def test_discrete_and_composed_observations_are_flattened(env_id, size):
+    envs = make_vector(env_id, 2)
+    observations, _ = envs.reset(seed=0)
+    assert observations.shape == (2, size)
+    assert envs.single_observation_space.shape == (size,)
+    envs.close()
+
+
+def test_discrete_observation_becomes_one_hot():
+    envs = make_vector("FrozenLake-v1", 2)
+    observations, _ = envs.reset(seed=0)
+    np.testing.assert_array_equal(observations, np.eye(16)[[0, 0]])
+
+
+def test_observations_of_ram_game_are_bytes_of_the_console():
+    envs = make_vector("Pong-ram-v4", 2)
+    observations, _ = envs.reset(seed=0)
+    assert (observations.dtype, observations.shape) == (np.uint8, (2, 128))
+    assert get_env_info("Pong-ram-v4").backend == "gymnasium"
+    envs.close()
 
 
 def test_environment_that_fails_to_construct_is_refused_with_cause():

@@ -18,7 +18,11 @@ def random_steps(envs, num_steps, seed):
 
 
 @pytest.mark.parametrize(
-    "env_id", ["CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "Pusher-v5"]
+    "env_id",
+    [
+        *("CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "Pusher-v5"),
+        *("FrozenLake-v1", "Pong-ram-v4", "ALE/Breakout-ram-v5"),
+    ],
 )
 @pytest.mark.parametrize("num_steps", [0, 35, 130])
 def test_restored_state_continues_exactly(env_id, num_steps):

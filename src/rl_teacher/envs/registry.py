@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
+from gymnasium.wrappers import FlattenObservation
 
 from rl_teacher.common.errors import BadInput, UnknownName
 from rl_teacher.config.preprocessing import FrameSettings
@@ -23,6 +24,7 @@ from rl_teacher.envs.atari.names import (
     games,
     is_for_two_players,
     nearest_names,
+    register_ram_game,
     resolve_game,
 )
 from rl_teacher.envs.atari.rules import CLIP_FPS, rules_of
@@ -82,8 +84,8 @@ def get_env_info(env_id: str) -> EnvInfo:
     Raises:
         UnknownName: no such name is registered; the message suggests the nearest names.
         BadInput: the environment cannot be used: a dependency is missing, its observations are
-            neither vectors nor images, it is a game for two players, or the module that registers
-            it cannot be imported.
+            no images and cannot be flattened to vectors, it is a game for two players, or the
+            module that registers it cannot be imported.
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
@@ -297,8 +299,9 @@ def _full_id(env_id: str) -> str:
     if wanted.lower() in by_lower:
         return by_lower[wanted.lower()]
     game = resolve_game(wanted)
-    if game is not None:
-        return game.id
+    atari_id = register_ram_game(wanted) if game is None else game.id
+    if atari_id is not None:
+        return atari_id
     if is_for_two_players(wanted):
         raise BadInput(
             f"{env_id} is a game for two players only, and one agent plays. Choose another game "
@@ -442,6 +445,23 @@ def _gymnasium_info(full_id: str) -> EnvInfo:
 
 
 def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.Env:
+    """Create an environment whose observations are vectors or images, where that is possible."""
+    return _flatten_observations(_make_unchanged(full_id, render_mode))
+
+
+def _flatten_observations(env: gymnasium.Env) -> gymnasium.Env:
+    """Flatten observations to vectors, except for images: a Discrete becomes one-hot."""
+    space = env.observation_space
+    if _is_vector_space(space) or is_image_space(space) or not space.is_np_flattenable:
+        return env
+    return FlattenObservation(env)
+
+
+def _is_vector_space(space: gymnasium.Space) -> bool:
+    return isinstance(space, Box) and len(space.shape) == 1
+
+
+def _make_unchanged(full_id: str, render_mode: str | None) -> gymnasium.Env:
     """Create an environment, without Gymnasium's advice to upgrade."""
     game = game_of(full_id)
     if game is not None:
@@ -468,13 +488,11 @@ def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.E
 
 def _check_spaces(full_id: str, env: gymnasium.Env) -> None:
     observations, actions = env.observation_space, env.action_space
-    is_vector = isinstance(observations, Box) and len(observations.shape) == 1
-    if not is_vector and not is_image_space(observations):
+    if not _is_vector_space(observations) and not is_image_space(observations):
         raise BadInput(
-            f"{full_id} has observations of {observations!s:.200}; a Box that is a vector is "
-            "needed, or one of images: [H, W], [H, W, C] or [C, H, W], of uint8 or of floats "
-            "from 0 to 1. Wrap it (gymnasium.wrappers.FlattenObservation makes vectors) and "
-            "register the result."
+            f"{full_id} has observations of {observations!s:.200}, which cannot be flattened to "
+            "vectors of one size. Wrap it so that they are vectors, images, or spaces composed of "
+            "Box, Discrete, MultiBinary and MultiDiscrete, and register the result."
         )
     if not isinstance(actions, Box | Discrete):
         raise BadInput(f"{full_id} has actions of {actions}; a Box or Discrete space is needed.")

@@ -23,6 +23,10 @@ from rl_teacher.envs.registry import get_env_info, list_atari_infos
         ("ALE/Pong-v5", "ALE/Pong-v5"),
         ("ale/pong-v5", "ALE/Pong-v5"),
         ("ALE/Pong", "ALE/Pong-v5"),
+        ("Pong-ram-v0", "Pong-ram-v4"),
+        ("pong-ram", "Pong-ram-v4"),
+        ("SpaceInvaders-ramNoFrameskip-v4", "SpaceInvaders-ram-v4"),
+        ("ALE/Pong-ram-v5", "ALE/Pong-ram-v5"),
     ],
 )
 def test_spelling_of_game_resolves_to_full_id(spelling, full_id):
@@ -52,7 +56,7 @@ def test_game_for_two_players_is_refused_with_the_reason(spelling):
         get_env_info(spelling)
 
 
-@pytest.mark.parametrize("spelling", ["Pong-v5", "ALE/Pong-v4", "Pong-v1", "Pong-ram-v4"])
+@pytest.mark.parametrize("spelling", ["Pong-v5", "ALE/Pong-v4", "Pong-v1", "Pong-ram-v5"])
 def test_unknown_version_is_refused(spelling):
     with pytest.raises(UnknownName, match="Pong"):
         get_env_info(spelling)
