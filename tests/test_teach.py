@@ -85,7 +85,7 @@ def curve(name):
     return {
         key: value
         for key, value in last_row(name).items()
-        if key not in ("wall_s", "steps_per_second")
+        if key != "steps_per_second" and not key.endswith("_s")
     }
 
 

@@ -46,7 +46,7 @@ def changed(**changes):
 def curve(name):
     """Return the metrics of the last row that do not depend on the clock."""
     row = Experiment.find(name).metrics()[-1]
-    return {k: v for k, v in row.items() if k not in ("wall_s", "steps_per_second")}
+    return {k: v for k, v in row.items() if k != "steps_per_second" and not k.endswith("_s")}
 
 
 class Killed(Exception):

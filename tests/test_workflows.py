@@ -59,7 +59,11 @@ def rows(name):
 def last_metrics(name):
     """Return the metrics of the last row that do not depend on the clock."""
     last = rows(name)[-1]
-    return {key: each for key, each in last.items() if key not in ("wall_s", "steps_per_second")}
+    return {
+        key: each
+        for key, each in last.items()
+        if key != "steps_per_second" and not key.endswith("_s")
+    }
 
 
 def collect(**changes):

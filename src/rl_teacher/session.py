@@ -222,7 +222,7 @@ class PreferenceSession:
             "true": self._true_returns,
             "predicted": self._predicted_returns,
         }
-        self._timer = RunTimer()
+        self.timer = RunTimer()
         self._steps_this_run = 0
         self._last_metrics: Metrics = {}
         self._reported_s = -math.inf
@@ -258,7 +258,7 @@ class PreferenceSession:
                     ) from error
             self.step = self._saved_step = checkpoint.step
             self.training_steps = int(checkpoint.meta["training_steps"])
-            self._timer.resume(checkpoint.meta["timer"])
+            self.timer.resume(checkpoint.meta["timer"])
             # After progress is restored, at which an extension or a new rate takes effect.
             self.follow_plan()
         if self.experiment.spec.asks_a_person or not self._settings.repeats_steps:
@@ -303,12 +303,12 @@ class PreferenceSession:
 
     def start_training(self) -> None:
         """Start the training time, which the constant schedule follows."""
-        self._timer.begin_training()
+        self.timer.begin_training()
 
     @property
     def progress(self) -> Progress:
         """Progress of training."""
-        return Progress(self.training_steps, self._timer.training_s)
+        return Progress(self.training_steps, self.timer.training_s)
 
     def ask(self, limit: int | None = None) -> int:
         """Ask the comparisons that are due; return how many were asked.
@@ -339,14 +339,16 @@ class PreferenceSession:
         Args:
             force: fit even if there are no new labels.
         """
-        report = self.rewards.fit(force=force)
+        with self.timer.part("fit"):
+            report = self.rewards.fit(force=force)
         if report is not None:
             self._show_effect()
         return report
 
     def fit_remaining(self) -> bool:
         """Fit to answers that no fit has used yet; return whether there were any."""
-        has_fitted = self.rewards.fit_remaining()
+        with self.timer.part("fit"):
+            has_fitted = self.rewards.fit_remaining()
         if has_fitted:
             self._show_effect()
         return has_fitted
@@ -387,7 +389,7 @@ class PreferenceSession:
         # A paused run may be ended at any time, and resumes from here.
         if self._steps_this_run:
             self.save()
-        with self._timer.paused():
+        with self.timer.paused():
             while self.control.is_paused and not self.stop:
                 self.rewards.read_answers()
                 self.set_phase(Phase.PAUSED, "paused on the page; resume or stop it there")
@@ -428,7 +430,7 @@ class PreferenceSession:
     ) -> bool:
         """Wait until no label is missing; return False if the time was over before."""
         began_s = time.monotonic()
-        with self._timer.paused():
+        with self.timer.paused():
             while (missing := num_missing()) > 0 and self.should_continue():
                 if timeout_s is not None and time.monotonic() - began_s > timeout_s:
                     return False
@@ -440,7 +442,7 @@ class PreferenceSession:
     def wait_for_extension(self) -> bool:
         """Wait, at the end, until the owner extends the run; return False if it is stopped."""
         text = "finished; extend it on the page, or end with Ctrl-C"
-        with self._timer.paused():
+        with self.timer.paused():
             while not self.stop and not self.control.is_stopped:
                 self.follow_plan()
                 if self.step < self.num_steps:
@@ -481,7 +483,7 @@ class PreferenceSession:
     @property
     def steps_per_second(self) -> float:
         """Environment steps per second of training in this run."""
-        return self._steps_this_run / max(self._timer.training_this_run_s, 1e-9)
+        return self._steps_this_run / max(self.timer.training_this_run_s, 1e-9)
 
     def _warnings(self) -> tuple[str, ...]:
         """Return warnings for the person who labels; log each when it first applies."""
@@ -510,8 +512,9 @@ class PreferenceSession:
         self._reported_s = time.monotonic()
         row: dict[str, Any] = {
             "step": self.step,
-            "wall_s": self._timer.wall_s,
+            "wall_s": self.timer.wall_s,
             "steps_per_second": self.steps_per_second,
+            **{f"{part}_s": seconds for part, seconds in self.timer.parts_s.items()},
             "true_return": self._true_returns.mean_return(),
             "episodes": self._true_returns.num_finished,
             **self.rewards.metrics(),
@@ -552,7 +555,7 @@ class PreferenceSession:
         arrays = nest(
             {name: states.pop(name, None) or part.state() for name, part in self._parts.items()}
         )
-        meta = {"timer": self._timer.to_json(), "training_steps": self.training_steps}
+        meta = {"timer": self.timer.to_json(), "training_steps": self.training_steps}
         self.experiment.folder.save_checkpoint(self.step, arrays, meta)
         self._saved_s, self._saved_step = time.monotonic(), self.step
         self._saving_took_s = self._saved_s - began_s

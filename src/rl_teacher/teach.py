@@ -409,9 +409,12 @@ class TrainingLoop:
     def train_step(self) -> Metrics:
         """Act, reward, learn, ask, fit: one turn of the loop. Return the agent's metrics."""
         session, agent = self.session, self._agent
-        rollout = self._rollouts.collect()
+        with session.timer.part("rollout"):
+            rollout = self._rollouts.collect()
         session.count_steps(rollout.num_steps)
-        losses = agent.learn(rollout, session.observe(rollout).rewards)
+        rewards = session.observe(rollout).rewards
+        with session.timer.part("update"):
+            losses = agent.learn(rollout, rewards)
         # Before the next checkpoint, which would replace the last good one.
         check_losses(self._config, losses)
         session.ask()
@@ -423,8 +426,8 @@ class TrainingLoop:
         if (is_fitted or is_due) and not session.control.uses_true_reward:
             self._relabel_buffer()
         self._agent_reset.observe(rollout)
-        rewards = session.rewards
-        self._agent_reset.apply_if_due(agent, step, rewards.num_answered, rewards.predictor)
+        num_answered, predictor = session.rewards.num_answered, session.rewards.predictor
+        self._agent_reset.apply_if_due(agent, step, num_answered, predictor)
         return {f"agent/{name}": value for name, value in losses.items()}
 
     def _keep_policy(self) -> None:
@@ -466,12 +469,13 @@ class TrainingLoop:
         session, num = self.session, self._num_pretraining
         per_rollout = self._collector.num_envs * self._agent.rollout_steps
         num_steps = self._exploration_steps
-        self._show_exploration()
+        self._show_exploration(0)
         # At least these steps, then more rollouts for as long as too few distinct pairs are found.
         for steps in range(per_rollout, num_steps + per_rollout, per_rollout):
             if not session.should_continue():
                 return
             self._explore_once()
+            self._show_exploration(steps)
             # A person compares the first clips while the agent explores.
             if self._config.asks_a_person and steps >= self._episode_steps:
                 session.ask(limit=num * steps // num_steps)
@@ -529,15 +533,21 @@ class TrainingLoop:
             return
         self.session.observe(rollout, is_training=False)
         self._agent.observe(rollout)
-        self._show_exploration()
 
-    def _show_exploration(self) -> None:
+    def _show_exploration(self, steps: int) -> None:
+        """Show what the agent does, and how many of the first segments its steps make."""
         doing = "acting at random"
         if self._config.agent_path is not None:
             doing = "acting as the agent it starts from"
         elif isinstance(self._agent, SupportsExploration):
             doing = "exploring"
-        self.session.set_phase(Phase.RANDOM, f"{doing}, for the first comparisons")
+        length = segment_steps(self._config, self.session.experiment.spec.env_info)
+        total = self._exploration_steps // length
+        self.session.set_phase(
+            Phase.RANDOM,
+            f"{doing}, for the first comparisons: {min(steps // length, total):,} of {total:,} "
+            "segments",
+        )
 
     # --- start and end ---
 

@@ -570,7 +570,11 @@ def run_teach(agent, *arguments, options=QUIET, **changes):
 
 
 def curve(row):
-    return {key: each for key, each in row.items() if key not in ("wall_s", "steps_per_second")}
+    return {
+        key: each
+        for key, each in row.items()
+        if key != "steps_per_second" and not key.endswith("_s")
+    }
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", pytest.param("sb3:SAC", marks=pytest.mark.slow)])

@@ -32,3 +32,17 @@ def test_pause_before_training_does_not_reduce_training_time(now):
     clock.begin_training()
     now.s += 2.0
     assert clock.training_s == 2.0
+
+
+def test_times_of_parts_continue_across_runs(now):
+    first = RunTimer()
+    with first.part("fit"):
+        now.s += 3.0
+    second = RunTimer()
+    second.resume(first.to_json())
+    with second.part("fit"):
+        now.s += 2.0
+    with second.part("rollout"):
+        now.s += 1.0
+    assert second.parts_s == {"fit": 5.0, "rollout": 1.0}
+    assert second.wall_s == 6.0

@@ -9,7 +9,7 @@ from rl_teacher.report.summary import facts, summary
 ROWS = [
     {"step": 0, "wall_s": 0.0},
     {"step": 50_000, "wall_s": 5.0, "true_return": 900.0, "held_out_accuracy": 0.8},
-    {"step": 100_000, "wall_s": 10.0, "true_return": 850.0, "labels_answered": 300},
+    {"step": 100_000, "wall_s": 10.0, "true_return": 850.0, "labels_answered": 300, "fit_s": 65.0},
     {"step": 100_000, "true_return": None, "correlation": 0.912},
 ]
 
@@ -26,6 +26,13 @@ def test_newest_metric_is_shown_when_last_row_lacks_it():
     assert shown["held-out accuracy"] == "80 %"
     assert shown["labels answered"] == "300"
     assert shown["correlation with true reward"] == "0.91"
+
+
+def test_times_of_parts_are_shown():
+    shown = dict(facts([*ROWS, {"step": 100_000, "rollout_s": 7.0, "update_s": 2.0}]))
+    assert shown["time of rollouts"] == "7 s"
+    assert shown["time of agent updates"] == "2 s"
+    assert shown["time of predictor fits"] == "1 min 5 s"
 
 
 def test_pace_is_average_of_whole_run():

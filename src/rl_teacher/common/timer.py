@@ -2,7 +2,9 @@
 
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Iterator
+from typing import Any
 
 
 class RunTimer:
@@ -13,6 +15,7 @@ class RunTimer:
         self._is_paused = False
         self._training_began: float | None = None
         self._earlier_wall_s = self._earlier_training_s = 0.0
+        self._parts_s: defaultdict[str, float] = defaultdict(float)
 
     def begin_training(self) -> None:
         """Start to count training time."""
@@ -33,6 +36,20 @@ class RunTimer:
                 # A later start leaves the pause out of every difference.
                 self._training_began += time.monotonic() - began
 
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Count the time spent in this context as a part of the run, such as `fit`."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._parts_s[name] += time.monotonic() - began
+
+    @property
+    def parts_s(self) -> dict[str, float]:
+        """Time of each part over all runs."""
+        return dict(self._parts_s)
+
     @property
     def wall_s(self) -> float:
         """Time while the experiment ran, over all runs."""
@@ -49,10 +66,12 @@ class RunTimer:
         """Training time over all runs."""
         return self._earlier_training_s + self.training_this_run_s
 
-    def to_json(self) -> dict[str, float]:
+    def to_json(self) -> dict[str, Any]:
         """Return the totals for a checkpoint."""
-        return {"wall_s": self.wall_s, "training_s": self.training_s}
+        return {"wall_s": self.wall_s, "training_s": self.training_s, "parts_s": self.parts_s}
 
-    def resume(self, saved: dict[str, float]) -> None:
+    def resume(self, saved: dict[str, Any]) -> None:
         """Add the totals of a checkpoint to those of this run."""
+        for name, seconds in saved["parts_s"].items():
+            self._parts_s[name] += seconds
         self._earlier_wall_s, self._earlier_training_s = saved["wall_s"], saved["training_s"]

@@ -34,6 +34,9 @@ def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
     shown = [
         ("steps", newest(rows, "step"), number),
         ("time", newest(rows, "wall_s"), duration),
+        ("time of rollouts", newest(rows, "rollout_s"), duration),
+        ("time of agent updates", newest(rows, "update_s"), duration),
+        ("time of predictor fits", newest(rows, "fit_s"), duration),
         ("steps per second", pace, number),
         ("true return", newest(rows, "true_return"), reward),
         ("highest true return", highest(rows, "true_return"), reward),

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 SCALARS = {
     "step": "agent/total_steps",
     "steps_per_second": "agent/steps_per_second",
+    "rollout_s": "time/rollouts",
+    "update_s": "time/agent_updates",
+    "fit_s": "time/predictor_fits",
     "true_return": "agent/true_reward_per_episode",
     "predicted_return": "agent/predicted_reward_per_episode",
     "episodes": "agent/episodes",
