@@ -133,9 +133,13 @@ class TestImageSpace:
         layout = ImageLayout.guess(shape)
         assert (layout.height, layout.width, layout.num_channels) == (height, width, channels)
 
-    def test_tables_are_refused_with_supported_spaces(self):
-        with pytest.raises(BadInput, match=r"\[H, W\], \[H, W, C\] or \[C, H, W\], of uint8"):
-            get_env_info(f"{MODULE}:Heights")
+    def test_tables_are_flattened(self):
+        heights = make_single_env(f"{MODULE}:Heights")
+        shape = heights.unwrapped.observation_space.shape
+        assert shape is not None
+        assert len(shape) == 2
+        assert env_spaces(f"{MODULE}:Heights", SMALL)[0].shape == (shape[0] * shape[1],)
+        assert not get_env_info(f"{MODULE}:Heights").has_image_observations
 
     def test_vectors_are_not_wrapped(self):
         env = make_single_env("CartPole-v1")
