@@ -287,9 +287,9 @@ def test_first_comparisons_are_asked_while_the_agent_explores(monkeypatch):
     asked = []
     explore_once = TrainingLoop._explore_once
 
-    def recorded(loop):
+    def recorded(loop, num_explored):
         asked.append(loop.session.rewards.num_asked)
-        explore_once(loop)
+        explore_once(loop, num_explored)
 
     monkeypatch.setattr(TrainingLoop, "_explore_once", recorded)
     with Labeler() as labeler, running(config):

@@ -474,8 +474,7 @@ class TrainingLoop:
         for steps in range(per_rollout, num_steps + per_rollout, per_rollout):
             if not session.should_continue():
                 return
-            self._explore_once()
-            self._show_exploration(steps)
+            self._explore_once(steps)
             # A person compares the first clips while the agent explores.
             if self._config.asks_a_person and steps >= self._episode_steps:
                 session.ask(limit=num * steps // num_steps)
@@ -487,7 +486,7 @@ class TrainingLoop:
             # The next clips to compare follow from answers that are missing.
             if self._config.queries != "pairs" and session.rewards.num_waiting:
                 break
-            self._explore_once()
+            self._explore_once(num_steps)
         else:
             raise TeacherFailed(no_different_segments(self._config))
         self._wait_for_page()
@@ -518,7 +517,8 @@ class TrainingLoop:
         limit = FIRST_STEPS // (4 if env_info.has_image_observations else 1)
         return min(episode * self._collector.num_envs, limit)
 
-    def _explore_once(self) -> None:
+    def _explore_once(self, num_explored: int) -> None:
+        """Collect a rollout; show that at least `num_explored` steps have been taken."""
         # The first comparisons are about the agent, if it is warm-started.
         act = self._collector.random_actions
         if self._config.agent_path is not None:
@@ -533,6 +533,7 @@ class TrainingLoop:
             return
         self.session.observe(rollout, is_training=False)
         self._agent.observe(rollout)
+        self._show_exploration(num_explored)
 
     def _show_exploration(self, steps: int) -> None:
         """Show what the agent does, and how many of the first segments its steps make."""

@@ -19,7 +19,7 @@ from rl_teacher.envs.atari.rules import CLIP_FPS
 class SeededResets(gymnasium.Wrapper):
     """A wrapper that seeds the emulator at each reset, so that episodes can be replayed.
 
-    Seeding loads the game anew: some keep memory across resets, see `rules.RETAINS_MEMORY`.
+    Seeding reloads the ROM, because some games retain memory across resets (`RETAINS_MEMORY`).
     """
 
     def reset(
