@@ -55,6 +55,11 @@ def test_weight_decay_follows_ratio_of_losses():
     np.testing.assert_allclose(l2, [0.11, 0.1, 0.1 / 1.1], rtol=1e-6)
 
 
+def test_weight_decay_of_zero_stays_zero():
+    l2 = adapt_l2(np.zeros(2, np.float32), np.ones(2), np.array([0.5, 3.0]))
+    np.testing.assert_array_equal(l2, [0.0, 0.0])
+
+
 def test_weight_decay_stays_within_range():
     extremes = np.array(L2_RANGE, np.float32)
     np.testing.assert_array_equal(adapt_l2(extremes, np.ones(2), np.array([0.5, 3.0])), extremes)

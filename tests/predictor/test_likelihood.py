@@ -9,7 +9,7 @@ from rl_teacher.predictor.likelihood import (
     mean_reward,
     preference_logit,
     preference_loss,
-    rank_loss,
+    regression_loss,
 )
 
 
@@ -67,8 +67,8 @@ def test_gradient_does_not_vanish_for_confident_wrong_prediction():
     assert gradient == pytest.approx(-0.106806, abs=1e-4)
 
 
-def test_rank_loss_matches_hand_computation():
+def test_regression_loss_matches_hand_computation():
     # The mean of 1 and 3 is 2; 0.5 * (2 - 1.2)^2 = 0.32. The last step is padding.
     score = mean_reward(jnp.array([[1.0, 3.0, 0.0]]), jnp.array([[1.0, 1.0, 0.0]]))
     assert score[0] == pytest.approx(2.0)
-    assert rank_loss(score, jnp.array([1.2]), jnp.array([0.5]))[0] == pytest.approx(0.32)
+    assert regression_loss(score, jnp.array([1.2]), jnp.array([0.5]))[0] == pytest.approx(0.32)

@@ -1,8 +1,9 @@
-"""Fits to the ranks of clips: examples of the objective, and what they recover."""
+"""Fits to ranks and returns of clips: examples of the objectives, and what they recover."""
 
 import numpy as np
 import pytest
 
+from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import Fitter
@@ -12,6 +13,7 @@ from rl_teacher.rewards.trainer import examples_of
 
 SPACE = InputSpace((4,), (1,), 0)
 RANK = PredictorConfig(objective="rank", hidden=(32, 32))
+RETURNS = PredictorConfig(objective="returns", hidden=(32, 32))
 TRUE_WEIGHTS = np.array([1.0, -2.0, 0.5, 0.0, 1.0])
 
 
@@ -38,6 +40,21 @@ def label_set(clips, pairs, error_rate=0.0, seed=0):
 def random_pairs(num_clips, num, seed=0):
     rng = np.random.default_rng(seed)
     return [rng.choice(num_clips, 2, replace=False) for _ in range(num)]
+
+
+def fit_to(labels, config, seed=0):
+    fitter = Fitter(SPACE, config, seed=seed)
+    fitted = fitter.fit(examples_of(labels, config), 2000)
+    fitter.close()
+    return fitted
+
+
+def correlation_on_fresh_clips(fitted, config, seed):
+    predictor = RewardPredictor(SPACE, config)
+    predictor.set_networks(fitted.networks, fitted.normaliser)
+    fresh = random_clips(200, seed)
+    predicted = predictor.member_rewards(fresh).mean((0, 2))
+    return np.corrcoef(predicted, [true_return(clip) for clip in fresh])[0, 1]
 
 
 def test_chain_of_comparisons_gives_each_clip_its_rank():
@@ -76,14 +93,8 @@ def test_replaced_comparison_takes_its_clips_from_the_examples():
 def test_fit_to_ranks_recovers_linear_reward_despite_wrong_answers(seed):
     clips = random_clips(100, seed)
     labels = label_set(clips, random_pairs(100, 400, seed), error_rate=0.1, seed=seed)
-    fitter = Fitter(SPACE, RANK, seed=seed)
-    fitted = fitter.fit(examples_of(labels, RANK), 2000)
-    fitter.close()
-    predictor = RewardPredictor(SPACE, RANK)
-    predictor.set_networks(fitted.networks, fitted.normaliser)
-    fresh = random_clips(200, seed + 10)
-    predicted = predictor.member_rewards(fresh).mean((0, 2))
-    assert np.corrcoef(predicted, [true_return(clip) for clip in fresh])[0, 1] > 0.9
+    fitted = fit_to(labels, RANK, seed)
+    assert correlation_on_fresh_clips(fitted, RANK, seed + 10) > 0.9
     assert fitted.report.held_out_accuracy > 0.7
     assert np.isnan(fitted.report.calibration_error)
 
@@ -97,3 +108,43 @@ def test_fit_to_ranks_survives_clip_of_a_single_step():
     report = fitter.fit(examples_of(labels, RANK), 64).report
     fitter.close()
     assert np.isfinite(report.held_out_loss)
+
+
+def set_with_rewards(*rewards):
+    """A label set of comparisons whose clips have these true rewards, left and right in turn."""
+    clips = iter(random_clips(len(rewards)))
+    labels = LabelSet(10, SPACE, RETURNS.ensemble_size, 0)
+    for pair in zip(rewards[::2], rewards[1::2], strict=True):
+        left, right = (next(clips)[: len(each)] for each in pair)
+        true = tuple(np.array(each, np.float32) for each in pair)
+        labels.add(LabelledPair(left, right, 1.0, true))
+    return labels
+
+
+def test_returns_are_mean_true_rewards_standardised_over_clips():
+    # Mean rewards 1, 3, 5 and 7: mean 4, standard deviation sqrt(5); one clip has a single step.
+    labels = set_with_rewards([1.0] * 10, [3.0] * 10, [5.0], [6.0, 8.0])
+    examples = examples_of(labels, RETURNS)
+    order = np.argsort(examples.places[:, 0])
+    expected = np.array([-3, -1, 1, 3]) / np.sqrt(5)
+    np.testing.assert_allclose(examples.targets[order], expected, atol=1e-3)
+    np.testing.assert_array_equal(examples.certainty, np.ones(4))
+
+
+def test_unknown_true_rewards_are_refused_for_the_objective_returns():
+    clips = random_clips(2)
+    labels = LabelSet(10, SPACE, RETURNS.ensemble_size, 0)
+    labels.add(LabelledPair(clips[0], clips[1], 1.0))
+    with pytest.raises(BadConfig, match="true rewards of some clips are unknown"):
+        examples_of(labels, RETURNS)
+
+
+def test_fit_to_returns_recovers_linear_reward_although_all_labels_are_wrong():
+    clips = random_clips(100)
+    labels = LabelSet(10, SPACE, RETURNS.ensemble_size, 0)
+    for left, right in random_pairs(100, 150):
+        true = tuple((clips[each] @ TRUE_WEIGHTS).astype(np.float32) for each in (left, right))
+        labels.add(
+            LabelledPair(clips[left], clips[right], float(true[0].sum() < true[1].sum()), true)
+        )
+    assert correlation_on_fresh_clips(fit_to(labels, RETURNS), RETURNS, seed=10) > 0.9

@@ -53,7 +53,7 @@ DEFAULT_PRETRAIN_LABELS = 50
 MAX_SEED = 2**31 - 1
 
 LabelerWeights = Literal["equal", "reliability"]
-Objective = Literal["preferences", "rank"]
+Objective = Literal["preferences", "rank", "returns"]
 SelectorName = Literal["disagreement", "uniform", "entropy", "k_center"]
 QueryMethod = Literal["pairs", "tree", "sort"]
 SortingMethod = Literal["tree", "sort"]
@@ -64,8 +64,8 @@ class PredictorConfig:
     """Settings of the reward predictor (Christiano et al. 2017)."""
 
     objective: Annotated[Objective, alias("--objective")] = "preferences"
-    """what the predictor is fitted to: the labels (preferences), or the rank of each clip that
-    follows from all labels (rank)"""
+    """what the predictor is fitted to: the labels (preferences), the rank of each clip that follows
+    from all labels (rank), or, as an ablation, the true return of each labelled clip (returns)"""
     ensemble_size: Annotated[int, AtLeast(1)] = 3
     """ensemble members; each is fitted to its own bootstrap sample"""
     hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
@@ -88,7 +88,7 @@ class PredictorConfig:
     segment_discount: Annotated[float, Between(0.0, 1.0)] = 1.0
     """discount factor within a segment"""
     l2: Annotated[float, Between(0.0, 1.0)] = 1e-2
-    """initial weight decay; it adapts to the held-out loss"""
+    """initial weight decay, which adapts to the held-out loss; 0: none"""
     reward_std: Annotated[float, Above(0)] = 1.0
     """standard deviation of the normalised predicted reward"""
     window_steps: Annotated[int, AtLeast(1)] = 20_000

@@ -1,4 +1,4 @@
-"""Fits of the reward predictor to comparisons, or to the ranks of clips.
+"""Fits of the reward predictor to comparisons, or to the ranks or returns of clips.
 
 M: members, B: examples of a minibatch, S: their sides (comparisons 2, clips 1), T: steps,
 F: features, K: gradient steps of one call.
@@ -43,7 +43,7 @@ from rl_teacher.predictor.likelihood import (
     mean_reward,
     preference_logit,
     preference_loss,
-    rank_loss,
+    regression_loss,
 )
 from rl_teacher.predictor.networks import (
     RewardNetwork,
@@ -101,9 +101,9 @@ def _scores_and_losses(
     """
     # The weights are 0 at padded steps.
     rewards, weights = rewards * batch["weights"], batch["weights"]
-    if config.objective == "rank":
+    if config.objective != "preferences":
         scores = mean_reward(rewards[:, 0], weights[:, 0])
-        return scores, rank_loss(scores, batch["targets"], batch["certainty"])
+        return scores, regression_loss(scores, batch["targets"], batch["certainty"])
     # R_left - R_right with R = sum_t w_t r_t
     logits = preference_logit(rewards[:, 0], rewards[:, 1])
     return logits, preference_loss(logits, batch["targets"], config.error_rate)
@@ -270,7 +270,7 @@ class Fitter:
         never trains on.
 
         Args:
-            examples: at least one: comparisons, or clips for the objective `rank`.
+            examples: at least one: comparisons, or clips for the objectives `rank` and `returns`.
             max_steps: maximum gradient steps; at least one chunk is taken.
             patience: chunks without improvement after which the fit ends; None trains to
                 convergence.
@@ -409,9 +409,9 @@ class Fitter:
         is_held_out: Bool[np.ndarray, "member batch"],
     ) -> tuple[Float[np.ndarray, "member pair"], float, tuple[CalibrationBin, ...]]:
         """Return the log-odds of comparisons, and accuracy and calibration on held-out ones."""
-        is_rank = self._config.objective == "rank"
+        is_regression = self._config.objective != "preferences"
         logits = scores
-        if is_rank:
+        if is_regression:
             logits, targets, is_held_out = ordered_pairs(scores, targets, is_held_out)
         # `equal` is neither right nor wrong, so it does not count for accuracy and calibration.
         is_counted = is_held_out & (targets != 0.5)
@@ -421,7 +421,7 @@ class Fitter:
             self._config.error_rate,
         )
         # A difference of mean rewards is no log-odds.
-        return logits, accuracy, () if is_rank else calibration
+        return logits, accuracy, () if is_regression else calibration
 
     def _evaluate(self, held_out: Examples, result: FitResult) -> FitReport:
         """Return the report of a fit with the held-out metrics of a held-out set."""
@@ -494,13 +494,14 @@ def adapt_l2(
         held_out_loss: [M].
 
     Returns:
-        [M] increased by a tenth where a member overfits, decreased by as much where it underfits.
+        [M] increased by a tenth where a member overfits, decreased by as much where it underfits;
+        0 stays 0.
     """
     # held-out loss / training loss should lie between 1.1 and 1.5.
     low, high = LOSS_RATIO_RANGE
     ratio = held_out_loss / np.maximum(loss, 1e-6)
     factor = np.where(ratio > high, 1.1, np.where(ratio < low, 1 / 1.1, 1.0))
-    return np.clip(l2 * factor, *L2_RANGE).astype(np.float32)
+    return np.where(l2 > 0, np.clip(l2 * factor, *L2_RANGE), 0.0).astype(np.float32)
 
 
 def subsampling_stride(segment_steps: int, *, is_image: bool) -> int:

@@ -76,7 +76,7 @@ class Examples(Protocol):
 
 
 @dataclass(frozen=True)
-class RankedClips:
+class ClipExamples:
     """The clips of a label set as examples, each once; see `Examples`."""
 
     labels: "LabelSet"
@@ -108,7 +108,7 @@ class LabelSet:
     multiplicity is a Poisson draw with mean 1, the limit of |D| draws with replacement. The share
     1/e with multiplicity 0 stays the member's held-out set (Christiano et al. 2017, 2.2.3), so that
     later fits never train on what earlier ones were validated on. The same holds for each clip, for
-    fits to `RankedClips`.
+    fits to `ClipExamples`.
 
     Attributes:
         num_added: comparisons added so far, including those that were replaced by newer ones.

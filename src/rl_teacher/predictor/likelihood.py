@@ -1,7 +1,7 @@
-"""Losses of predicted rewards: the likelihood of answers, and the regression on the rank.
+"""Losses of predicted rewards: the likelihood of answers, and regression on a score per clip.
 
 The first is the Bradley-Terry likelihood of Christiano et al. 2017, 2.2.3; the second is the
-ordinal regression of rl-teacher-atari.
+ordinal regression of rl-teacher-atari, and the target regression of the paper's ablations.
 
 B: comparisons, or clips; T: steps of a segment.
 """
@@ -68,7 +68,7 @@ def mean_reward(
     return jnp.sum(rewards, axis=-1) / jnp.maximum(jnp.sum(weights, axis=-1), 1e-9)
 
 
-def rank_loss(
+def regression_loss(
     scores: Float[Array, "*batch"],
     targets: Float[Array, "*#batch"],
     certainty: Float[Array, "*#batch"],

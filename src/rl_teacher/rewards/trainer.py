@@ -5,13 +5,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float, Int64
 
+from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitResult, Fitter
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import Examples, LabelledPair, LabelSet, RankedClips
+from rl_teacher.predictor.labels import MIN_STD, ClipExamples, Examples, LabelledPair, LabelSet
 from rl_teacher.queries.ranking import RankingAnswers, certainties, fit_qualities, rank_targets
 
 FIT_GROWTH = 0.02
@@ -49,24 +51,56 @@ class TrainerSettings:
 
 
 def examples_of(labels: LabelSet, config: PredictorConfig) -> Examples:
-    """Return what the objective fits: the comparisons, or their clips by rank.
+    """Return what the objective fits: the comparisons, or their clips by rank or by true return.
 
-    The ranks follow from the targets of all comparisons in the set, and change with each.
+    Raises:
+        BadConfig: the true returns are wanted, and unknown.
     """
     if config.objective == "preferences":
         return labels
     clips, places, sides = np.unique(labels.clips, return_index=True, return_inverse=True)
-    left, right = sides.reshape(-1, 2).T
-    error_rates = np.full(len(labels), config.error_rate)
-    answers = RankingAnswers(left, right, labels.targets.astype(np.float64), error_rates)
-    qualities = fit_qualities(answers, np.zeros(len(clips)))
-    return RankedClips(
+    if config.objective == "rank":
+        targets, certainty = _ranks(labels, sides.reshape(-1, 2), len(clips), config.error_rate)
+    else:
+        targets, certainty = _standardised_returns(labels, places), np.ones(len(clips))
+    return ClipExamples(
         labels,
         places[:, None],
-        rank_targets(qualities).astype(np.float32),
-        certainties(answers, qualities).astype(np.float32),
+        targets.astype(np.float32),
+        certainty.astype(np.float32),
         labels.counts_of_clips(clips),
     )
+
+
+def _ranks(
+    labels: LabelSet, sides: Int64[np.ndarray, "comparison side"], num_clips: int, error_rate: float
+) -> tuple[Float[np.ndarray, " clip"], Float[np.ndarray, " clip"]]:
+    """Return the rank targets and certainties that follow from all comparisons of the set."""
+    left, right = sides.T
+    error_rates = np.full(len(labels), error_rate)
+    answers = RankingAnswers(left, right, labels.targets.astype(np.float64), error_rates)
+    qualities = fit_qualities(answers, np.zeros(num_clips))
+    return rank_targets(qualities), certainties(answers, qualities)
+
+
+def _standardised_returns(
+    labels: LabelSet, places: Int64[np.ndarray, " clip"]
+) -> Float[np.ndarray, " clip"]:
+    """Return the mean true reward of each clip, with mean 0 and standard deviation 1 over clips.
+
+    Source: the ablation "target" of Christiano et al. 2017, 3.3.
+    """
+    true, weights = (
+        each.reshape(-1, labels.num_steps)[places] for each in (labels.true_rewards, labels.weights)
+    )
+    # Padded steps have weight 0, and an unknown reward there does not matter.
+    returns = np.where(weights > 0, true * weights, 0.0).sum(1) / weights.sum(1)
+    if not np.isfinite(returns).all():
+        raise BadConfig(
+            "--objective returns was given, and the true rewards of some clips are unknown. Use "
+            "--objective preferences or rank, or labels of an environment with a true reward."
+        )
+    return (returns - returns.mean()) / (returns.std() + MIN_STD)
 
 
 class PredictorTrainer:
