@@ -124,7 +124,8 @@ def differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[s
 def _flags(agent: str, suite: str, source: str) -> list[str]:
     steps = STEPS_OFF_POLICY if agent.upper().endswith("SAC") else STEPS[suite]
     flags = ["-p", source, "-e", ENVIRONMENTS[suite], "-a", agent, "-t", str(steps), "-s", "3"]
-    flags += ["-n", "golden", "-w", "1", "--no-tensorboard"]
+    flags += ["-n", "golden", "--no-tensorboard"]
+    flags += ["-w", "1"] if suite == "MuJoCo" else []
     return flags + list(LABELS) if source == "synth" else flags
 
 

@@ -310,9 +310,10 @@ def labels_count(name):
     return Experiment.find(name).summary().labels.answered
 
 
-def test_teach_with_human_and_frozen_predictor_finishes_without_labels(fitted):
+def test_source_of_labels_with_frozen_predictor_is_refused(fitted):
     config = dataclasses.replace(TEACH, predictor="human", predictor_path="predictor")
-    assert teach(config, QUIET).is_finished
+    with pytest.raises(BadConfig, match="no labels are asked for.*--keep-asking; or omit -p"):
+        teach(config, QUIET)
 
 
 @pytest.mark.parametrize("changes", [{"keep_asking": True}, {"n_labels": 40}])

@@ -263,9 +263,9 @@ def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "Teac
     console = Console()
     handler = RichHandler(console=console, show_path=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
+    config = config.with_label_budget()
     validate(config)
-    has_images = get_env_info(config.env_id).has_image_observations
-    run = RunSetup(config, options, has_image_observations=has_images)
+    run = RunSetup(config, options, get_env_info(config.env_id))
     check_effects(run, defaults, RunOptions())
     if options.force_new and options.archives:
         raise BadInput(

@@ -29,7 +29,6 @@ from rl_teacher.common.state_dict import StateDict
 from rl_teacher.config.experiment import (
     RunOptions,
     TeachConfig,
-    label_budget,
     pretraining_labels,
     validate,
 )
@@ -107,8 +106,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     # Before the first import of JAX, which reads its settings then.
     runtime.prepare(home() / "cache" / "xla")
     check_bounds(options)
-    budget = label_budget(config.queries, config.n_labels, config.n_clips)
-    config = replace(config, n_labels=budget)
+    config = config.with_label_budget()
     env_info = check(config)
     config = replace(config, env_id=env_info.id)
     kept = parts_to_keep(config, options)

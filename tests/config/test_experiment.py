@@ -38,6 +38,10 @@ def test_number_of_clips_sets_number_of_labels(queries, labels):
     assert label_budget(queries, 5, 8) == 5
 
 
+def test_all_labels_are_asked_before_training_if_they_are_only_collected():
+    assert pretraining_labels(changed(n_labels=40, collect_only=True)) == 40
+
+
 def test_pretrain_labels_override_the_quarter():
     assert pretraining_labels(changed(n_labels=1400, pretrain_labels=7)) == 7
 

@@ -4,6 +4,7 @@ from typing import Annotated
 import pytest
 import tyro
 
+from rl_teacher import cli
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import PPOConfig
@@ -20,11 +21,15 @@ from rl_teacher.config.fields import (
     long_options,
 )
 from rl_teacher.config.presets import preset
+from rl_teacher.envs.registry import get_env_info
 
 VECTORS = ["teach", "-e", "ShortHopper-v1", "-n", "x"]
 IMAGES = ["teach", "-e", "MovingDot-v0", "-n", "x"]
 COLLECT = ["collect", "-e", "ShortHopper-v1", "-n", "x", "-l", "5"]
-CONVOLUTIONS_WITH_BATCH_NORM = PredictorConfig(image_encoder="paper", batch_norm=True)
+UPFRONT = [*VECTORS, "-p", "synth", "-l", "9", "--schedule", "upfront"]
+FINE_TUNED = [*VECTORS, "-p", "synth", "-l", "9", "--predictor-path", "y"]
+COLLECT_ONLY = [*VECTORS, "-p", "synth", "-l", "9", "--collect-only"]
+SAC = [*VECTORS, "-a", "sac", "-p", "rl"]
 SYNTH = TeachConfig("ShortHopper-v1", "synth", name="x")
 
 
@@ -66,7 +71,7 @@ def test_keyword_spelling_is_used_in_messages_for_python():
         ([*VECTORS, "-p", "rl", "--fit", "async"], "--fit async", "-p synth or -p human"),
         ([*VECTORS, "-p", "rl", "--agent-reset", "0"], "--agent-reset 0.0", "-p synth or -p human"),
         ([*VECTORS, "-p", "rl", "--reward.l2", "0"], "--reward.l2 0.0", "-p synth or -p human"),
-        ([*VECTORS, "-p", "rl", "--gold", "0.1"], "--gold 0.1", "-p synth or -p human"),
+        ([*VECTORS, "-p", "rl", "--gold", "0.1"], "--gold 0.1", "-p human"),
         ([*VECTORS, "-p", "rl", "--teacher", "noisy"], "--teacher noisy", "-p synth"),
         ([*VECTORS, "-p", "human", "--teacher", "noisy"], "--teacher noisy", "-p synth"),
         ([*VECTORS, "-p", "synth", "--clip-reward", "1"], "--clip-reward 1.0", "-p rl"),
@@ -77,6 +82,84 @@ def test_keyword_spelling_is_used_in_messages_for_python():
             "--hyperbolic-steps 5000000",
             "--schedule hyperbolic",
         ),
+        ([*VECTORS, "-p", "human", "--overlap-labelers", "3"], "--overlap-labelers 3", "--overlap"),
+        (
+            [*VECTORS, "-p", "synth", "--labeler-weights", "reliability"],
+            "--labeler-weights reliability",
+            "-p human",
+        ),
+        ([*VECTORS, "-p", "synth", "--gold", "0.1"], "--gold 0.1", "-p human"),
+        ([*VECTORS, "-p", "synth", "--overlap", "0.1"], "--overlap 0.1", "-p human"),
+        ([*VECTORS, "-p", "synth", "--repeats", "0.1"], "--repeats 0.1", "-p human"),
+        ([*VECTORS, "-p", "synth", "--instructions", "Run."], "--instructions Run.", "-p human"),
+        (
+            [*VECTORS, "-p", "synth", "--candidates", "5", "--selector", "uniform"],
+            "--candidates 5",
+            "not uniform",
+        ),
+        (
+            [*VECTORS, "-p", "synth", "--candidates", "5", "--queries", "sort"],
+            "--candidates 5",
+            "--queries pairs",
+        ),
+        ([*UPFRONT, "-L", "5"], "--pretrain-labels 5", "not --schedule upfront"),
+        ([*UPFRONT, "--selector", "uniform"], "--selector uniform", "fitted reward predictor"),
+        ([*UPFRONT, "--fit", "async"], "--fit async", "not with --schedule upfront"),
+        ([*VECTORS, "--labels", "x", "--fit", "async"], "--fit async", "or --labels alone"),
+        ([*UPFRONT, "-p", "human", "--pace", "steps"], "--pace steps", "not --schedule upfront"),
+        ([*FINE_TUNED, "--reuse-clips"], "--reuse-clips", "before the first fit"),
+        ([*FINE_TUNED, "--reward.hidden", "8"], "--reward.hidden (8,)", "keeps its networks"),
+        ([*VECTORS, "-p", "synth", "--agent-reset", "0.3"], "--agent-reset 0.3", "(-l)"),
+        (
+            [*VECTORS, "-p", "synth", "-l", "9", "--agent-reset", "0.3", "--agent-path", "y"],
+            "--agent-reset 0.3",
+            "no --agent-path",
+        ),
+        ([*VECTORS, "-p", "rl", "--hide-episode-ends"], "--hide-episode-ends", "can end early"),
+        (
+            ["teach", "-e", "CartPole-v1", "-n", "x", "-p", "rl", "-w", "2"],
+            "--workers 2",
+            "threads",
+        ),
+        ([*IMAGES, "-p", "rl", "--ppo.hidden", "8"], "--ppo.hidden (8,)", "not images"),
+        (
+            [*IMAGES, "-p", "rl", "--ppo.observation-clip", "5"],
+            "--ppo.observation-clip 5.0",
+            "not images",
+        ),
+        (
+            [*IMAGES, "-p", "synth", "--reward.image-encoder", "small", "--reward.hidden", "8"],
+            "--reward.hidden (8,)",
+            "no CNN",
+        ),
+        (
+            [*IMAGES, "-p", "synth", "--reward.image-encoder=profiles", "--reward.ignore-actions"],
+            "--reward.ignore-actions",
+            "can use actions",
+        ),
+        ([*SAC, "--sac.no-relabel"], "--sac.no-relabel", "-p synth or -p human"),
+        ([*SAC, "--sac.no-explore"], "--sac.no-explore", "before training"),
+        ([*SAC, "--sac.compared-states", "9"], "--sac.compared-states 9", "before training"),
+        (
+            [*SAC, "-p", "synth", "--sac.no-explore", "--sac.compared-states", "9"],
+            "--sac.compared-states 9",
+            "no --sac.no-explore",
+        ),
+        (
+            [*SAC, "--agent-path", "y", "--sac.learning-starts", "9"],
+            "--sac.learning-starts 9",
+            "no --agent-path",
+        ),
+        (
+            [*SAC, "--agent-path", "y", "--sac.initial-temperature", "9"],
+            "--sac.initial-temperature 9.0",
+            "no --agent-path",
+        ),
+        ([*COLLECT_ONLY, "-t", "9"], "--num-timesteps 9", "not --collect-only"),
+        ([*COLLECT_ONLY, "-i", "9"], "--pretrain-iters 9", "not --collect-only"),
+        ([*COLLECT_ONLY, "-L", "2"], "--pretrain-labels 2", "--collect-only"),
+        ([*COLLECT_ONLY, "--schedule", "constant"], "--schedule constant", "not --collect-only"),
+        ([*COLLECT_ONLY, "--reward.l2", "0"], "--reward.l2 0.0", "not --collect-only"),
         (
             [*COLLECT, "-p", "synth", "--selector", "entropy"],
             "--selector entropy",
@@ -90,7 +173,10 @@ def test_keyword_spelling_is_used_in_messages_for_python():
         ([*COLLECT, "-p", "synth", "--trpo.gamma", "0.9"], "--trpo.gamma 0.9", "-a trpo"),
     ],
 )
-def test_option_without_effect_is_refused_with_exit_code_2(arguments, flag, requirement, capsys):
+def test_option_without_effect_is_refused_with_exit_code_2(
+    arguments, flag, requirement, capsys, monkeypatch
+):
+    monkeypatch.setattr(cli, "run_teach", lambda *_: 0)
     assert main(arguments) == 2
     printed = " ".join(capsys.readouterr().err.split())
     assert f"{flag} was given, but it has an effect only with" in printed
@@ -98,7 +184,7 @@ def test_option_without_effect_is_refused_with_exit_code_2(arguments, flag, requ
 
 
 @pytest.mark.parametrize(
-    ("config", "options", "has_image_observations"),
+    ("config", "options", "has_images"),
     [
         (replace(SYNTH, n_labels=100, clip_length=2.0, teacher="noisy"), RunOptions(), False),
         (replace(SYNTH, schedule="hyperbolic", hyperbolic_steps=9), RunOptions(), False),
@@ -114,9 +200,21 @@ def test_option_without_effect_is_refused_with_exit_code_2(arguments, flag, requ
         ),
     ],
 )
-def test_option_with_effect_is_accepted(config, options, has_image_observations):
-    run = RunSetup(config, options, has_image_observations)
+def test_option_with_effect_is_accepted(config, options, has_images):
+    run = RunSetup(
+        config, options, get_env_info("MovingDot-v0" if has_images else "ShortHopper-v1")
+    )
     check_effects(run, SYNTH, RunOptions())
+
+
+@pytest.mark.parametrize("arguments", [["--labels", "y"], ["--predictor-path", "y"]])
+@pytest.mark.parametrize("predictor", ["synth", "human"])
+def test_teacher_that_is_not_asked_is_refused(predictor, arguments, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "run_teach", lambda *_: 0)
+    assert main([*VECTORS, "-p", predictor, *arguments]) == 2
+    printed = " ".join(capsys.readouterr().err.split())
+    assert f"-p {predictor} was given, but no labels are asked for" in printed
+    assert "new labels with -l, or --keep-asking; or omit -p." in printed
 
 
 @pytest.mark.parametrize("predictor", ["rl", "synth"])
@@ -125,7 +223,7 @@ def test_settings_of_a_preset_are_never_refused(name, predictor):
     config = TeachConfig(
         "Pong-v0", predictor, name="x", **preset(name, has_labels=predictor != "rl")
     )
-    check_effects(RunSetup(config, RunOptions(), True), config, RunOptions())
+    check_effects(RunSetup(config, RunOptions(), get_env_info("Pong-v0")), config, RunOptions())
 
 
 def test_help_of_each_field_becomes_one_line():

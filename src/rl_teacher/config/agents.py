@@ -7,7 +7,17 @@ inherited; an agent repeats a field to give it another default.
 from dataclasses import dataclass
 from typing import Annotated
 
-from rl_teacher.config.fields import IMAGES, Above, AtLeast, Between
+from rl_teacher.config.fields import (
+    EXPLORATION,
+    IMAGES,
+    LABELS,
+    NEIGHBOURS,
+    NEW_AGENT,
+    VECTORS,
+    Above,
+    AtLeast,
+    Between,
+)
 from rl_teacher.nn.encoders import NetworkSize
 
 Count = Annotated[int, AtLeast(1)]
@@ -25,9 +35,9 @@ class OnPolicySettings:
     """steps per environment in one rollout"""
     gamma: Fraction = 0.99
     """discount factor"""
-    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
-    """hidden layer sizes of the policy and of the value function"""
-    observation_clip: Positive = 10.0
+    hidden: Annotated[tuple[int, ...], AtLeast(1), VECTORS] = (64, 64)
+    """hidden layer sizes of the policy and of the value function; images have an encoder instead"""
+    observation_clip: Annotated[Positive, VECTORS] = 10.0
     """largest absolute value of a normalised observation"""
 
 
@@ -129,7 +139,7 @@ class SACConfig:
     """number of parallel environments"""
     rollout_steps: Count = 8
     """steps per environment between two updates"""
-    learning_starts: Annotated[int, Between(0, 10**9)] = 1000
+    learning_starts: Annotated[int, Between(0, 10**9), NEW_AGENT] = 1000
     """environment steps with random actions before the first update"""
     buffer_steps: Count = 300_000
     """capacity of the replay buffer, in environment steps"""
@@ -145,17 +155,17 @@ class SACConfig:
     """discount factor"""
     tau: Fraction = 0.005
     """coefficient of the target networks' soft update (tau)"""
-    initial_temperature: Positive = 1.0
+    initial_temperature: Annotated[Positive, NEW_AGENT] = 1.0
     """initial entropy temperature; it adapts to a target entropy of -1 nat per action dimension"""
     hidden: Annotated[tuple[int, ...], AtLeast(1)] = (128, 128)
     """hidden layer sizes of the actor and of both critics"""
     observation_clip: Positive = 10.0
     """largest absolute value of a normalised observation"""
-    no_relabel: bool = False
+    no_relabel: Annotated[bool, LABELS] = False
     """do not relabel the replay buffer after each fit of the reward predictor"""
-    no_explore: bool = False
+    no_explore: Annotated[bool, EXPLORATION] = False
     """act at random before the first labels, without PEBBLE's unsupervised exploration"""
-    compared_states: Annotated[int, Between(0, 10**9)] = 512
+    compared_states: Annotated[int, Between(0, 10**9), EXPLORATION, NEIGHBOURS] = 512
     """states of the replay buffer in which nearest neighbours are searched for the exploration
     reward; 0: all"""
 

@@ -5,7 +5,7 @@ The classes with shared settings come first; `TeachConfig`, `CollectConfig` and 
 """
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -21,20 +21,32 @@ from rl_teacher.config.agents import (
     TRPOConfig,
 )
 from rl_teacher.config.fields import (
+    ACTIONS,
+    CANDIDATES,
     CONVOLUTIONS,
+    EARLY_ENDS,
+    FEATURES,
+    FIRST_LABELS,
     FITS,
     HUMAN_LABELS,
     HYPERBOLIC_SCHEDULE,
     IMAGES,
     LABELS,
+    LATER_FITS,
+    LATER_LABELS,
     LEARNING,
     NEW_CLIPS,
+    NEW_PREDICTOR,
+    OTHER_CLIPS,
+    OVERLAP,
     PAGE,
     PAIR_SCORES,
     REPLACES,
+    RESETS,
     SORTING,
     SYNTHETIC_LABELS,
     TENSORBOARD,
+    THREADS,
     TRUE_REWARD,
     Above,
     AtLeast,
@@ -66,16 +78,16 @@ class PredictorConfig:
     objective: Annotated[Objective, alias("--objective")] = "preferences"
     """what the predictor is fitted to: the labels (preferences), the rank of each clip that follows
     from all labels (rank), or, as an ablation, the true return of each labelled clip (returns)"""
-    ensemble_size: Annotated[int, AtLeast(1)] = 3
+    ensemble_size: Annotated[int, AtLeast(1), NEW_PREDICTOR] = 3
     """ensemble members; each is fitted to its own bootstrap sample"""
-    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (64, 64)
+    hidden: Annotated[tuple[int, ...], AtLeast(1), FEATURES, NEW_PREDICTOR] = (64, 64)
     """hidden layer sizes (not of the convolutional encoders)"""
-    image_encoder: Annotated[PredictorNetwork, IMAGES] = "auto"
+    image_encoder: Annotated[PredictorNetwork, IMAGES, NEW_PREDICTOR] = "auto"
     """image encoder: an MLP on keypoints or profiles of fixed random filters, the better of the two
     by held-out loss (auto), a small CNN, or the CNN of the paper"""
-    ignore_actions: bool = False
+    ignore_actions: Annotated[bool, ACTIONS, NEW_PREDICTOR] = False
     """predict rewards from observations alone; profiles never use actions"""
-    batch_norm: Annotated[bool, CONVOLUTIONS] = False
+    batch_norm: Annotated[bool, CONVOLUTIONS, NEW_PREDICTOR] = False
     """batch normalisation after each convolution, as in the paper"""
     dropout: Annotated[float, Between(0.0, 0.99)] = 0.0
     """dropout rate of hidden units and convolution outputs during a fit"""
@@ -107,7 +119,7 @@ class QuerySettings:
     """seconds of a clip"""
     teacher_strength: Annotated[float | None, SYNTHETIC_LABELS] = None
     """parameter of the synthetic teacher (epsilon, beta or gamma); by default B-Pref's value"""
-    candidates: Annotated[int, AtLeast(1), PAIR_SCORES] = 10
+    candidates: Annotated[int, AtLeast(1), LABELS, PAIR_SCORES, CANDIDATES] = 10
     """candidate pairs per query, from which the selector chooses"""
     queries: Annotated[QueryMethod, LABELS] = "pairs"
     """comparisons of unrelated pairs (pairs), or comparisons that sort clips: by binary insertion
@@ -115,7 +127,7 @@ class QuerySettings:
     n_clips: Annotated[WholeNumber | None, AtLeast(2), SORTING] = None
     """number of clips to sort; by default, clips are added with the labels. Without --n-labels, as
     many labels as sorting them takes"""
-    reuse_clips: Annotated[bool, LABELS] = False
+    reuse_clips: Annotated[bool, LABELS, OTHER_CLIPS] = False
     """compare clips of other experiments in the same environment as well"""
 
 
@@ -126,18 +138,20 @@ class FittingSettings:
     n_labels: Annotated[WholeNumber | None, short_flag("l"), AtLeast(1), LABELS] = None
     """total number of labels; if omitted, labels are requested at a constant rate: one every 3 s
     from a person, one every 2,000 steps from a synthetic teacher"""
-    pretrain_labels: Annotated[WholeNumber | None, short_flag("L"), AtLeast(1), LABELS] = None
+    pretrain_labels: Annotated[
+        WholeNumber | None, short_flag("L"), AtLeast(1), LABELS, FIRST_LABELS
+    ] = None
     """labels before the first fit; by default a quarter of the total, or 50 without a total"""
-    hide_episode_ends: bool = False
+    hide_episode_ends: Annotated[bool, EARLY_ENDS] = False
     """hide the environment's terminations from agent and teacher; they reveal something about the
     true reward"""
-    fit: Annotated[Literal["sync", "async"], LEARNING] = "sync"
+    fit: Annotated[Literal["sync", "async"], LEARNING, FITS, LATER_FITS] = "sync"
     """fit the reward predictor between rollouts (sync, reproducible) or in a thread (async)"""
     keep_asking: bool = False
     """request labels, and fit the predictor that the run starts with to them as well"""
     collect_only: bool = False
     """request all labels and stop without training"""
-    reward: Annotated[PredictorConfig, LEARNING] = field(default_factory=PredictorConfig)
+    reward: Annotated[PredictorConfig, LEARNING, FITS] = field(default_factory=PredictorConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +185,7 @@ class ExperimentSettings:
     teacher: Annotated[str, SYNTHETIC_LABELS] = "oracle"
     """synthetic teacher: oracle, mistake, noisy, skip, equal or myopic; a task such as backflip; or
     module:function"""
-    selector: Annotated[SelectorName, PAIR_SCORES] = "disagreement"
+    selector: Annotated[SelectorName, LABELS, PAIR_SCORES] = "disagreement"
     """query selection: how pairs are chosen among the candidates"""
     ppo: Annotated[PPOConfig, only_with_agent("ppo")] = field(default_factory=PPOConfig)
     trpo: Annotated[TRPOConfig, only_with_agent("trpo")] = field(default_factory=TRPOConfig)
@@ -187,7 +201,7 @@ class ExperimentSettings:
 class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     """Settings that define an experiment."""
 
-    num_timesteps: Annotated[WholeNumber, short_flag("t"), AtLeast(1)] = 5_000_000
+    num_timesteps: Annotated[WholeNumber, short_flag("t"), AtLeast(1), FITS] = 5_000_000
     """environment steps of training"""
     labels: Annotated[str | None, FITS] = None
     """existing labels to fit the predictor to, before training and in all later fits: name of an
@@ -196,21 +210,25 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     held_out: Annotated[str | None, LEARNING, FITS] = None
     """labels that the predictor is never fitted to, only evaluated on: name of an experiment, or a
     data set"""
-    pretrain_iters: Annotated[WholeNumber, short_flag("i"), AtLeast(1), LEARNING] = 10_000
+    pretrain_iters: Annotated[WholeNumber, short_flag("i"), AtLeast(1), LEARNING, FITS] = 10_000
     """maximum number of gradient steps of the first fit; early stopping ends a fit"""
-    schedule: Annotated[Literal["annealed", "hyperbolic", "constant", "upfront"] | None, LABELS] = (
-        None
-    )
+    schedule: Annotated[
+        Literal["annealed", "hyperbolic", "constant", "upfront"] | None, LABELS, FITS
+    ] = None
     """label schedule; by default annealed with --n-labels, otherwise constant"""
     hyperbolic_steps: Annotated[WholeNumber, AtLeast(1), HYPERBOLIC_SCHEDULE] = 2_000_000
     """T0 of the hyperbolic schedule, whose label rate is proportional to T0 / (t + T0)"""
     clip_reward: Annotated[float, Between(0.0, 1e9), TRUE_REWARD] = 0.0
     """largest absolute value of a true reward that the agent learns from, usually 1 for Atari; 0:
     no clipping. Reported returns are never clipped"""
-    agent_reset: Annotated[float, Between(0.0, 1.0), LABELS] = 0.5
+    agent_reset: Annotated[float, Between(0.0, 1.0), LABELS, FITS, RESETS] = 0.5
     """fraction of --n-labels after which the agent is reset once (Nikishin et al. 2022); the
     earlier agent is restored if it is better after as many steps. 0, or with --agent-path: no
     reset"""
+
+    def with_label_budget(self) -> "TeachConfig":
+        """Return the settings with the number of labels that sorting `n_clips` takes."""
+        return replace(self, n_labels=label_budget(self.queries, self.n_labels, self.n_clips))
 
     def saved(self) -> dict[str, Any]:
         """Return the settings that identify the experiment, as plain values.
@@ -240,9 +258,14 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         return getattr(self, self.agent_section)
 
     @property
+    def resets_agent(self) -> bool:
+        """True if `agent_reset` has an effect: a new agent, and a number of labels."""
+        return self.n_labels is not None and self.asks and self.agent_path is None
+
+    @property
     def labels_before_reset(self) -> float:
         """Number of labels after which the agent is reset; infinity for never."""
-        if self.n_labels is None or not self.asks or self.agent_path is not None:
+        if self.n_labels is None or not self.resets_agent:
             return math.inf
         return self.agent_reset * self.n_labels or math.inf
 
@@ -262,6 +285,31 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         """True if labels are requested from a teacher."""
         is_enough = self.starts_fitted and not self.wants_labels
         return self.predictor in ("synth", "human") and not is_enough
+
+    @property
+    def asks_before_training(self) -> bool:
+        """True if labels are requested before the first step of training."""
+        return self.asks and pretraining_labels(self) > 0
+
+    @property
+    def asks_before_fit(self) -> bool:
+        """True if labels are requested while there is no fitted predictor."""
+        return self.asks_before_training and self.predictor_path is None
+
+    @property
+    def asks_after_fit(self) -> bool:
+        """True if labels are requested once a predictor is fitted."""
+        return self.asks and (self.starts_fitted or not self.asks_upfront)
+
+    @property
+    def asks_in_two_parts(self) -> bool:
+        """True if `pretrain_labels` are a part of the labels, and not all."""
+        return self.asks_after_fit
+
+    @property
+    def asks_upfront(self) -> bool:
+        """True if all labels are requested before training."""
+        return self.collect_only or self.schedule == "upfront"
 
     @property
     def learns(self) -> bool:
@@ -300,8 +348,7 @@ class CollectConfig(QuerySettings, ExperimentSettings):
     def as_teaching(self) -> TeachConfig:
         """Return the settings of a run that ends when all labels are there."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
-        given["n_labels"] = label_budget(self.queries, self.n_labels, self.n_clips)
-        return TeachConfig(**given, schedule="upfront", collect_only=True)
+        return TeachConfig(**given, collect_only=True).with_label_budget()
 
 
 @dataclass(frozen=True)
@@ -330,8 +377,8 @@ class FitConfig:
 class RunOptions:
     """Options of a run; they may change when an experiment is continued."""
 
-    workers: Annotated[int | None, short_flag("w"), AtLeast(1)] = None
-    """threads of the physics simulation; by default one per core. Results do not depend on it"""
+    workers: Annotated[int | None, short_flag("w"), AtLeast(1), THREADS] = None
+    """threads of MuJoCo tasks and Atari games; by default one per core. Results do not depend on it"""
     no_videos: Annotated[bool, short_flag("V")] = False
     """no effect; accepted for compatibility. Clips are rendered only when viewed"""
     no_tensorboard: bool = False
@@ -341,24 +388,24 @@ class RunOptions:
     of RL_TEACHER_HOME"""
     checkpoint_seconds: Annotated[float, AtLeast(0)] = 20.0
     """seconds between checkpoints"""
-    instructions: Annotated[str, LABELS] = ""
+    instructions: Annotated[str, HUMAN_LABELS] = ""
     """instructions for labelers, shown on the page"""
-    pace: Annotated[Literal["labels", "steps"], HUMAN_LABELS] = "labels"
+    pace: Annotated[Literal["labels", "steps"], HUMAN_LABELS, LATER_LABELS] = "labels"
     """pace of a run with human labels: training waits for labels that are due (labels), or does not
     wait (steps)"""
-    exit_when_finished: Annotated[bool, HUMAN_LABELS] = False
+    exit_when_finished: Annotated[bool, HUMAN_LABELS, FITS] = False
     """end the command after the last step; otherwise the page stays open until Ctrl-C, and the
     experiment can be extended on it"""
-    labeler_weights: Annotated[LabelerWeights, LABELS] = "equal"
+    labeler_weights: Annotated[LabelerWeights, HUMAN_LABELS, FITS] = "equal"
     """weights of labelers who disagree: equal, or by their estimated reliability"""
-    overlap: Annotated[float | None, Between(0.0, 1.0), LABELS] = None
+    overlap: Annotated[float | None, Between(0.0, 1.0), HUMAN_LABELS] = None
     """fraction of comparisons that several labelers answer; unchanged if omitted, initially 0"""
-    overlap_labelers: Annotated[int | None, AtLeast(2), LABELS] = None
+    overlap_labelers: Annotated[int | None, AtLeast(2), HUMAN_LABELS, OVERLAP] = None
     """labelers per comparison with overlap; unchanged if omitted, initially 2"""
-    repeats: Annotated[float | None, Between(0.0, 1.0), LABELS] = None
+    repeats: Annotated[float | None, Between(0.0, 1.0), HUMAN_LABELS] = None
     """fraction of comparisons that a labeler is asked a second time; unchanged if omitted,
     initially 0"""
-    gold: Annotated[float | None, Between(0.0, 1.0), LABELS] = None
+    gold: Annotated[float | None, Between(0.0, 1.0), HUMAN_LABELS] = None
     """fraction of gold questions (comparisons with a known answer); unchanged if omitted,
     initially 0"""
     serve: bool = False
@@ -485,6 +532,12 @@ def _check_source(config: TeachConfig) -> None:
         raise BadConfig(
             f"-p rl uses the environment's reward, {flag} that of a predictor. Omit one of them."
         )
+    elif config.predictor is not None and not config.wants_labels:
+        raise BadConfig(
+            f"-p {config.predictor} was given, but no labels are asked for: a saved predictor, or "
+            "saved labels, are used as they are. Give the number of new labels with -l, or "
+            "--keep-asking; or omit -p."
+        )
     if config.predictor is None and config.wants_labels:
         raise BadConfig("Labels need a source. Give -p synth or -p human.")
     if config.collect_only and not config.asks:
@@ -492,14 +545,13 @@ def _check_source(config: TeachConfig) -> None:
 
 
 def pretraining_labels(config: TeachConfig) -> int:
-    """Return the number of labels before training: -L, or a quarter of -l, at least 1.
+    """Return the number of labels before training: -L, or a quarter of -l, at least 1; or all.
 
     With a saved predictor or given labels it is 0 unless -L is given.
     """
     if config.starts_fitted and not config.collect_only:
         return config.pretrain_labels or 0
-    is_upfront = config.schedule == "upfront"
-    return first_labels(config.n_labels, config.pretrain_labels, is_upfront=is_upfront)
+    return first_labels(config.n_labels, config.pretrain_labels, is_upfront=config.asks_upfront)
 
 
 def first_labels(total: int | None, wanted: int | None, *, is_upfront: bool) -> int:

@@ -108,12 +108,25 @@ class RunSetup:
     Attributes:
         config: the experiment, as `TeachConfig` or as `WrapperSettings`.
         options: how it is carried out, as `RunOptions`; None in a wrapper.
-        has_image_observations: whether the environment's observations are images.
+        env_info: properties of the environment, as `EnvInfo`.
     """
 
     config: Any
     options: Any
-    has_image_observations: bool
+    env_info: Any
+
+    @property
+    def has_image_observations(self) -> bool:
+        """True if the environment's observations are images."""
+        return self.env_info.has_image_observations
+
+    @property
+    def predictor_is_convolutional(self) -> bool:
+        """True if the reward predictor is a CNN."""
+        return self.has_image_observations and self.config.reward.image_encoder in (
+            "small",
+            "paper",
+        )
 
 
 @dataclass(frozen=True)
@@ -139,12 +152,40 @@ def only_with_agent(section: str) -> OnlyWith:
 IMAGES = OnlyWith(
     "image observations", lambda run: run.has_image_observations, "image observations"
 )
+VECTORS = OnlyWith(
+    "observations that are not images",
+    lambda run: not run.has_image_observations,
+    "observations that are not images",
+)
+EARLY_ENDS = OnlyWith(
+    "an environment whose episodes can end early (`rl-teacher envs` lists them)",
+    lambda run: run.env_info.can_terminate,
+    "an environment whose episodes can end early",
+)
+THREADS = OnlyWith(
+    "MuJoCo tasks and Atari games, which step in threads",
+    lambda run: run.env_info.backend in ("batch", "atari"),
+)
 CONVOLUTIONS = OnlyWith(
     "image observations and --reward.image-encoder small or paper",
-    lambda run: (
-        run.has_image_observations and run.config.reward.image_encoder in ("small", "paper")
-    ),
+    lambda run: run.predictor_is_convolutional,
     "image observations and reward.image_encoder='small' or 'paper'",
+)
+FEATURES = OnlyWith(
+    "a reward predictor that is no CNN (not --reward.image-encoder small or paper)",
+    lambda run: not run.predictor_is_convolutional,
+    "a predictor that is no CNN (not reward.image_encoder='small' or 'paper')",
+)
+ACTIONS = OnlyWith(
+    "a reward predictor that can use actions (not --reward.image-encoder profiles)",
+    lambda run: not (run.has_image_observations and run.config.reward.image_encoder == "profiles"),
+    "a predictor that can use actions (not reward.image_encoder='profiles')",
+)
+NEW_AGENT = OnlyWith("a new agent (no --agent-path)", lambda run: run.config.agent_path is None)
+NEW_PREDICTOR = OnlyWith(
+    "a new reward predictor; the one of --predictor-path keeps its networks",
+    lambda run: run.config.predictor_path is None,
+    "a new predictor (no predictor_path)",
 )
 TRUE_REWARD = OnlyWith("-p rl", lambda run: run.config.predictor == "rl")
 LABELS = OnlyWith(
@@ -168,15 +209,50 @@ SYNTHETIC_LABELS = OnlyWith(
     "labels to ask for and a synthetic teacher, by its name",
 )
 HUMAN_LABELS = OnlyWith("-p human", lambda run: run.config.asks_a_person, "teacher='human'")
-PAIR_SCORES = OnlyWith(
-    "labels to ask for, --queries pairs and a reward predictor (collect needs --predictor-path)",
-    lambda run: (
-        run.config.asks
-        and run.config.queries == "pairs"
-        and (not run.config.collect_only or run.config.predictor_path is not None)
-    ),
-    "labels to ask for, queries='pairs' and a fitted predictor (collect_only needs predictor_path)",
+LATER_LABELS = OnlyWith(
+    "labels to ask for after the first fit (not --schedule upfront or --collect-only)",
+    lambda run: run.config.asks_after_fit,
 )
+LATER_FITS = OnlyWith(
+    "fits after the first one: with -p human, or labels to ask for after it (not with --schedule "
+    "upfront, or --labels alone)",
+    lambda run: run.config.asks_after_fit or run.config.asks_a_person,
+)
+FIRST_LABELS = OnlyWith(
+    "labels to ask for during training as well (not --schedule upfront or --collect-only)",
+    lambda run: run.config.asks_in_two_parts,
+    "a schedule other than 'upfront'",
+)
+PAIR_SCORES = OnlyWith(
+    "--queries pairs and a fitted reward predictor (collect and --schedule upfront need "
+    "--predictor-path)",
+    lambda run: run.config.asks_after_fit and run.config.queries == "pairs",
+    "labels to ask for, queries='pairs' and a fitted predictor (collect_only and "
+    "schedule='upfront' need predictor_path)",
+)
+CANDIDATES = OnlyWith(
+    "a --selector that scores pairs (not uniform)",
+    lambda run: run.config.selector != "uniform",
+    "a selector that scores pairs (not 'uniform')",
+)
+OTHER_CLIPS = OnlyWith(
+    "labels to ask for before the first fit (no --predictor-path), or --queries tree or sort",
+    lambda run: run.config.asks_before_fit or run.config.queries != "pairs",
+    "labels to ask for before the first fit (no predictor_path), or queries='tree' or 'sort'",
+)
+RESETS = OnlyWith(
+    "a number of labels (-l) and a new agent (no --agent-path)",
+    lambda run: run.config.agent_reset == 0 or run.config.resets_agent,
+)
+EXPLORATION = OnlyWith(
+    "labels to ask for before training and a new agent (no --agent-path)",
+    lambda run: run.config.asks_before_training and run.config.agent_path is None,
+)
+NEIGHBOURS = OnlyWith(
+    "exploration before the first labels (no --sac.no-explore)",
+    lambda run: not run.config.sac.no_explore,
+)
+OVERLAP = OnlyWith("--overlap", lambda run: run.options.overlap is not None)
 SORTING = OnlyWith(
     "--queries tree or sort",
     lambda run: run.config.asks and run.config.queries != "pairs",

@@ -125,8 +125,9 @@ class RunControl:
 def has_two_rewards(experiment: ExperimentView) -> bool:
     """Return whether `teach` trains an agent on predicted rewards, which can be switched off."""
     config = experiment.config
-    is_predicted = config.get("predictor") in ("synth", "human") or config.get("predictor_path")
-    return bool(is_predicted and not config.get("collect_only"))
+    is_predicted = config.get("predictor") in ("synth", "human")
+    starts_fitted = config.get("predictor_path") or config.get("labels")
+    return bool((is_predicted or starts_fitted) and not config.get("collect_only"))
 
 
 def switch_reward(

@@ -3,7 +3,7 @@
 N: number of environments.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -90,7 +90,8 @@ class WrapperDriver:
     """
 
     def __init__(self, envs: WrappedEnvs, settings: WrapperSettings) -> None:
-        check_effects(settings, has_image_observations=envs.input_space.image is not None)
+        has_images = envs.input_space.image is not None
+        check_effects(settings, replace(envs.env_info, has_image_observations=has_images))
         self._envs = envs
         self.learning: WrapperLearning | None = None
         if settings.is_frozen:

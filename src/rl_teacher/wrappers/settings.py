@@ -33,6 +33,7 @@ from rl_teacher.config.fields import (
     refuse_ineffective,
 )
 from rl_teacher.datasets.given_labels import Labelled
+from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.schedules import Schedule
 from rl_teacher.queries.selectors import Selector
@@ -117,6 +118,22 @@ class WrapperSettings(FittingSettings, QuerySettings):
         return self.learns and not self.train_only
 
     @property
+    def asks_before_fit(self) -> bool:
+        """True if labels are requested while there is no fitted predictor."""
+        return self.asks and self.predictor_path is None
+
+    @property
+    def asks_in_two_parts(self) -> bool:
+        """True if `pretrain_labels` are a part of the labels, and not all."""
+        return self.schedule != "upfront"
+
+    @property
+    def asks_after_fit(self) -> bool:
+        """True if labels are requested once a predictor is fitted."""
+        is_upfront = self.collect_only or self.schedule == "upfront"
+        return self.asks and (self.predictor_path is not None or not is_upfront)
+
+    @property
     def asks_a_person(self) -> bool:
         """True if people are asked for labels."""
         return self.asks and self.is_human
@@ -167,13 +184,13 @@ def settings_of(keywords: dict[str, Any]) -> WrapperSettings:
     return settings
 
 
-def check_effects(settings: WrapperSettings, *, has_image_observations: bool) -> None:
+def check_effects(settings: WrapperSettings, env_info: EnvInfo) -> None:
     """Refuse settings that have no effect for the environment or beside other settings.
 
     Raises:
         BadConfig: names the setting and what it applies to.
     """
-    run = RunSetup(settings, None, has_image_observations)
+    run = RunSetup(settings, None, env_info)
     refuse_ineffective(settings, WrapperSettings(), run, as_keyword)
 
 
