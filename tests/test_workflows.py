@@ -312,7 +312,7 @@ def labels_count(name):
 
 def test_source_of_labels_with_frozen_predictor_is_refused(fitted):
     config = dataclasses.replace(TEACH, predictor="human", predictor_path="predictor")
-    with pytest.raises(BadConfig, match="no labels are asked for.*--keep-asking; or omit -p"):
+    with pytest.raises(BadConfig, match=r"no labels are asked for.*--keep-asking; or omit -p"):
         teach(config, QUIET)
 
 

@@ -378,7 +378,8 @@ class RunOptions:
     """Options of a run; they may change when an experiment is continued."""
 
     workers: Annotated[int | None, short_flag("w"), AtLeast(1), THREADS] = None
-    """threads of MuJoCo tasks and Atari games; by default one per core. Results do not depend on it"""
+    """threads of MuJoCo tasks and Atari games; by default one per core. Results do not depend on
+    it"""
     no_videos: Annotated[bool, short_flag("V")] = False
     """no effect; accepted for compatibility. Clips are rendered only when viewed"""
     no_tensorboard: bool = False
