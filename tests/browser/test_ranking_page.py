@@ -115,7 +115,7 @@ def test_changed_answer_ranks_again(open_ranking, ranked):
     text.get_by_text("owner").wait_for()
     page.keyboard.press("Escape")
     page.get_by_text(re.compile(r"of [\d,]+ answers, the least probable first")).wait_for()
-    answers = sum(map(len, ranked.store.labels.votes_of_experiment(ranked.id).values()))
+    answers = len(ranked.log())
     page.get_by_text(f"of {answers:,} answers, the least").wait_for(timeout=PATIENCE_MS)
 
 

@@ -112,14 +112,18 @@ class TestComparisons:
         before = store.labels.newest_id(experiment_id)
         store.labels.add(ids[2], Answer.EQUAL, "Bob")
         store.labelers.set_excluded("Ada", is_excluded=True)
-        assert store.labels.votes_of_experiment(experiment_id)[ids[2]] == {
-            store.labelers.id_of("Bob"): Answer.EQUAL
-        }
-        assert store.labels.newest_id(experiment_id) > before
+        [(label_id, *rest)] = store.labels.answers_since(experiment_id, before)
+        assert rest == [ids[2], store.labelers.id_of("Bob"), Answer.EQUAL]
+        assert store.labels.newest_id(experiment_id) == label_id
         assert store.labels.newest_id(other) == 0
         pairs = store.comparisons.pairs(experiment_id)
         assert ids_of(pairs) == ids
         assert (pairs[2].left_hash, pairs[2].right_hash) == pair(2)
+        assert store.comparisons.pairs(experiment_id, ids[1]) == pairs[2:]
+        [still_open] = ask_and_show(store, experiment_id, "later")
+        assert still_open in store.comparisons.open_ids(experiment_id)
+        assert ids[2] not in store.comparisons.open_ids(experiment_id)
+        pairs = store.comparisons.pairs(experiment_id)
         hashes = {end for each in pairs for end in (each.left_hash, each.right_hash)}
         assert store.clips.of_experiment(experiment_id).keys() == hashes
 

@@ -126,6 +126,38 @@ class TestRanking:
         monkeypatch.setattr(clip_ranking, "fit_ranking", None)
         assert program.get(URL).json() == first
 
+    def test_ranking_after_each_change_equals_that_of_a_new_service(
+        self, program, store, sorted_clips, trainer
+    ):
+        """The cache reads only what is new, and starts from the last ranking."""
+        across = ask_about(trainer, ("best", "worst"))[0]
+        new, newer = ask_about(trainer, ("new", "best"), ("worst", "newer"))
+
+        def exclude():
+            store.labelers.set_excluded("bob", is_excluded=True)
+
+        changes = [
+            lambda: store.labels.add(across, Answer.RIGHT, "ann"),
+            lambda: store.labels.add(new, Answer.EQUAL, "ann"),
+            exclude,
+            lambda: store.labels.add(across, None, "cleo"),
+            lambda: store.labels.add(newer, Answer.LEFT, "bob"),
+            lambda: store.comparisons.set_gold(across, Answer.LEFT),
+            lambda: store.labels.add(newer, Answer.CANNOT_TELL, "cleo"),
+            lambda: store.labels.add(newer, Answer.RIGHT, "cleo"),
+        ]
+        view = store.experiments.get("hopper")
+        cache = clip_ranking.RankingCache(store)
+        for change in changes:
+            before = cache.of(view)
+            change()
+            found, expected = cache.of(view), clip_ranking.RankingCache(store).of(view)
+            assert found is not before
+            assert found.comparisons == expected.comparisons
+            assert found.probabilities == pytest.approx(expected.probabilities, abs=0.01)
+            for one, other in zip(found.clips, expected.clips, strict=True):
+                assert vars(one) == pytest.approx(vars(other), abs=0.01)
+
     def test_other_experiments_do_not_count(self, program, store, sorted_clips):
         other = store.experiments.ensure("other", ENV_ID, {})
         [best, _, worst] = sorted_clips

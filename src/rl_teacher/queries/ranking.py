@@ -131,16 +131,20 @@ def standard_deviations(
     The Hessian is that of the Fisher information: each answer narrows the intervals. Takes O(N^3),
     which is too slow after each answer.
     """
-    from scipy.linalg import cholesky, solve_triangular  # noqa: PLC0415 - heavy
+    from scipy.linalg import get_lapack_funcs  # noqa: PLC0415 - heavy
 
+    if not len(means):  # LAPACK takes no empty matrix
+        return np.zeros(0)
     _, information, _ = _derivatives(answers, means)
     hessian = np.diag(_precisions(answers, information, len(means)))
     np.add.at(hessian, (answers.left, answers.right), -information)
     np.add.at(hessian, (answers.right, answers.left), -information)
-    # H = L L^T, so that the diagonal of the inverse sums the squares of each column of L^-1. This
-    # takes half of the time of an inverse.
-    inverse = solve_triangular(cholesky(hessian, lower=True), np.eye(len(means)), lower=True)
-    return np.sqrt(np.sum(inverse**2, axis=0))
+    # H = L L^T, so that the diagonal of the inverse sums the squares of each column of L^-1. The
+    # prior keeps H positive definite. Transposed, it is in the order of Fortran: nothing is copied.
+    potrf, trtri = get_lapack_funcs(("potrf", "trtri"), (hessian,))
+    factor, _ = potrf(hessian.T, lower=1)
+    inverse, _ = trtri(factor, lower=1, overwrite_c=1)
+    return np.sqrt(np.einsum("ij,ij->j", inverse, inverse))
 
 
 def rank_targets(

@@ -70,10 +70,12 @@ ASKED = (
 )
 
 PAIRS = (
-    select(Comparison.id, Comparison.left_hash, Comparison.right_hash, Comparison.is_open)
-    .where(sql.OF_EXPERIMENT)
+    select(Comparison.id, Comparison.left_hash, Comparison.right_hash)
+    .where(sql.OF_EXPERIMENT, Comparison.id > bindparam("after_id"))
     .order_by(Comparison.id)
 )
+
+OPEN_IDS = select(Comparison.id).where(sql.OF_EXPERIMENT, Comparison.is_open)
 
 # A withdrawn comparison wants no label. One that has a label is not withdrawn.
 WITHDRAW = (
@@ -217,11 +219,17 @@ class Comparisons:
         rows = self._database.rows(ASKED, experiment_id=experiment_id)
         return [AskedComparison(**row) for row in rows]
 
-    def pairs(self, experiment_id: int) -> list[ComparedPair]:
-        """Return the pairs of clips that an experiment compares, oldest first."""
+    def pairs(self, experiment_id: int, after_id: int = 0) -> list[ComparedPair]:
+        """Return the pairs of clips that an experiment compares after an id, oldest first."""
+        parameters = {"experiment_id": experiment_id, "after_id": after_id}
         with self._database.reading() as connection:
-            rows = connection.execute(PAIRS, {"experiment_id": experiment_id})
-            return [ComparedPair(*row) for row in rows]
+            return [ComparedPair(*row) for row in connection.execute(PAIRS, parameters).all()]
+
+    def open_ids(self, experiment_id: int) -> list[int]:
+        """Return the ids of an experiment's comparisons that need more labels."""
+        with self._database.reading() as connection:
+            parameters = {"experiment_id": experiment_id}
+            return [*connection.execute(OPEN_IDS, parameters).scalars().all()]
 
     def page(
         self,

@@ -17,7 +17,14 @@ from rl_teacher.store.events import EventLog
 from rl_teacher.store.files import jsonable
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.leases import delete_old_leases, end_leases
-from rl_teacher.store.records import ExportedLabel, LabelSample, LabelView, NewLabel, StoredLabel
+from rl_teacher.store.records import (
+    ExportedLabel,
+    GivenAnswer,
+    LabelSample,
+    LabelView,
+    NewLabel,
+    StoredLabel,
+)
 from rl_teacher.store.tables import Comparison, Label, Labeler, Tally
 
 LEASE_CLEANUP_INTERVAL = timedelta(minutes=10)
@@ -39,14 +46,6 @@ VOTES = (
     .order_by(Label.id)
 )
 
-VOTES_OF_EXPERIMENT = (
-    select(Label.comparison_id, Label.labeler_id, Label.answer)
-    .join(Comparison, Comparison.id == Label.comparison_id)
-    .join(Labeler, Labeler.id == Label.labeler_id)
-    .where(sql.OF_EXPERIMENT, sql.IS_CURRENT, sql.IS_NOT_EXCLUDED)
-    .order_by(Label.id)
-)
-
 NEWEST_ID = select(func.max(Tally.last_label_id)).where(
     Tally.experiment_id == bindparam("experiment_id")
 )
@@ -63,11 +62,19 @@ EXPERIMENT_OF_LABEL = (
 
 STORED_LABELS = select(*sql.columns_of(StoredLabel, Label))
 
-SINCE = STORED_LABELS.where(
+NEWER = (
     Label.id > bindparam("label_id"),
     bindparam("experiment_id") == EXPERIMENT_OF_LABEL,
     Label.purpose == "answer",
-).order_by(Label.id)
+)
+
+SINCE = STORED_LABELS.where(*NEWER).order_by(Label.id)
+
+ANSWERS_SINCE = (
+    select(Label.id, Label.comparison_id, Label.labeler_id, Label.answer)
+    .where(*NEWER)
+    .order_by(Label.id)
+)
 
 EXPORT = sql.EXPORTED_LABELS.where(
     Label.id > bindparam("after_id"), bindparam("experiment_id") == EXPERIMENT_OF_LABEL
@@ -273,15 +280,6 @@ class Labels:
                     votes.setdefault(row.comparison_id, {})[row.labeler_id] = Answer(row.answer)
         return votes
 
-    def votes_of_experiment(self, experiment_id: int) -> dict[int, dict[int, Answer]]:
-        """Return the current answers by comparison and labeler, without excluded labelers."""
-        votes: dict[int, dict[int, Answer]] = {}
-        with self._database.reading() as connection:
-            rows = connection.execute(VOTES_OF_EXPERIMENT, {"experiment_id": experiment_id})
-            for comparison_id, labeler_id, answer in rows:
-                votes.setdefault(comparison_id, {})[labeler_id] = Answer(answer)
-        return votes
-
     def newest_id(self, experiment_id: int) -> int:
         """Return the id of an experiment's newest label; 0 if there is none."""
         return self._database.scalar(NEWEST_ID, experiment_id=experiment_id) or 0
@@ -299,6 +297,13 @@ class Labels:
         """
         rows = self._database.rows(SINCE, experiment_id=experiment_id, label_id=label_id)
         return [stored_label(row) for row in rows]
+
+    def answers_since(self, experiment_id: int, label_id: int) -> list[GivenAnswer]:
+        """Return the answers of the labels that `since` returns, faster."""
+        parameters = {"experiment_id": experiment_id, "label_id": label_id}
+        with self._database.reading() as connection:
+            rows = connection.execute(ANSWERS_SINCE, parameters).all()
+        return [GivenAnswer(*row[:3], sql.as_answer(row[3])) for row in rows]
 
     def of_labeler(self, experiment_id: int, labeler: str, limit: int) -> list[LabelView]:
         """Return the current labels of one labeler, newest first."""

@@ -235,7 +235,15 @@ class ComparedPair(NamedTuple):
     id: int
     left_hash: str
     right_hash: str
-    is_open: bool
+
+
+class GivenAnswer(NamedTuple):
+    """A label by what a ranking reads; without an answer it withdraws an earlier one."""
+
+    id: int
+    comparison_id: int
+    labeler_id: int
+    answer: Answer | None
 
 
 @dataclass(frozen=True)

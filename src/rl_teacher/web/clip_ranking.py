@@ -1,7 +1,7 @@
 """Ranking of the clips of an experiment, cached until its answers change."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.reliability import estimate_reliability
-from rl_teacher.quality.votes import Votes
+from rl_teacher.quality.votes import CODES, Votes
 from rl_teacher.queries.ranking import (
     TARGETS,
     RankingAnswers,
@@ -63,6 +63,38 @@ class FittedRanking:
     contradictions: list[tuple[int, int]]
 
 
+@dataclass
+class AnsweredPairs:
+    """The pairs of an experiment and the answers to them, as far as they have been read.
+
+    Attributes:
+        pairs: by id, oldest first.
+        answers: newest answers by comparison and labeler, `cannot_tell` left out.
+        last_label_id: id of the last label that was read.
+        qualities: result of the last fit by content hash, from which the next one starts.
+    """
+
+    pairs: dict[int, ComparedPair] = field(default_factory=dict)
+    answers: dict[tuple[int, int], Answer] = field(default_factory=dict)
+    last_label_id: int = 0
+    qualities: dict[str, float] = field(default_factory=dict)
+
+    def read(self, store: Store, experiment_id: int) -> None:
+        """Read what is new in the store."""
+        # Labels first: their comparisons are in the store then.
+        labels = store.labels.answers_since(experiment_id, self.last_label_id)
+        for pair in store.comparisons.pairs(experiment_id, next(reversed(self.pairs), 0)):
+            self.pairs[pair.id] = pair
+        for label in labels:
+            key = label.comparison_id, label.labeler_id
+            if label.answer is None or label.answer not in TARGETS:
+                self.answers.pop(key, None)
+            else:
+                self.answers[key] = label.answer
+        if labels:
+            self.last_label_id = labels[-1].id
+
+
 class RankingCache:
     """Computes rankings, one experiment at a time, and caches them until their answers change."""
 
@@ -70,71 +102,77 @@ class RankingCache:
         self._store = store
         self._computing = Lock()
         self._cache: dict[int, tuple[Any, FittedRanking]] = {}
+        self._read: dict[int, AnsweredPairs] = {}
 
     def of(self, experiment: ExperimentView) -> FittedRanking:
         """Return the ranking of an experiment's clips."""
         experiment_id = experiment.id
         with self._computing:
             # Read before the answers: if some arrive in between, the next request recomputes.
-            version = (
-                self._store.labels.newest_id(experiment_id),
-                self._store.labels.gold(experiment_id),
-                self._store.labelers.excluded_ids(),
-                (experiment.asked, experiment.waiting),
-            )
+            newest_id = self._store.labels.newest_id(experiment_id)
+            gold = self._store.labels.gold(experiment_id)
+            excluded = self._store.labelers.excluded_ids()
+            version = newest_id, gold, excluded, experiment.asked, experiment.waiting
             cached = self._cache.get(experiment_id)
             if cached is not None and cached[0] == version:
                 return cached[1]
-            ranking = fit_ranking(
-                self._store.comparisons.pairs(experiment_id),
-                self._store.labels.votes_of_experiment(experiment_id),
-                self._store.labels.gold(experiment_id),
-            )
+            known = self._read.setdefault(experiment_id, AnsweredPairs())
+            if newest_id < known.last_label_id:  # the database was restored from a backup
+                known = self._read[experiment_id] = AnsweredPairs()
+            known.read(self._store, experiment_id)
+            open_ids = self._store.comparisons.open_ids(experiment_id)
+            ranking = fit_ranking(known, gold, excluded, open_ids)
             self._cache[experiment_id] = version, ranking
             return ranking
 
 
 def fit_ranking(
-    pairs: Sequence[ComparedPair],
-    votes: Mapping[int, Mapping[int, Answer]],
+    known: AnsweredPairs,
     gold: Mapping[int, Answer],
+    excluded: Collection[int],
+    open_ids: Collection[int],
 ) -> FittedRanking:
     """Fit a ranking to the answers of labelers who are not excluded.
 
     Args:
-        pairs: every comparison, oldest first.
-        votes: current answers by comparison and labeler.
+        known: comparisons and answers; it keeps the qualities for the next fit.
         gold: known answers by comparison.
+        excluded: ids of labelers.
+        open_ids: ids of comparisons that need more labels.
     """
     comparisons: dict[str, list[int]] = {}
-    for pair in pairs:
+    for pair in known.pairs.values():
         comparisons.setdefault(pair.left_hash, []).append(pair.id)
         comparisons.setdefault(pair.right_hash, []).append(pair.id)
-    number = {content_hash: index for index, content_hash in enumerate(comparisons)}
-    ends = [(number[pair.left_hash], number[pair.right_hash]) for pair in pairs]
+    hashes = list(comparisons)
+    number = {content_hash: index for index, content_hash in enumerate(hashes)}
+    ends = {
+        each.id: (number[each.left_hash], number[each.right_hash]) for each in known.pairs.values()
+    }
     rows = [
-        (pair.id, labeler, *end, answer)
-        for pair, end in zip(pairs, ends, strict=True)
-        for labeler, answer in votes.get(pair.id, {}).items()
-        if answer in TARGETS
+        (comparison_id, labeler_id, answer)
+        for (comparison_id, labeler_id), answer in known.answers.items()
+        if labeler_id not in excluded
     ]
+    votes = Votes.from_triples((each, labeler, CODES[answer]) for each, labeler, answer in rows)
     answers = RankingAnswers.of(
-        ((left, right, answer, labeler) for _, labeler, left, right, answer in rows),
-        estimate_reliability(Votes.of(votes), gold),
+        ((*ends[each], answer, labeler) for each, labeler, answer in rows),
+        estimate_reliability(votes, gold),
     )
-    quality = fit_qualities(answers, np.zeros(len(number)))
-    deviations: Sequence[float | None] = [None] * len(number)
-    if len(number) <= MAX_CLIPS_WITH_INTERVALS:
-        deviations = standard_deviations(answers, quality).tolist()
-    num_answers = np.bincount(np.append(answers.left, answers.right), minlength=len(number))
-    open_ends = [end for pair, end in zip(pairs, ends, strict=True) if pair.is_open]
-    num_open = np.bincount(np.array(open_ends, np.int64).ravel(), minlength=len(number))
+    start = np.array([known.qualities.get(each, 0.0) for each in hashes])
+    quality = fit_qualities(answers, np.zeros(len(hashes)), start)
+    known.qualities = dict(zip(hashes, quality.tolist(), strict=True))
+    deviations: list[float | None] = [None] * len(hashes)
+    if len(hashes) <= MAX_CLIPS_WITH_INTERVALS:
+        deviations = [*standard_deviations(answers, quality).tolist()]
+    num_answers = np.bincount(np.append(answers.left, answers.right), minlength=len(hashes))
+    open_ends = [ends[each] for each in open_ids if each in ends]
+    num_open = np.bincount(np.array(open_ends, np.int64).ravel(), minlength=len(hashes))
     # Errors of the labeler would make any answer probable.
     sure = replace(answers, error_rate=np.zeros(len(rows)))
     chances = answer_probabilities(sure, quality).tolist()
     probabilities = {row[:2]: chance for row, chance in zip(rows, chances, strict=True)}
     unlikely = [key for key, chance in probabilities.items() if chance < CONTRADICTION]
-    hashes = list(number)
     return FittedRanking(
         clips=[
             ClipPosition(
