@@ -287,6 +287,16 @@ def test_runs_and_report_show_existing_experiments(capsys, tmp_path):
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_runs_lists_clips_where_an_experiment_sorts_them(capsys):
+    for name, metrics in (("plain", {}), ("sorting", {"clips_sorted": 5_200})):
+        with Experiment.open(name, {"env_id": "ShortReacher-v1"}) as experiment:
+            experiment.append_metrics({"step": 512, "labels_answered": 1_040, **metrics})
+    assert main(["runs"]) == 0
+    table = capsys.readouterr().out.splitlines()
+    assert any("clips" in line for line in table[:3])
+    assert any("sorting" in line and "5,200" in line for line in table)
+
+
 @pytest.mark.usefixtures("draws_pictures")
 def test_report_and_runs_agree_on_the_number_of_labels(capsys, monkeypatch):
     arguments = ["teach", "-p", "synth", "-l", "10", "-L", "8", "-e", "ShortReacher-v1"]

@@ -123,7 +123,8 @@ def test_run_that_sorts_clips_learns_from_them_and_resumes_exactly(queries, monk
     config = changed(queries=queries, n_clips=12, name="whole")
     teach(config, QUIET)
     assert last_row("whole")["labels_answered"] == 40
-    assert last_row("whole")["clips_sorted"] == 12
+    assert last_row("whole")["clips_sorted"] == last_row("whole")["clips_wanted"] == 12
+    assert Experiment.find("whole").summary().clips == 12
     assert last_row("whole")["fits"] > 3
     train_step, num_steps = TrainingLoop.train_step, itertools.count()
 

@@ -544,12 +544,16 @@ def runs() -> None:
     if not found:
         print(f"No experiments in {home()} yet. `rl-teacher teach` starts one.")
         return
-    table = _table("name", "environment", "state", "steps", "labels", "last change")
+    has_clips = any(each.clips for each in found)
+    headings = ("labels", "clips") if has_clips else ("labels",)
+    table = _table("name", "environment", "state", "steps", *headings, "last change")
     for each in found:
         changed = each.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
         name = Text(each.name)  # brackets are no markup
-        labels = f"{each.labels.answered:,}"
-        table.add_row(name, each.env_id, each.state, f"{each.step:,}", labels, changed)
+        counts = [f"{each.labels.answered:,}"]
+        if has_clips:
+            counts.append(f"{each.clips:,}" if each.clips else "-")
+        table.add_row(name, each.env_id, each.state, f"{each.step:,}", *counts, changed)
     Console().print(table)
 
 

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.browser
 
 NUM_CLIPS = 200
 CLIPS = "main ol li button"
+FETCH = "path => fetch(path).then(response => response.json())"
 
 
 @pytest.fixture
@@ -115,8 +116,30 @@ def test_changed_answer_ranks_again(open_ranking, ranked):
     text.get_by_text("owner").wait_for()
     page.keyboard.press("Escape")
     page.get_by_text(re.compile(r"of [\d,]+ answers, the least probable first")).wait_for()
-    answers = len(ranked.log())
-    page.get_by_text(f"of {answers:,} answers, the least").wait_for(timeout=PATIENCE_MS)
+    page.get_by_text(f"of {len(ranked.log()):,} answers, the least").wait_for(timeout=PATIENCE_MS)
+
+
+def test_owner_withdraws_own_answer_in_dialog_and_ranking_follows(open_ranking, ranked):
+    page = open_ranking()
+
+    def qualities():
+        ranking = page.evaluate(FETCH, f"/api/v1/experiments/{ranked.name}/ranking")
+        return {each["hash"]: each["quality"] for each in ranking["clips"]}
+
+    before, num_answers = qualities(), len(ranked.log())
+    contradictions = page.get_by_role("region", name="Answers that contradict the ranking")
+    contradictions.get_by_role("button").first.click()
+    dialog = page.get_by_role("dialog", name="Comparison")
+    own = dialog.get_by_role("group", name="Your label")
+    own.get_by_role("button", name="Right").click()
+    dialog.get_by_role("region", name="Labels").get_by_text("owner").wait_for()
+    assert max(abs(quality - before[each]) for each, quality in qualities().items()) > 0.1
+    own.get_by_role("button", pressed=True).click()
+    dialog.get_by_role("region", name="Labels").get_by_text("owner").wait_for(state="detached")
+    page.keyboard.press("Escape")
+    page.get_by_text(f"of {num_answers:,} answers, the least").wait_for(timeout=PATIENCE_MS)
+    assert [answer for _, answer in ranked.log()[num_answers:]][1:] == [None]
+    assert qualities() == pytest.approx(before, abs=0.01)
 
 
 def test_ranking_follows_answers_of_others(open_ranking, ranked):

@@ -1,6 +1,7 @@
 """Tests of the live progress."""
 
 import io
+import re
 import time
 
 import pytest
@@ -76,6 +77,16 @@ class TestPanel:
             "87 %",
         ):
             assert part in text
+
+    def test_panel_and_line_show_clips_beside_labels_where_clips_are_sorted(self, clock):
+        progress = make(clock, is_terminal=True)
+        progress.update(ROW | {"clips_sorted": 40})
+        assert re.search(r"clips +40 ", panel_text(progress))
+        progress.update({"clips_wanted": 1_200})
+        assert "40 of 1,200" in panel_text(progress)
+        line = make(clock, is_terminal=False)
+        line.update(ROW | {"clips_sorted": 40, "clips_wanted": 1_200})
+        assert "| labels 212/230 | clips 40/1,200 | accuracy" in lines(line)[0]
 
     def test_panel_shows_dashes_before_first_metrics(self, clock):
         text = panel_text(make(clock, is_terminal=True))

@@ -143,6 +143,15 @@ class TestAdjudicating:
             ("adjudicate", {"comparison": comparison_id, "answer": "right"}, "owner")
         ]
 
+    def test_withdrawn_adjudication_does_not_count_and_is_recorded(self, store, experiment_id):
+        [comparison_id] = ask(store, experiment_id, 1)
+        store.labels.adjudicate(comparison_id, Answer.RIGHT)
+        store.labels.adjudicate(comparison_id, None)
+        assert store.labels.votes([comparison_id]) == {}
+        assert store.experiments.get("human-175").answered == 0
+        withdrawn = {"comparison": comparison_id, "answer": None}
+        assert ("adjudicate", withdrawn, "owner") in recorded_events(store)
+
     def test_adjudicating_unknown_comparison_raises_not_found(self, store):
         with pytest.raises(ComparisonNotFound):
             store.labels.adjudicate(999, Answer.LEFT)

@@ -126,6 +126,7 @@ class TestComparisons:
         pairs = store.comparisons.pairs(experiment_id)
         hashes = {end for each in pairs for end in (each.left_hash, each.right_hash)}
         assert store.clips.of_experiment(experiment_id).keys() == hashes
+        assert store.comparisons.num_clips(experiment_id) == len(hashes)
 
     def test_details_are_in_the_order_given(self, store, experiment_id, ids):
         asked = [ids[2], 999_999, ids[0]]

@@ -162,6 +162,18 @@ class TestMessages:
         assert (progress["mine"], progress["answered"]) == (1, 2)
 
 
+class TestClips:
+    def test_clips_are_counted_where_they_are_sorted(self, program, trainer, store):
+        assert detail(program)["progress"]["clips"] is None
+        config = {"seed": 3, "queries": "sort", "n_clips": 25}
+        sorting = store.experiments.ensure("sorting", "ShortHopper-v1", config)
+        assert detail(program, "sorting")["progress"]["clips"] == {"compared": 0, "target": 25}
+        for pair in (("a", "b"), ("b", "c")):
+            hashes = [trainer.add_clip(each) for each in pair]
+            store.comparisons.add(sorting, [tuple(hashes)], "ShortHopper-v1", 60, 0)
+        assert detail(program, "sorting")["progress"]["clips"] == {"compared": 3, "target": 25}
+
+
 class TestMetrics:
     def test_detail_contains_latest_metrics_and_settings(self, program, trainer):
         trainer.store.metrics.append(trainer.id, 5, {"true_return": 1.0, "step": 5})

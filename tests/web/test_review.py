@@ -146,6 +146,13 @@ class TestAdjudication:
                 "owner": answer,
             }
 
+    def test_null_withdraws_owner_answer(self, program, answered):
+        disputed, *_ = answered
+        url = f"/api/v1/comparisons/{disputed}/adjudicate"
+        for answer in ("left", None):
+            assert program.post(url, json={"answer": answer}).status_code == 204
+        assert listed(program, labeler="owner")["comparisons"] == []
+
     def test_adjudication_of_missing_comparison_is_not_found(self, program):
         url = "/api/v1/comparisons/4242/adjudicate"
         assert_problem(program.post(url, json={"answer": "left"}), 404)

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest'
 
 import type { ExperimentSummary } from '../src/lib/api-types'
-import { labelsPerMinute, secondsToNext } from '../src/lib/progress.svelte'
+import { clipsText, labelsPerMinute, secondsToNext } from '../src/lib/progress.svelte'
 
-const progress = { mine: 0, answered: 20, asked: 20, target: 60, waiting: 0, message: '' }
+const progress = { mine: 0, answered: 20, asked: 20, target: 60, waiting: 0, message: '', clips: null }
 const summary = {
   phase: 'training',
   step: 110_000,
@@ -24,6 +24,14 @@ describe('secondsToNext', () => {
     expect(secondsToNext({ ...summary, phase: 'paused' }, 0)).toBeNull()
     expect(secondsToNext({ ...summary, progress: { ...progress, asked: 60 } }, 0)).toBeNull()
     expect(secondsToNext({ ...summary, steps_per_second: null }, 0)).toBeNull()
+  })
+})
+
+describe('clipsText', () => {
+  it('counts clips where they are sorted, out of those to sort', () => {
+    expect(clipsText(progress)).toBe('')
+    expect(clipsText({ ...progress, clips: { compared: 1, target: null } })).toBe('1 clip')
+    expect(clipsText({ ...progress, clips: { compared: 40, target: 1200 } })).toBe('40 of 1,200 clips')
   })
 })
 

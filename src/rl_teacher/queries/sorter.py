@@ -117,6 +117,11 @@ class ClipSorter:
         """Number of clips that are sorted."""
         return len(self._ranking)
 
+    @property
+    def max_clips(self) -> int | None:
+        """Number of clips to sort; None if it is not limited."""
+        return self._settings.max_clips
+
     def choose(self, num: int, queue: QueryQueue, *, is_fitted: bool) -> list[Pair]:
         """Choose comparisons that may be open at the same time; no clip is in two of them.
 

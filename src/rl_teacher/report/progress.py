@@ -158,6 +158,8 @@ def figures_grid(row: Row) -> RenderableType:
         "labels",
         f"{number(row.get('labels_answered'))} of {number(row.get('labels_asked'))} asked",
     )
+    if "clips_sorted" in row:
+        grid.add_row("", "", "clips", clips_of(row, " of "))
     grid.add_row(
         "predicted return",
         reward(row.get("predicted_return")),
@@ -165,6 +167,12 @@ def figures_grid(row: Row) -> RenderableType:
         percent(row.get("held_out_accuracy")),
     )
     return grid
+
+
+def clips_of(row: Row, divider: str) -> str:
+    """Format the number of sorted clips and, if there is a limit, the number to sort."""
+    counts = [row[key] for key in ("clips_sorted", "clips_wanted") if not is_missing(row.get(key))]
+    return divider.join(map(number, counts))
 
 
 def time_left_s(row: Row, total_steps: int) -> float | None:
@@ -185,6 +193,7 @@ def plain_line(row: Row, total_steps: int, status: str) -> str:
             f"true return {reward(row.get('true_return'))}",
             f"predicted {reward(row.get('predicted_return'))}",
             f"labels {number(row.get('labels_answered'))}/{number(row.get('labels_asked'))}",
+            *([f"clips {clips_of(row, '/')}"] if "clips_sorted" in row else []),
             f"accuracy {percent(row.get('held_out_accuracy'))}",
             status,
         ]

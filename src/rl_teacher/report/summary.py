@@ -44,6 +44,7 @@ def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
         ("labels answered", newest(rows, "labels_answered"), number),
         ("labels asked", newest(rows, "labels_asked"), number),
         ("clips sorted", newest(rows, "clips_sorted"), number),
+        ("clips to sort", newest(rows, "clips_wanted"), number),
         ("held-out accuracy", newest(rows, "held_out_accuracy"), percent),
         ("correlation with true reward", newest(rows, "correlation"), correlation),
         ("fits of the predictor", newest(rows, "fits"), number),

@@ -25,6 +25,7 @@ SCALARS = {
     "comparisons": "labels/total_comparisons",
     "labels_answered": "labels/labeled_comparisons",
     "labels_asked": "labels/asked_comparisons",
+    "clips_sorted": "labels/sorted_clips",
     "loss": "predictor/loss",
     "held_out_loss": "predictor/held_out_loss",
     "loss_ratio": "predictor/loss_ratio",

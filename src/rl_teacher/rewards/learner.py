@@ -427,6 +427,8 @@ class RewardLearner(RewardSource):
         }
         if self._sorter is not None:
             counts["clips_sorted"] = self._sorter.num_clips
+            if self._sorter.max_clips is not None:
+                counts["clips_wanted"] = self._sorter.max_clips
         for name, step in (("fit", self._fit_step), ("label", self._label_step)):
             if step >= 0:
                 counts[f"steps_since_{name}"] = self._num_steps - step

@@ -63,13 +63,14 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class ExperimentSummary:
-    """One line of `rl-teacher runs`."""
+    """One line of `rl-teacher runs`; `clips` is 0 unless the experiment sorts clips."""
 
     name: str
     env_id: str
     state: State
     step: int
     labels: Counts
+    clips: int
     changed_at: datetime
 
 
@@ -342,6 +343,7 @@ class Experiment:
             state=self.state,
             step=newest.get("step") or 0,
             labels=counts.get(self.name, logged),
+            clips=newest.get("clips_sorted") or 0,
             changed_at=last_change(self.folder),
         )
 

@@ -10,6 +10,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    func,
     insert,
     select,
     tuple_,
@@ -73,6 +74,13 @@ PAIRS = (
     select(Comparison.id, Comparison.left_hash, Comparison.right_hash)
     .where(sql.OF_EXPERIMENT, Comparison.id > bindparam("after_id"))
     .order_by(Comparison.id)
+)
+
+NUM_CLIPS = select(func.count()).select_from(
+    select(Comparison.left_hash)
+    .where(sql.OF_EXPERIMENT)
+    .union(select(Comparison.right_hash).where(sql.OF_EXPERIMENT))
+    .subquery()
 )
 
 OPEN_IDS = select(Comparison.id).where(sql.OF_EXPERIMENT, Comparison.is_open)
@@ -224,6 +232,10 @@ class Comparisons:
         parameters = {"experiment_id": experiment_id, "after_id": after_id}
         with self._database.reading() as connection:
             return [ComparedPair(*row) for row in connection.execute(PAIRS, parameters).all()]
+
+    def num_clips(self, experiment_id: int) -> int:
+        """Return the number of clips that an experiment compares."""
+        return self._database.scalar(NUM_CLIPS, experiment_id=experiment_id) or 0
 
     def open_ids(self, experiment_id: int) -> list[int]:
         """Return the ids of an experiment's comparisons that need more labels."""

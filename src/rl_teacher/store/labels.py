@@ -197,17 +197,19 @@ class Labels:
     def adjudicate(
         self,
         comparison_id: int,
-        answer: Answer,
+        answer: Answer | None,
         *,
         by: str = OWNER,
         request_id: UUID | None = None,
     ) -> None:
         """Store the owner's own label of a comparison, with an event in the audit log.
 
+        None withdraws an earlier one.
+
         Raises:
             ComparisonNotFound: The comparison does not exist.
         """
-        label = NewLabel(comparison_id, Answer(answer), by, request_id or uuid4())
+        label = NewLabel(comparison_id, answer, by, request_id or uuid4())
         by_id = self._labelers.id_of(by)
         moment = self._database.now()
         with self._database.writing() as connection:

@@ -11,6 +11,7 @@ from rl_teacher.store.records import ExperimentView, MetricsRow
 from rl_teacher.store.store import Store
 from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.schemas.experiments import (
+    ClipProgress,
     Episode,
     ExperimentDetail,
     ExperimentSummary,
@@ -77,12 +78,13 @@ WRAPPER_STOPPED_MESSAGE = (
 
 
 class ExperimentViews:
-    """Reads experiments from the store and caches their sparklines."""
+    """Reads experiments from the store; caches their sparklines and numbers of clips."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
         self._now = now
         self._sparklines: dict[int, tuple[int, list[float]]] = {}
+        self._num_clips: dict[int, tuple[int, int]] = {}
 
     def find(self, name: str) -> ExperimentView:
         """Return the experiment with this name.
@@ -112,7 +114,18 @@ class ExperimentViews:
             target=view.target_labels,
             waiting=view.waiting,
             message=progress_message(view, self.phase(view)),
+            clips=self._clips(view),
         )
+
+    def _clips(self, view: ExperimentView) -> ClipProgress | None:
+        """Count the clips of an experiment that sorts them, again only if there are new pairs."""
+        if view.config.get("queries", "pairs") == "pairs":
+            return None
+        num_asked, num_clips = self._num_clips.get(view.id, (0, 0))
+        if num_asked != view.asked:
+            num_clips = self._store.comparisons.num_clips(view.id)
+            self._num_clips[view.id] = view.asked, num_clips
+        return ClipProgress(compared=num_clips, target=view.config.get("n_clips"))
 
     def episodes(self, view: ExperimentView) -> list[Episode]:
         """Return the kept episodes of earlier agents, oldest first; without those not shown."""

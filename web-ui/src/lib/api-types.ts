@@ -17,7 +17,7 @@ export interface components {
         /** @enum {string} */
         Answer: "left" | "right" | "equal" | "cannot_tell";
         AnswerRequest: {
-            answer: components["schemas"]["Answer"];
+            answer: components["schemas"]["Answer"] | null;
         };
         AssignmentSettings: {
             gold: number;
@@ -61,6 +61,10 @@ export interface components {
             seconds: number;
             readonly speed: number;
             url: string;
+        };
+        ClipProgress: {
+            compared: number;
+            target: number | null;
         };
         Comparison: {
             answer: components["schemas"]["Answer"] | null;
@@ -492,6 +496,7 @@ export interface components {
         Progress: {
             answered: number;
             asked: number;
+            clips: components["schemas"]["ClipProgress"] | null;
             message: string;
             mine: number;
             target: number | null;
@@ -647,6 +652,7 @@ export type AuditEvent = components['schemas']['AuditEvent'];
 export type AuditEventPage = components['schemas']['AuditEventPage'];
 export type CalibrationBin = components['schemas']['CalibrationBin'];
 export type Clip = components['schemas']['Clip'];
+export type ClipProgress = components['schemas']['ClipProgress'];
 export type Comparison = components['schemas']['Comparison'];
 export type ComparisonOrder = components['schemas']['ComparisonOrder'];
 export type ComparisonsOfClip = components['schemas']['ComparisonsOfClip'];

@@ -72,7 +72,8 @@ export async function getComparisons(
 export const setGold = (id: number, answer: Answer | null): Promise<unknown> =>
   sendJson('PUT', `${API}/comparisons/${id}/gold`, { answer })
 
-export const adjudicate = (id: number, answer: Answer): Promise<unknown> =>
+/** Answer as the owner; null withdraws that answer. */
+export const adjudicate = (id: number, answer: Answer | null): Promise<unknown> =>
   sendJson('POST', `${API}/comparisons/${id}/adjudicate`, { answer })
 
 export const exportPath = (name: string, format: 'jsonl' | 'parquet'): string =>

@@ -1,6 +1,7 @@
 /** Labelling progress: counts of the service plus labels that it has not acknowledged yet. */
 
 import type { ExperimentSummary, Progress } from './api-types'
+import { count, plural } from './format'
 
 const LONGEST_BREAK_MS = 60_000
 const NUM_RECENT = 15
@@ -72,6 +73,13 @@ export function labelsPerMinute(times_ms: readonly number[]): number | null {
 
 /** Return the number of labels to reach: the target, or all comparisons asked so far. */
 export const goalOf = (progress: Progress): number => progress.target ?? progress.asked
+
+/** Return the number of clips beside that of labels, "40 of 100 clips"; empty unless clips are sorted. */
+export function clipsText({ clips }: Progress): string {
+  if (clips === null) return ''
+  const { compared, target } = clips
+  return target === null ? plural(compared, 'clip') : `${count(compared)} of ${plural(target, 'clip')}`
+}
 
 /** Return the seconds until the goal at the given pace, or null if unknown or reached. */
 export function secondsLeft(progress: Progress, perMinute: number | null): number | null {

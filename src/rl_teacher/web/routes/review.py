@@ -146,7 +146,7 @@ def adjudicate(
     services: ServicesDep,
     owner: LabelerName,
 ) -> None:
-    """Answer as the owner, in the comparison's stored order."""
+    """Answer as the owner, in the comparison's stored order, or withdraw that answer."""
     services.store.labels.adjudicate(comparison_id, body.answer, by=owner)
 
 

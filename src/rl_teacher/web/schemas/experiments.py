@@ -21,12 +21,20 @@ MAX_INSTRUCTIONS = 2_000
 """Characters in the instructions for labelers."""
 
 
+class ClipProgress(BaseModel):
+    """Number of clips that are compared, and the number to sort; null without a limit."""
+
+    compared: int
+    target: int | None
+
+
 class Progress(BaseModel):
     """Labelling progress of an experiment.
 
     `mine` counts the comparisons that the requesting labeler has labelled. `waiting` counts those
     that still need a label, including those leased to others or labelled by the requesting labeler.
-    `message` explains why none is available and when the next one comes.
+    `message` explains why none is available and when the next one comes. `clips` is null unless the
+    experiment sorts clips.
     """
 
     mine: int
@@ -35,6 +43,7 @@ class Progress(BaseModel):
     target: int | None
     waiting: int
     message: str
+    clips: ClipProgress | None
 
 
 class Episode(BaseModel):

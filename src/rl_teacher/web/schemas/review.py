@@ -137,9 +137,9 @@ class ComparisonsOfClip(BaseModel):
 
 
 class AnswerRequest(StrictRequest):
-    """An answer in the comparison's stored order."""
+    """An answer in the comparison's stored order; null withdraws an earlier one."""
 
-    answer: Answer
+    answer: Answer | None
 
 
 class GoldRequest(StrictRequest):
