@@ -1,5 +1,7 @@
 // The mock service's routes for owners, invites and `rl-teacher play`.
 
+import { rank } from './mock-rankings.mjs'
+
 const ANSWERS = ['left', 'right', 'left', 'equal', 'right', 'cannot_tell']
 const MANY = 100_000
 const chance = (seed) => (((Math.sin(seed * 12.9898) * 43758.5453) % 1) + 1) % 1
@@ -71,6 +73,7 @@ export class OwnerRoutes {
     if (key === 'GET experiments/*/diagnostics') return this.diagnostics(experiment)
     if (key === 'GET experiments/*/episodes') return this.episodes(experiment)
     if (key === 'GET experiments/*/comparisons') return this.list(experiment, query)
+    if (path[2] === 'ranking') return this.ranking(experiment, path[3])
     if (key === 'GET experiments/*/export') return { file: '{"schema_version": 1}\n' }
     if (key === 'POST experiments/*/control') return this.control(experiment, body.state)
     if (key === 'PATCH experiments/*') return this.change(experiment, body)
@@ -142,6 +145,27 @@ export class OwnerRoutes {
       if (fits(judged, query)) rows.push(judged)
     }
     return { comparisons: rows, next: (isOldest ? id < total : id > 1) ? String(id) : null }
+  }
+
+  /** Rank the clips of an experiment, or return the comparisons of one clip. */
+  ranking(experiment, hash) {
+    const all = [...experiment.comparisons.values()]
+    const ranked = rank(all, (comparison) => this.answersTo(comparison))
+    const listed = (one) => ({
+      id: one.id, number: one.number, asked_at_step: one.asked_at_step, asked_at: ago(1), left: one.left, right: one.right,
+      gold: this.changed.get(one.id)?.gold ?? null, num_wanted: 1, num_labels: this.answersTo(one).length,
+      is_open: this.answersTo(one).length === 0, is_disputed: false, answers: ranked.answersTo(one),
+    })
+    if (hash) return { comparisons: all.filter(({ left, right }) => [left.hash, right.hash].includes(hash)).map(listed) }
+    const contradicting = all.map(listed).filter(({ answers }) => answers.some((one) => one.is_contradiction))
+    const { clips, num_answers } = ranked
+    return { clips, num_answers, num_contradictions: contradicting.length, contradictions: contradicting.slice(0, 50) }
+  }
+
+  answersTo({ id, answer }) {
+    const { own } = this.changed.get(id) ?? {}
+    const given = [['Ada', answer], ['owner', own]].filter(([, one]) => one)
+    return given.map(([labeler, one], i) => ({ labeler_id: 2 - i, labeler, answer: one, is_excluded: false }))
   }
 
   clips(envId, query) {

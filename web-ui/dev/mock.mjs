@@ -5,6 +5,7 @@ import { existsSync, readFileSync } from 'node:fs'
 
 import { BODIES, packPoses, posesOf, sceneOf } from './bodies.mjs'
 import { OwnerRoutes } from './mock-owner.mjs'
+import { rankedPairs } from './mock-rankings.mjs'
 
 const FPS = 30
 const FRAMES = 45
@@ -39,6 +40,11 @@ export class Mock {
           asked: 60, phase: 'training', step: 640_000, answered: 60, target: 200, instructions: '',
           message: 'Training: 640,000 of 3,000,000 steps, 24,000 steps a second.',
         }),
+        this.make('sorted', 'Hopper-v1', 'hopper', {
+          asked: 260, phase: 'training', step: 420_000, answered: 240, target: 400, sorts: 60,
+          instructions: 'Prefer the clip that hops farther.',
+          message: 'Training: 420,000 of 3,000,000 steps, 24,000 steps a second.',
+        }),
         this.make('shapes', 'Gallery-v0', 'gallery', {
           asked: 9, phase: 'finished', step: 3_000_000, answered: 2, instructions: 'One of every shape.',
           message: 'Finished: 3,000,000 steps in 2 h 5 min.',
@@ -61,7 +67,8 @@ export class Mock {
     }
     for (let i = 0; i < more.asked; i++) this.ask(experiment)
     for (const comparison of [...experiment.comparisons.values()].slice(0, more.answered)) {
-      comparison.answer = ['left', 'right', 'left', 'equal', 'right', 'cannot_tell'][comparison.id % 6]
+      comparison.answer = more.sorts
+        ? answerOf(comparison) : ['left', 'right', 'left', 'equal', 'right', 'cannot_tell'][comparison.id % 6]
       comparison.answeredAt = new Date(Date.now() - 1000 * (200 - comparison.id % 200)).toISOString()
     }
     for (let i = 0; i < (more.step > 0 ? 120 : 0); i++) experiment.rows.push(rowOf(i, more.step))
@@ -72,10 +79,11 @@ export class Mock {
   ask(experiment) {
     this.nextId = (this.nextId ?? 0) + 1
     const seed = this.nextId
+    const seeds = experiment.sorts ? neighbours(seed, experiment.sorts) : [seed * 2, seed * 2 + 1]
+    const [left, right] = seeds.map((one) => this.clip(experiment.kind, one, FRAMES))
     const comparison = {
       id: seed, number: experiment.comparisons.size + 1, experiment: experiment.name, asked_at_step: experiment.step,
-      left: this.clip(experiment.kind, seed * 2, FRAMES),
-      right: this.clip(experiment.kind, seed * 2 + 1, FRAMES), answer: null,
+      left, right, seeds, answer: null,
     }
     experiment.comparisons.set(seed, comparison)
     return comparison
@@ -115,12 +123,13 @@ export class Mock {
     }
   }
 
-  progressOf({ comparisons, target }) {
+  progressOf({ comparisons, target, sorts }) {
     const all = [...comparisons.values()]
     const answered = all.filter(({ answer }) => answer !== null).length
     return {
       mine: answered, answered, asked: all.length, target, waiting: all.length - answered,
       message: answered < all.length ? '' : WAITS,
+      clips: sorts ? { compared: new Set(all.flatMap(({ seeds }) => seeds)).size, target: sorts } : null,
     }
   }
 
@@ -186,6 +195,7 @@ export class Mock {
     }
     if (path[2] === 'effect') return json(response, effectOf(experiment))
     if (path[2] === 'labels') return json(response, { labels: labelsOf(experiment, url) })
+    if (path[2] === 'rankings') return json(response, this.ranking(experiment, path[3], body))
     const excluded = new Set(url.searchParams.getAll('exclude').map(Number))
     const waiting = [...experiment.comparisons.values()].filter(({ id, answer }) => answer === null && !excluded.has(id))
     const limit = Number(url.searchParams.get('limit') ?? 4)
@@ -211,6 +221,24 @@ export class Mock {
       receipt.accepted.push(label.request_id)
     }
     return receipt
+  }
+
+  /** Store a ranking as labels of its pairs, or withdraw one. */
+  ranking(experiment, id, submitted) {
+    if (id !== undefined) {
+      const comparisons = this.requests.get(id) ?? []
+      for (const one of comparisons) one.answer = null
+      this.broadcast(experiment, 'progress', this.progressOf(experiment))
+      return { comparisons: comparisons.map((one) => this.lease(one)) }
+    }
+    const open = [...experiment.comparisons.values()].filter(({ answer }) => answer === null)
+    const labelled = rankedPairs(submitted, open)
+    for (const [comparison, answer] of labelled) {
+      Object.assign(comparison, { answer, answeredAt: new Date().toISOString() })
+    }
+    this.requests.set(submitted.request_id, labelled.map(([comparison]) => comparison))
+    this.broadcast(experiment, 'progress', this.progressOf(experiment))
+    return { comparison_ids: labelled.map(([{ id }]) => id), warning: null }
   }
 
   lease(comparison) {
@@ -266,6 +294,17 @@ export class Mock {
     this.broadcast(experiment, 'experiment', this.summaryOf(experiment))
   }
 }
+
+/** Return the seeds of two clips that are close to each other in the ranking, each pair once. */
+function neighbours(number, numClips) {
+  const first = (7 * number) % numClips
+  const distance = 1 + 6 * (Math.floor(number / numClips) % 5)
+  const second = first + distance < numClips ? first + distance : first - distance
+  return number % 2 ? [first, second] : [second, first]
+}
+
+/** Clips with a higher seed are better; some answers are wrong. */
+const answerOf = ({ id, seeds: [left, right] }) => ((left > right) !== (id % 23 === 0) ? 'left' : 'right')
 
 function effectOf(experiment) {
   const answered = [...experiment.comparisons.values()].filter(({ answer }) => answer !== null).reverse()
