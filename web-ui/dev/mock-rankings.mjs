@@ -4,17 +4,12 @@ const PRIOR_STD = 3
 const CONTRADICTION = 0.1
 const TARGETS = { left: 1, equal: 0.5, right: 0 }
 
-/** Return the labels of each pair of ranked clips, and `cannot_tell` for pairs with one left out. */
-export function rankedPairs({ groups, left_out: leftOut }, comparisons) {
-  const placeOf = new Map(groups.flatMap((group, place) => group.map((hash) => [hash, place])))
-  const shown = new Set([...placeOf.keys(), ...leftOut])
-  return comparisons
-    .filter(({ left, right }) => shown.has(left.hash) && shown.has(right.hash))
-    .map((comparison) => {
-      const [left, right] = [comparison.left, comparison.right].map(({ hash }) => placeOf.get(hash))
-      if (left === undefined || right === undefined) return [comparison, 'cannot_tell']
-      return [comparison, left === right ? 'equal' : left < right ? 'left' : 'right']
-    })
+/** Return the answer about each pair of clips, by their hashes; `cannot_tell` if one is left out. */
+export function pairwiseAnswers({ groups, left_out: leftOut }) {
+  const placed = groups.flatMap((group, place) => group.map((hash) => [hash, place]))
+  const all = [...placed, ...leftOut.map((hash) => [hash, null])]
+  return all.flatMap(([left, one], i) => all.slice(i + 1).map(([right, other]) =>
+    [left, right, one === null || other === null ? 'cannot_tell' : one === other ? 'equal' : 'left']))
 }
 
 /** Rank clips by a few gradient steps of a Bradley-Terry model, the best first. */

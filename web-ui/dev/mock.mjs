@@ -5,7 +5,7 @@ import { existsSync, readFileSync } from 'node:fs'
 
 import { BODIES, packPoses, posesOf, sceneOf } from './bodies.mjs'
 import { OwnerRoutes } from './mock-owner.mjs'
-import { rankedPairs } from './mock-rankings.mjs'
+import { pairwiseAnswers } from './mock-rankings.mjs'
 
 const FPS = 30
 const FRAMES = 45
@@ -77,15 +77,19 @@ export class Mock {
   }
 
   ask(experiment) {
-    this.nextId = (this.nextId ?? 0) + 1
-    const seed = this.nextId
+    const seed = (this.nextId ?? 0) + 1
     const seeds = experiment.sorts ? neighbours(seed, experiment.sorts) : [seed * 2, seed * 2 + 1]
-    const [left, right] = seeds.map((one) => this.clip(experiment.kind, one, FRAMES))
+    return this.add(experiment, seeds.map((one) => [this.clip(experiment.kind, one, FRAMES), one]))
+  }
+
+  /** Add a comparison of two clips, each with its seed. */
+  add(experiment, [[left, leftSeed], [right, rightSeed]]) {
+    this.nextId = (this.nextId ?? 0) + 1
     const comparison = {
-      id: seed, number: experiment.comparisons.size + 1, experiment: experiment.name, asked_at_step: experiment.step,
-      left, right, seeds, answer: null,
+      id: this.nextId, number: experiment.comparisons.size + 1, experiment: experiment.name, asked_at_step: experiment.step,
+      left, right, seeds: [leftSeed, rightSeed], answer: null,
     }
-    experiment.comparisons.set(seed, comparison)
+    experiment.comparisons.set(comparison.id, comparison)
     return comparison
   }
 
@@ -227,24 +231,35 @@ export class Mock {
   ranking(experiment, id, submitted) {
     if (id !== undefined) {
       const comparisons = this.requests.get(id) ?? []
-      for (const one of comparisons) one.answer = null
+      for (const one of comparisons) Object.assign(one, { answer: null, ranking: null })
       this.broadcast(experiment, 'progress', this.progressOf(experiment))
       return { comparisons: comparisons.map((one) => this.lease(one)) }
     }
-    const open = [...experiment.comparisons.values()].filter(({ answer }) => answer === null)
-    const labelled = rankedPairs(submitted, open)
-    for (const [comparison, answer] of labelled) {
-      Object.assign(comparison, { answer, answeredAt: new Date().toISOString() })
-    }
-    this.requests.set(submitted.request_id, labelled.map(([comparison]) => comparison))
+    const clips = new Map([...experiment.comparisons.values()]
+      .flatMap(({ left, right, seeds }) => [[left.hash, [left, seeds[0]]], [right.hash, [right, seeds[1]]]]))
+    const labelled = pairwiseAnswers(submitted).flatMap(([one, other, answer]) => {
+      const comparison = this.findPair(experiment, one, other)
+      if (comparison === undefined && answer === 'cannot_tell') return []
+      const found = comparison ?? this.add(experiment, [clips.get(one), clips.get(other)])
+      const isSwapped = found.left.hash !== one && answer === 'left'
+      return Object.assign(found, {
+        answer: isSwapped ? 'right' : answer, answeredAt: new Date().toISOString(), ranking: submitted.request_id,
+      })
+    })
+    this.requests.set(submitted.request_id, labelled)
     this.broadcast(experiment, 'progress', this.progressOf(experiment))
-    return { comparison_ids: labelled.map(([{ id }]) => id), warning: null }
+    return { comparison_ids: labelled.map(({ id }) => id), warning: null }
   }
 
   lease(comparison) {
     const lease = sha(`lease ${comparison.id}`).replace(/^(.{8})(.{4})(.{4})(.{4})(.{12}).*$/, '$1-$2-$3-$4-$5')
     this.leases.set(lease, comparison.id)
     return { ...comparison, lease, lease_expires_at: new Date(Date.now() + 300_000).toISOString() }
+  }
+
+  findPair({ comparisons }, one, other) {
+    return [...comparisons.values()].find(({ left, right }) =>
+      (left.hash === one && right.hash === other) || (left.hash === other && right.hash === one))
   }
 
   find(id) {
@@ -321,9 +336,11 @@ function effectOf(experiment) {
 function labelsOf(experiment, url) {
   return [...experiment.comparisons.values()]
     .filter(({ answer }) => answer !== null)
-    .reverse()
+    .sort((one, other) => Date.parse(other.answeredAt) - Date.parse(one.answeredAt))
     .slice(0, Number(url.searchParams.get('limit') ?? 20))
-    .map((comparison) => ({ request_id: `old-${comparison.id}`, comparison, answered_at: comparison.answeredAt }))
+    .map((comparison) => ({
+      request_id: `old-${comparison.id}`, comparison, answered_at: comparison.answeredAt, ranking: comparison.ranking ?? null,
+    }))
 }
 
 function rowOf(i, lastStep) {
