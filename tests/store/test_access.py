@@ -20,7 +20,18 @@ from rl_teacher.store.records import Counts, Identity
 from rl_teacher.store.tables import Credential, Event, Invite
 from tests.store.comparisons import ENV_ID, ask, ask_and_show, ids_of, open_comparisons, rows_of
 
-BAD_NAMES = ["", " ", "x" * 101, "a\nb", "a\x00b", "\u202egnp", "owner", "OWNER", "synthetic:me"]
+BAD_NAMES = [
+    "",
+    " ",
+    "x" * 101,
+    "a\nb",
+    "a\x00b",
+    "\u202egnp",
+    "owner",
+    "OWNER",
+    "synthetic:me",
+    "ImporTed:me",
+]
 
 STRANGE_TOKENS = ["", "rlt_", "\x00", "rlt_\ud800", "rlt_" + "x" * 10**6, "'; --"]
 
@@ -82,6 +93,14 @@ class TestLabelers:
     def test_labeler_cannot_be_added_as_teacher(self, store):
         with pytest.raises(BadConfig, match="'teacher' is not a role"):
             store.labelers.add("Zoë", "teacher")
+
+    @pytest.mark.parametrize("name", ["synthetic:oracle", "imported:zoe"])
+    def test_nobody_acts_as_teacher_or_imported_labeler(self, store, tomorrow, name):
+        store.labelers.id_of(name)
+        with pytest.raises(BadConfig, match="is not a person"):
+            store.access.issue_credential(name)
+        with pytest.raises(BadLabelerName, match="reserved"):
+            store.access.invite(name=name, expires_at=tomorrow)
 
     def test_label_adds_labeler_with_role(self, store, experiment_id):
         [comparison_id] = ask(store, experiment_id, 1)

@@ -1,5 +1,6 @@
 """Tests of opening databases: schema versions and faults."""
 
+import json
 import sqlite3
 import threading
 from contextlib import contextmanager
@@ -223,6 +224,25 @@ class TestVersions:
             with store.database.writing() as connection:
                 recount(connection, [1, 2, 9, 10])
             assert rows(first_version, counted) == before
+
+    def test_upgrade_moves_marks_of_imported_labels_to_their_column(self, first_version):
+        """Labeler 1 was imported; labeler 2 has a credential, so that the marks are invented."""
+        marks = '{"imported": {"labeler": "zoe"}, "replays": 2}'
+        with writing(first_version) as connection:
+            for statement in (
+                "UPDATE labelers SET name = 'imported:zoe' WHERE id = 1",
+                "UPDATE labelers SET name = 'imported:evil' WHERE id = 2",
+                "INSERT INTO credentials (labeler_id, token_hash, hint, created_at) "
+                "VALUES (2, 'x', 'x', '2026-01-01 00:00:00')",
+                f"UPDATE labels SET details = '{marks}' WHERE id IN (1, 2)",  # noqa: S608
+                """UPDATE labels SET details = '{"imported": "1"}' WHERE id = 5""",
+            ):
+                connection.exec_driver_sql(statement)
+        with Store.open(first_version) as store:
+            labels = {each.id: each for each in store.labels.export(1) + store.labels.export(7)}
+            assert (labels[1].details, labels[1].imported) == ({"replays": 2}, {"labeler": "zoe"})
+            assert (labels[2].details, labels[2].imported) == (json.loads(marks), None)
+            assert (labels[5].details, labels[5].imported) == ({"imported": "1"}, None)
 
     def test_every_migration_can_be_reverted(self, made):
         with writing(f"sqlite:///{made}") as connection:

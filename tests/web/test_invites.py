@@ -97,7 +97,19 @@ class TestJoining:
         assert response.status_code in (409, 422)
         assert_problem(response, response.status_code)
 
-    @pytest.mark.parametrize("name", ["owner", "OWNER", "synthetic:oracle", " ", "a\nb", "x" * 101])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "owner",
+            "OWNER",
+            "synthetic:oracle",
+            "imported:zoe",
+            "Imported:zoe",
+            " ",
+            "a\nb",
+            "x" * 101,
+        ],
+    )
     def test_invalid_name_keeps_invite_unused(self, newcomer, invite, name):
         token = invite()
         assert_problem(join(newcomer, token, name), 422)

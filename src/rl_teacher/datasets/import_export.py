@@ -12,16 +12,20 @@ from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.imitation import from_imitation
 from rl_teacher.datasets.reading import load
-from rl_teacher.datasets.rows import RESTORED, counts, restored
+from rl_teacher.datasets.rows import RESTORED, counts
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.envs.registry import env_spaces, get_env_info, make_single_env
-from rl_teacher.report.label_export import IMPORTED, PREFIX, Row, label_rows
+from rl_teacher.report.label_export import Row, label_rows
 from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.store.labelers import IMPORTED_PREFIX
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import NewLabel
 from rl_teacher.store.store import Store
 
 CHUNK = 1_000
+
+IMPORTED = "imported"
+"""Key in the configuration of an imported experiment that holds the spaces of its data set."""
 
 
 def from_experiment(
@@ -40,7 +44,7 @@ def from_experiment(
         BadInput: It has no labels, or its environment cannot be created.
         CorruptCheckpoint: The file of a segment is missing or damaged.
     """
-    rows = tuple(restored(row) for row in label_rows(store, name))
+    rows = tuple(label_rows(store, name, restores_imported=True))
     if not rows:
         raise BadInput(f"Experiment {name!r} has no labels yet. Label some, and export it then.")
     view = store.experiments.get(name)
@@ -173,19 +177,19 @@ def add_comparisons(
 
 
 def label_of(row: Row, comparison_id: int, name: str) -> NewLabel:
-    """Convert a row to a label, with the original values in its details.
+    """Convert a row to a label, with its original values.
 
     The request id is derived from the original one, because ids are unique in a store and the label
     may have been given in this one.
     """
-    original = {name: row[name] for name in (*RESTORED, "is_held_out")}
     return NewLabel(
         comparison_id=comparison_id,
         answer=Answer(row["answer"]),
-        labeler=f"{PREFIX}{row['labeler']}",
+        labeler=f"{IMPORTED_PREFIX}{row['labeler']}",
         request_id=uuid5(NAMESPACE_URL, f"{name}/{UUID(row['request_id'])}"),
         is_swapped=row["is_swapped"],
         response_ms=row["response_ms"],
         is_too_fast=row["is_too_fast"],
-        details={**(row["details"] or {}), IMPORTED: original},
+        details=row["details"],
+        imported={column: row[column] for column in RESTORED},
     )

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.report.label_export import IMPORTED, PREFIX, SCHEMA_VERSION, Row
+from rl_teacher.report.label_export import SCHEMA_VERSION, Row
 
 MAX_INTEGER = 2**53
 """Largest integer that every JSON reader represents exactly."""
 MAX_NAME_LENGTH = 200
 MAX_DETAILS_LENGTH = 20_000
 
-RESTORED = ("labeler", "role", "request_id", "answered_at")
+RESTORED = ("labeler", "role", "request_id", "answered_at", "is_held_out")
 """Columns that an import changes and an export restores."""
 
 
@@ -75,15 +75,6 @@ class LabelColumns(BaseModel):
     request_id: CanonicalUuid
     details: Annotated[dict[str, Any], AfterValidator(check_details)] | None
     is_held_out: bool = False
-
-
-def restored(row: Row) -> Row:
-    """Restore the original values of a label that was imported before it is exported again."""
-    details = dict(row["details"] or {})
-    if not row["labeler"].startswith(PREFIX) or IMPORTED not in details:
-        return row
-    original = details.pop(IMPORTED)
-    return {**row, **{name: original[name] for name in RESTORED}, "details": details or None}
 
 
 def validate_row(row: Any, number: int) -> Row:

@@ -37,14 +37,14 @@ COLUMNS = (
 Row = Mapping[str, Any]
 """A label as JSON types, by column."""
 
-IMPORTED = "imported"
-"""Key in the details of an imported label that holds its original values."""
-PREFIX = "imported:"
-"""Prefix of the names of imported labelers, so that they are not confused with local ones."""
 
-
-def label_rows(store: Store, name: str) -> Iterator[Row]:
+def label_rows(store: Store, name: str, *, restores_imported: bool = False) -> Iterator[Row]:
     """Yield all labels of an experiment, oldest first, read in pages.
+
+    Args:
+        store: store that has the experiment.
+        name: name of the experiment.
+        restores_imported: whether imported labels get the values that they had before the import.
 
     Raises:
         ExperimentNotFound: there is no experiment of this name.
@@ -55,7 +55,9 @@ def label_rows(store: Store, name: str) -> Iterator[Row]:
     def rows() -> Iterator[Row]:
         after_id = 0
         while page := store.labels.export(experiment_id, after_id, PAGE):
-            yield from (as_row(name, each) for each in page)
+            for label in page:
+                row = as_row(name, label)
+                yield {**row, **(label.imported or {})} if restores_imported else row
             after_id = page[-1].id
 
     return rows()
@@ -75,16 +77,9 @@ def as_row(name: str, label: ExportedLabel) -> Row:
         "gold": None if label.gold is None else str(label.gold),
         "request_id": str(label.request_id),
         "details": None if label.details is None else dict(label.details),
-        "is_held_out": is_held_out(label),
+        "is_held_out": (label.imported or {}).get("is_held_out", False),
     }
     return {column: values[column] for column in COLUMNS}
-
-
-def is_held_out(label: ExportedLabel) -> bool:
-    """Return whether a label was imported from the held-out part of a data set."""
-    if not label.labeler.startswith(PREFIX) or label.details is None:
-        return False
-    return bool(label.details.get(IMPORTED, {}).get("is_held_out", False))
 
 
 def jsonl(rows: Iterable[Row]) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from rl_teacher.store.labelers import (
     Labelers,
     check_role,
     find_labeler,
+    is_reserved,
     normalise_name,
 )
 from rl_teacher.store.records import CredentialView, Identity, InviteView, NewInvite, Role
@@ -109,12 +110,15 @@ class Access:
 
         Raises:
             LabelerNotFound: There is no such labeler.
-            BadConfig: The labeler is an owner, but the credential is limited to one experiment.
+            BadConfig: The labeler is not a person, or is an owner, but the credential is limited to
+                one experiment.
             ExperimentNotFound: There is no such experiment.
         """
         by_id = self._labelers.id_of(by)
         with self._database.writing() as connection:
             labeler = find_labeler(connection, name)
+            if is_reserved(name, labeler.role):
+                raise BadConfig(f"{name!r} is not a person, so nobody can act under this name.")
             check_scope(labeler.role, experiment)
             if experiment is not None:
                 find_experiment(connection, experiment)

@@ -19,6 +19,12 @@ OWNER = "owner"
 
 TEACHER_PREFIX = "synthetic:"
 
+IMPORTED_PREFIX = "imported:"
+"""Prefix of the names of imported labelers, so that they are not confused with local ones."""
+
+RESERVED_PREFIXES = (TEACHER_PREFIX, IMPORTED_PREFIX)
+"""Prefixes of labelers who are not people of this store; nobody can join or act under them."""
+
 LABELER_ROLES = ("owner", "labeler")
 """Roles of people; a synthetic teacher gets its role from its name and needs no credential."""
 
@@ -194,8 +200,13 @@ def normalise_name(name: str, role: str) -> str:
             f"{name[:MAX_NAME_LENGTH]!r} cannot be a labeler's name. Give 1 to {MAX_NAME_LENGTH} "
             "printable characters."
         )
-    # Regardless of case, since `Owner` would be mistaken for `owner`.
-    implied_role = role_of(normalised.casefold())
-    if implied_role not in (role, "labeler"):
+    if is_reserved(normalised, role):
         raise BadLabelerName(f"The name {normalised!r} is reserved. Choose another one.")
     return normalised
+
+
+def is_reserved(name: str, role: str) -> bool:
+    """Return whether a person of a role cannot have a name."""
+    # Regardless of case, since `Owner` would be mistaken for `owner`.
+    folded = name.casefold()
+    return folded.startswith(RESERVED_PREFIXES) or (folded == OWNER and role != "owner")

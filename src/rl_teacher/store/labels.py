@@ -403,4 +403,5 @@ def row_of(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]
         "purpose": "answer",
         "lease": "none" if label.lease is None else "late",
         "is_too_fast": label.is_too_fast,
+        "imported": None if label.imported is None else jsonable(label.imported),
     }

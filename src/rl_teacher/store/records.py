@@ -34,6 +34,7 @@ class NewLabel:
         details: Anything else the client recorded.
         lease: Token of the lease under which the comparison was answered.
         is_too_fast: Given before half of the longer clip could have been played.
+        imported: Original values of a label of an imported data set, by exported column.
     """
 
     comparison_id: int
@@ -45,6 +46,7 @@ class NewLabel:
     details: Mapping[str, Any] | None = None
     lease: UUID | None = None
     is_too_fast: bool = False
+    imported: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class ExportedLabel:
     """A label joined with its comparison and its labeler.
 
     Attributes:
+        imported: Original values of a label of an imported data set, by exported column.
         is_current: No later label of the same labeler replaces it.
         is_excluded: The labeler is excluded from training.
     """
@@ -112,6 +115,7 @@ class ExportedLabel:
     lease: str
     is_too_fast: bool
     details: Mapping[str, Any] | None
+    imported: Mapping[str, Any] | None
     is_current: bool
     is_excluded: bool
 

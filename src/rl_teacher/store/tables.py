@@ -331,6 +331,8 @@ class Label(Base):
         purpose: `answer`, or `repeat` if the same labeler was asked again.
         lease: `held`, `late` if it had expired, or `none`.
         is_too_fast: Given before half of the longer clip could have been played.
+        imported: Original values of a label of an imported data set; null for all others. Only an
+            import writes it, so that no labeler can pretend that a label is another person's.
     """
 
     __tablename__ = "labels"
@@ -356,6 +358,7 @@ class Label(Base):
     purpose: Mapped[str] = mapped_column(String(16), server_default="answer")
     lease: Mapped[str] = mapped_column(String(16), server_default="none")
     is_too_fast: Mapped[bool] = mapped_column(server_default=false())
+    imported: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
 
 
 class Event(Base):
