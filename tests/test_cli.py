@@ -212,6 +212,25 @@ def test_num_timesteps_accepts_scientific_notation(capsys):
         (["-e", "ShortReacher-v1", "-p", "synth", "-n", "x", "-c", "3"], "--clip-length 2 or less"),
         (["-e", "ShortHopper-v1", "-p", "synth", "-n", "x", "-l", "-3"], "--n-labels -3"),
         (["-e", "ALE/Pnog-v5", "-p", "rl", "-n", "x"], "Pong"),
+        (
+            ["-e", "ShortHopper-v1", "-p", "rl", "-n", "x", "--videos", "-V"],
+            "without --no-videos",
+        ),
+        (
+            [
+                "-e",
+                "ShortHopper-v1",
+                "-p",
+                "synth",
+                "-n",
+                "x",
+                "-l",
+                "8",
+                "--collect-only",
+                "--videos",
+            ],
+            "not --collect-only",
+        ),
     ],
 )
 def test_bad_input_exits_with_code_2_and_message(arguments, message, capsys):
@@ -219,6 +238,27 @@ def test_bad_input_exits_with_code_2_and_message(arguments, message, capsys):
     printed = capsys.readouterr().err
     assert message in printed
     assert "Traceback" not in printed
+
+
+def test_videos_of_environment_without_images_are_refused_before_anything_is_created(
+    write_module, capsys
+):
+    write_module(
+        "blind",
+        "import gymnasium, numpy as np\n"
+        "class Blind(gymnasium.Env):\n"
+        "    observation_space = gymnasium.spaces.Box(-1, 1, (1,))\n"
+        "    action_space = gymnasium.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        return np.zeros(1, np.float32), {}\n"
+        "    def step(self, action):\n"
+        "        return np.zeros(1, np.float32), 0.0, False, True, {}\n",
+    )
+    arguments = ["teach", "-e", "blind:Blind", "-p", "rl", "-n", "x", *TINY]
+    assert main([*arguments, "--videos"]) == 2
+    assert "render" in capsys.readouterr().err
+    assert not (home() / "experiments").exists()
 
 
 def test_check_refuses_unknown_source_of_rewards(capsys):

@@ -52,6 +52,10 @@ def changed(**changes):
     return dataclasses.replace(CONFIG, **changes)
 
 
+def changed_options(**changes):
+    return dataclasses.replace(QUIET, **changes)
+
+
 @pytest.fixture(scope="module")
 def _finished_home(tmp_path_factory):
     """Return a home folder in which the run of `CONFIG` has finished."""
@@ -292,6 +296,46 @@ def test_corrupt_checkpoint_falls_back_to_previous_one(caplog):
     assert any("checkpoint" in record.message.lower() for record in caplog.records)
     assert policies() == kept
     assert Experiment.find("test").history.steps == [0, 512, 1024, 1536]
+
+
+def kept_episodes(name="test"):
+    """Return the steps at which the run has kept an episode."""
+    with Store.open(default_url(home())) as store:
+        episodes = store.episodes.all(store.experiments.get(name).id)
+    return [each["step"] for each in episodes]
+
+
+def test_run_with_videos_has_one_of_every_kept_episode_and_resumes_with_them():
+    config = changed(predictor="rl", n_labels=None, num_timesteps=4096)
+    teach(config, changed_options(videos=True))
+    videos = Experiment.find("test").videos
+    assert len(videos.steps) > 3
+    assert videos.steps == kept_episodes()
+    # The run was killed after a video that is later than its last checkpoint.
+    videos.add(10_000_000, b"of an agent that is trained again")
+    teach(config, QUIET)
+    assert videos.steps == kept_episodes()
+
+
+def test_run_without_videos_writes_none():
+    teach(
+        changed(predictor="rl", n_labels=None, num_timesteps=2048), changed_options(no_videos=True)
+    )
+    assert kept_episodes() != []
+    assert not Experiment.find("test").videos.folder.exists()
+
+
+def test_agent_of_another_library_is_filmed_without_a_page():
+    config = TeachConfig(
+        "CartPole-v1",
+        "rl",
+        name="test",
+        agent="sb3:A2C",
+        num_timesteps=400,
+        other=OtherAgentConfig(num_envs=2),
+    )
+    teach(config, changed_options(videos=True))
+    assert Experiment.find("test").videos.steps == kept_episodes() != []
 
 
 def test_checkpoint_of_other_version_is_refused_and_kept(monkeypatch):

@@ -31,6 +31,7 @@ from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from rl_teacher.runs.control import Phase, RunControl, RunStatus
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
+from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
 
@@ -192,6 +193,7 @@ class PreferenceSession:
         rewards: RewardSource,
         renderer: ClipRenderer,
         settings: SessionSettings,
+        videos: VideoWriter | None = None,
     ) -> None:
         self.experiment = experiment
         self.rewards = rewards
@@ -203,6 +205,7 @@ class PreferenceSession:
         self.num_steps = settings.num_steps
         self._settings = settings
         self.renderer = renderer
+        self._videos = videos
         starts_whole = settings.starts_with_whole_episodes
         watcher = None
         if settings.records_episodes:
@@ -214,6 +217,7 @@ class PreferenceSession:
             watcher,
             has_predictor=rewards.predictor is not None,
         )
+        self._reporter.videos = videos
         self._true_returns = EpisodeReturns(settings.num_envs, starts_at_reset=starts_whole)
         # Predicted rewards exist from the start of training on, in the middle of episodes.
         self._predicted_returns = EpisodeReturns(settings.num_envs, starts_at_reset=False)
@@ -565,7 +569,15 @@ class PreferenceSession:
         if isinstance(self.rewards, RewardLearner) and self.rewards.num_fits:
             self.rewards.predictor.save(self.experiment.folder.folder / "predictor")
 
+    def finish_videos(self) -> None:
+        """Wait until the videos of all kept episodes are written."""
+        if self._videos is not None:
+            self.renderer.wait_for_episodes()
+            self._videos.wait()
+
     def close(self) -> None:
         """Stop background threads; `open_experiment` closes the experiment."""
         self.renderer.close()
+        if self._videos is not None:
+            self._videos.close()
         self.rewards.close()

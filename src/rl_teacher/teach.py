@@ -49,6 +49,7 @@ from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.history import is_due
 from rl_teacher.runs.management import archive_for_new
+from rl_teacher.runs.video_writer import VideoWriter, check_videos
 from rl_teacher.runs.warm_start import (
     NO_WARM_START,
     WarmStart,
@@ -108,6 +109,8 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
     check_bounds(options)
     config = config.with_label_budget()
     env_info = check(config)
+    if options.videos:
+        check_videos(env_info.id)
     config = replace(config, env_id=env_info.id)
     kept = parts_to_keep(config, options)
     if kept is not None:
@@ -313,11 +316,14 @@ class TrainingLoop:
             num_steps=config.num_timesteps,
             starts_with_whole_episodes=not stagger_steps(env_info),
             # Poses cost nothing, but a video is rendered in a process of its own.
-            records_episodes=renderer.kind == "poses" or options.serve or config.asks_a_person,
+            records_episodes=(
+                renderer.kind == "poses" or options.serve or options.videos or config.asks_a_person
+            ),
             repeats_steps=True,
             checkpoint_seconds=options.checkpoint_seconds,
         )
-        session = PreferenceSession(experiment, rewards, renderer, settings)
+        videos = VideoWriter(env_info, experiment.folder.videos) if options.videos else None
+        session = PreferenceSession(experiment, rewards, renderer, settings, videos)
         session.control.set_assignment(options)
         session.on_status = self._show_status
         session.metrics.add_sink(self._display.update)
@@ -558,14 +564,16 @@ class TrainingLoop:
                 "agent_reset": self._agent_reset,
             }
         )
-        history = self.session.experiment.folder.history
+        folder = self.session.experiment.folder
+        history = folder.history
         history.drop_after(self.session.step)
+        folder.videos.drop_after(self.session.step)
         self._kept_step = max(history.steps, default=None)
         self._display.extend(self.session.num_steps)
         if not self._options.no_tensorboard:
             resumed_at = self.session.step if is_resumed else None
-            folder = Path(self._options.tensorboard_dir or home() / "tensorboard").expanduser()
-            self._tensorboard = TensorBoard(folder / self._config.name, resumed_at)
+            logs = Path(self._options.tensorboard_dir or home() / "tensorboard").expanduser()
+            self._tensorboard = TensorBoard(logs / self._config.name, resumed_at)
             self.session.metrics.add_sink(self._tensorboard.write)
         return is_resumed
 
@@ -582,6 +590,9 @@ class TrainingLoop:
         session, folder = self.session, self.session.experiment.folder
         if not self._config.collect_only:
             session.save_predictor()
+        if self._options.videos:
+            self._display.status("writing videos")
+            session.finish_videos()
         path = plot([(folder.name, folder.metrics())], folder.plot_path)
         if is_finished:
             folder.finish()

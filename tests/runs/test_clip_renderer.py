@@ -169,11 +169,12 @@ def test_optional_clip_calls_back_once_stored(clip_store):
     seen = []
     for segment in segments:
         clip_renderer.render_if_possible(
-            segment, lambda s=segment: seen.append(kind_of(clip_store, s))
+            segment, lambda clip, s=segment: seen.append((clip.kind, kind_of(clip_store, s)))
         )
-    clip_renderer.close(finish=True)
+    clip_renderer.wait_for_episodes()
+    clip_renderer.close()
     venv.close()
-    assert seen == ["poses", "poses"]
+    assert seen == [("poses", "poses"), ("poses", "poses")]
 
 
 def kind_of(clip_store, segment):
@@ -216,9 +217,13 @@ def test_failed_optional_clip_warns_once(clip_store, caplog):
     venv, segments = record("ShortHopper-v1")
     clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, clip_store)
     for segment in segments:
-        clip_renderer.render_if_possible(segment, lambda: pytest.fail("the clip was not rendered"))
+        clip_renderer.render_if_possible(
+            segment, lambda _: pytest.fail("the clip was not rendered")
+        )
     clip_renderer.close(finish=True)
-    clip_renderer.render_if_possible(segments[0], lambda: pytest.fail("the clip was not rendered"))
+    clip_renderer.render_if_possible(
+        segments[0], lambda _: pytest.fail("the clip was not rendered")
+    )
     venv.close()
     assert "no frame buffer" in caplog.text
 

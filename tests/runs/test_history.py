@@ -8,7 +8,7 @@ from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.nn.numpy_networks import NumpyMLP
-from rl_teacher.runs.history import PolicyHistory, is_due
+from rl_teacher.runs.history import EpisodeVideos, PolicyHistory, is_due
 
 
 def policy(value):
@@ -76,3 +76,30 @@ class TestPolicyHistory:
     def test_missing_policy_is_refused(self, tmp_path):
         with pytest.raises(BadInput, match="no agent"):
             PolicyHistory(tmp_path).load(7)
+
+
+class TestEpisodeVideos:
+    def test_names_sort_by_step(self, tmp_path):
+        videos = EpisodeVideos(tmp_path / "videos")
+        assert videos.steps == []
+        for step in (12_288, 0, 1_048_576):
+            videos.add(step, b"video")
+        names = sorted(each.name for each in videos.folder.iterdir())
+        assert names == ["step-000000000.mp4", "step-000012288.mp4", "step-001048576.mp4"]
+        assert videos.steps == [0, 12_288, 1_048_576]
+
+    def test_video_of_same_step_is_replaced(self, tmp_path):
+        videos = EpisodeVideos(tmp_path)
+        for content in (b"longer", b"new"):
+            videos.add(5, content)
+        assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"new"]
+
+    def test_later_and_unfinished_videos_are_dropped(self, tmp_path):
+        videos = EpisodeVideos(tmp_path)
+        for step in (0, 5, 10):
+            videos.add(step, b"video")
+        (tmp_path / ".step-000000004.mp4.7.7.unfinished").write_bytes(b"vid")
+        (tmp_path / "step-9-of-mine.mp4").write_bytes(b"mine")
+        videos.drop_after(5)
+        names = sorted(each.name for each in tmp_path.iterdir())
+        assert names == ["step-000000000.mp4", "step-000000005.mp4", "step-9-of-mine.mp4"]

@@ -8,10 +8,12 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
-from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
+from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer, ClipStore
 from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment
+from rl_teacher.runs.history import EpisodeVideos
 from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, StatusReporter
+from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
@@ -44,7 +46,7 @@ class InstantClipRenderer(ClipRenderer):
         self.clip_store.media.put(key, b"poses")
         shown = RenderedClip(segment.env_id, len(segment), "poses", key, None, 6, 60.0)
         self.clip_store.store.clips.publish({segment.content_hash: shown})
-        then()
+        then(ClipFile("video", b"video", 60, 60.0))
 
 
 class ScriptedWatcher(EpisodeWatcher):
@@ -182,6 +184,17 @@ def test_episode_without_predictor_has_no_predicted_rewards(board):
     reporter.watch(NO_ROLLOUT, NO_REWARDS, 7, 100)
     [episode] = board.store.episodes.all(board.experiment_id)
     assert (episode["predicted_rewards"], episode["predicted_return"]) == (None, None)
+
+
+def test_videos_are_written_of_kept_episodes_only(board, tmp_path):
+    files = EpisodeVideos(tmp_path / "videos")
+    videos = VideoWriter(board.status_reporter._clip_renderer.env_info, files)
+    board.status_reporter.videos = videos
+    for reward in (0, 1, 3):
+        show(board, reward, num_steps=300)
+    videos.wait()
+    videos.close()
+    assert history(board) == files.steps == [0, 3]
 
 
 def kept(board, shown):

@@ -143,7 +143,7 @@ def working_pool() -> ProcessPoolExecutor:
             return pool
     raise BadInput(
         f"MuJoCo finds no OpenGL to render a video with ({'; '.join(faults)}). Install one that "
-        "needs no display (Debian: apt-get install libegl1 libgl1-mesa-dri), or leave --video out "
+        "needs no display (Debian: apt-get install libegl1 libgl1-mesa-dri), or make no videos "
         "and watch on the page, which needs none."
     )
 

@@ -1,17 +1,20 @@
-"""Encoding of images as MP4 and GIF."""
+"""Encoding of images as MP4 and GIF, and decoding of MP4."""
 
 import itertools
 import math
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
 
 import av
 import numpy as np
+from av.error import FFmpegError
 from jaxtyping import UInt8
 from PIL import Image
+
+from rl_teacher.common.errors import CorruptClip
 
 Frame = UInt8[np.ndarray, "height width 3"]
 RgbImage = UInt8[np.ndarray, "_ _ 3"]
@@ -64,6 +67,20 @@ def encode_mp4(frames: Iterable[Frame], fps: float) -> bytes:
                 file.mux(stream.encode(av.VideoFrame.from_ndarray(even, format="rgb24")))
             file.mux(stream.encode())
         return path.read_bytes()
+
+
+def decode_mp4(content: bytes) -> Iterator[Frame]:
+    """Yield the frames of a video.
+
+    Raises:
+        CorruptClip: the video cannot be decoded.
+    """
+    try:
+        with av.open(BytesIO(content), mode="r") as video:
+            for frame in video.decode(video=0):
+                yield frame.to_ndarray(format="rgb24")
+    except FFmpegError as error:
+        raise CorruptClip(f"The video of the clip cannot be decoded: {error}") from error
 
 
 def encode_gif(frames: Iterable[Frame], fps: float) -> bytes:

@@ -48,6 +48,7 @@ from rl_teacher.config.fields import (
     TENSORBOARD,
     THREADS,
     TRUE_REWARD,
+    VIDEOS,
     Above,
     AtLeast,
     Between,
@@ -380,8 +381,11 @@ class RunOptions:
     workers: Annotated[int | None, short_flag("w"), AtLeast(1), THREADS] = None
     """threads of MuJoCo tasks and Atari games; by default one per core. Results do not depend on
     it"""
+    videos: Annotated[bool, VIDEOS] = False
+    """write videos (MP4) of at most 20 of the agent's episodes, spread over the run, to the videos
+    folder of the experiment"""
     no_videos: Annotated[bool, short_flag("V")] = False
-    """no effect; accepted for compatibility. Clips are rendered only when viewed"""
+    """write no videos: the default, unlike in the first rl-teacher"""
     no_tensorboard: bool = False
     """write no TensorBoard logs"""
     tensorboard_dir: Annotated[str | None, TENSORBOARD] = None

@@ -262,6 +262,10 @@ HYPERBOLIC_SCHEDULE = OnlyWith(
     "--schedule hyperbolic", lambda run: run.config.asks and run.config.schedule == "hyperbolic"
 )
 TENSORBOARD = OnlyWith("TensorBoard logs", lambda run: not run.options.no_tensorboard)
+VIDEOS = OnlyWith(
+    "training (not --collect-only), and without --no-videos",
+    lambda run: not run.config.collect_only and not run.options.no_videos,
+)
 NEW_CLIPS = OnlyWith("no --reuse-clips", lambda run: not run.config.reuse_clips)
 REPLACES = OnlyWith(
     "--force-new, or one of the --force-new-... options",

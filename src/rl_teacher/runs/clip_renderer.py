@@ -15,17 +15,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import mujoco
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float32, Int64
 
 from rl_teacher.clips import poses
 from rl_teacher.clips.offscreen import OffscreenRenderer, View, report_killed_process
-from rl_teacher.clips.scene import aim_camera, build_scene, scene_bytes
-from rl_teacher.clips.segment import Segment, frame_steps
-from rl_teacher.clips.video import Frame, encode_mp4
+from rl_teacher.clips.scene import Poses, aim_camera, build_scene, scene_bytes
+from rl_teacher.clips.segment import Segment, frame_steps, playback_speed
+from rl_teacher.clips.video import Frame, decode_mp4, encode_mp4
 from rl_teacher.common.errors import BadInput, MediaNotFound
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.check import find_rendering_faults
@@ -160,18 +160,40 @@ class SegmentRenderer:
             BadInput: nothing can be rendered on this machine.
             RendererKilled: the rendering process was killed.
         """
-        if self.model is None or self.scene is None:
+        if self.model is None:
             assert record is not None  # noqa: S101 - only MuJoCo needs no replay
             env_id = self.env_info.id
             replayed = iterate_frames(env_id, record, steps, frames, is_observed=False)
             yield from (frame for _, frame in replayed)
             return
         shown = poses.body_poses(self.model, segment.scene_states[steps])
-        width, height = POSES_SIZE
         others = [poses.body_poses(self.model, each.scene_states) for each in beside]
-        targets, distance = aim_camera(json.loads(self.scene[1]), shown, width / height, others)
-        view = View(self.scene[1], distance, width, height)
-        yield from self._offscreen.draw(view, shown, targets)
+        yield from self._draw(shown, others)
+
+    def to_mp4(self, clip: ClipFile) -> bytes:
+        """Convert a clip to a video of the speed at which the page plays it.
+
+        Raises:
+            BadInput: nothing can be rendered on this machine.
+            RendererKilled: the rendering process was killed.
+        """
+        speed = playback_speed(clip.num_frames / clip.fps)
+        if clip.kind == "poses":
+            shown, _ = poses.unpack(clip.content)
+            return encode_mp4(self._draw(shown), clip.fps * speed)
+        # Encoding it once more would lose quality.
+        return (
+            clip.content if speed == 1 else encode_mp4(decode_mp4(clip.content), clip.fps * speed)
+        )
+
+    def _draw(
+        self, shown: Poses, beside: Sequence[Float32[np.ndarray, "_ body 7"]] = ()
+    ) -> Iterator[Frame]:
+        """Yield images of body poses; other poses share the camera's height and distance."""
+        assert self.scene is not None  # noqa: S101 - only MuJoCo has poses
+        scene, (width, height) = self.scene[1], POSES_SIZE
+        targets, distance = aim_camera(json.loads(scene), shown, width / height, beside)
+        yield from self._offscreen.draw(View(scene, distance, width, height), shown, targets)
 
     def close(self) -> None:
         """End the rendering processes."""
@@ -231,7 +253,7 @@ class ClipRenderer:
     venv: object
     clip_store: ClipStore
     frames: FrameSettings | None = None
-    _pending: dict[str, Future[None]] = field(default_factory=dict)
+    _pending: dict[str, Future[Any]] = field(default_factory=dict)
     _hidden: set[str] = field(default_factory=set)
     _has_failed: bool = False
 
@@ -319,12 +341,12 @@ class ClipRenderer:
             reason,
         )
 
-    def render_if_possible(self, segment: Segment, then: Callable[[], None]) -> None:
+    def render_if_possible(self, segment: Segment, then: Callable[[ClipFile], None]) -> None:
         """Render a clip that nothing depends on; log the first failure and stop trying.
 
         Args:
             segment: recent steps of this environment.
-            then: called in the background once the clip is stored.
+            then: called with the clip, in the background, once it is stored.
         """
         if self._has_failed:
             return
@@ -335,8 +357,7 @@ class ClipRenderer:
 
         def render() -> None:
             try:
-                self._render(segment, record)
-                then()
+                then(self._render(segment, record))
             except Exception as error:
                 self._has_failed = True
                 logger.warning("The agent's episodes are not shown: %s", error)
@@ -356,6 +377,11 @@ class ClipRenderer:
             work.result()
         self._pending.clear()
 
+    def wait_for_episodes(self) -> None:
+        """Wait until all clips of `render_if_possible` are stored, or have failed."""
+        # One thread renders all clips in order.
+        self._thread.submit(int).result()
+
     def close(self, *, finish: bool = False) -> None:
         """Release threads and processes after the current clip, or after all of them."""
         self._thread.shutdown(cancel_futures=not finish)
@@ -371,7 +397,7 @@ class ClipRenderer:
         except (BadInput, IndexError):
             self._hide(segment.content_hash, "its episode cannot be replayed")
 
-    def _render(self, segment: Segment, record: ReplayRecord | None) -> None:
+    def _render(self, segment: Segment, record: ReplayRecord | None) -> ClipFile:
         clip = self._renderer.render(segment, record, self.frames)
         media_key = f"clips/{segment.content_hash}.{'mp4' if clip.kind == 'video' else 'poses'}"
         # The file comes before the row, so that no row ever refers to a missing file.
@@ -386,6 +412,7 @@ class ClipRenderer:
             fps=clip.fps,
         )
         self.clip_store.store.clips.publish({segment.content_hash: row})
+        return clip
 
     def _store_scene(self) -> str | None:
         """Store the scene unless it exists, and return its hash; None where videos are made."""

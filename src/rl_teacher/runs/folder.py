@@ -5,6 +5,7 @@
     checkpoints/     the last two, each written atomically
     metrics.jsonl    one row of metrics per line
     history/         earlier policies, see `PolicyHistory`
+    videos/          videos of episodes, see `EpisodeVideos`
     state.json       running, stopped, finished, failed
     lock             held by the process that runs the experiment
     plot.png
@@ -33,7 +34,7 @@ from rl_teacher.common.errors import (
     StoreUnavailable,
     UnknownName,
 )
-from rl_teacher.runs.history import PolicyHistory
+from rl_teacher.runs.history import EpisodeVideos, PolicyHistory
 from rl_teacher.runs.metrics_file import MetricsFile, Row
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
 from rl_teacher.store.files import folder_errors, remove_unfinished, write_atomically
@@ -136,6 +137,7 @@ class Experiment:
         folder: its folder.
         starts_over: whether `open` discarded an earlier experiment of this name.
         history: policies of earlier steps.
+        videos: videos of episodes at earlier steps.
     """
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -143,6 +145,7 @@ class Experiment:
         self.folder = folder
         self.starts_over = False
         self.history = PolicyHistory(folder / "history")
+        self.videos = EpisodeVideos(folder / "videos")
         self._lock = FolderLock(folder / "lock")
         self._checkpoints = CheckpointFiles(folder / "checkpoints")
         self._metrics = MetricsFile(folder / "metrics.jsonl")

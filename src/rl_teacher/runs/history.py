@@ -1,23 +1,31 @@
-"""History of an agent: its policies at steps spread over the run, which can be played.
+"""History of an agent: its policies and videos at steps spread over the run.
 
-<home>/experiments/<name>/history/
-    step-<step>/     a policy, in the format of `rl-teacher export --format agent`
+<home>/experiments/<name>/
+    history/step-<step>/     a policy, in the format of `rl-teacher export --format agent`
+    videos/step-<step>.mp4   an episode, if the run writes videos
 """
 
 import re
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from rl_teacher.agents.numpy_policy import NumpyPolicy
-from rl_teacher.store.files import TEMPORARY_SUFFIX, folder_errors
+from rl_teacher.store.files import (
+    TEMPORARY_SUFFIX,
+    folder_errors,
+    remove_unfinished,
+    write_atomically,
+)
 
 GROWTH = 0.25
 """Share by which the number of steps grows from one moment of the history to the next."""
 MIN_SHARE = 0.01
 """Distance of two moments, at least, as a share of the run."""
 
-FOLDER_NAME = re.compile(r"step-(?P<step>\d+)")
+STEP_NAME = re.compile(r"step-(?P<step>\d+)")
+"""Name of a policy's folder, and of a video without its suffix."""
 
 
 def is_due(step: int, last: int | None, num_steps: int) -> bool:
@@ -43,8 +51,7 @@ class PolicyHistory:
     @property
     def steps(self) -> list[int]:
         """Steps whose policy is kept, ascending."""
-        matches = [FOLDER_NAME.fullmatch(path.name) for path in self.folder.glob("step-*")]
-        return sorted(int(match["step"]) for match in matches if match)
+        return _steps_of(path.name for path in self.folder.glob("step-*"))
 
     def add(self, step: int, policy: NumpyPolicy) -> None:
         """Save the policy of a step; one of the same step is replaced.
@@ -79,6 +86,46 @@ class PolicyHistory:
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step}"
+
+
+class EpisodeVideos:
+    """The videos of a run in its folder; only the process that holds the run's lock writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps that have a video, ascending."""
+        return _steps_of(path.stem for path in self.folder.glob("step-*.mp4"))
+
+    def add(self, step: int, content: bytes) -> None:
+        """Save the video of a step; one of the same step is replaced.
+
+        Raises:
+            RunFolderUnusable: the folder is read-only or full.
+        """
+        with folder_errors(self.folder):
+            self.folder.mkdir(exist_ok=True)
+            write_atomically(self._path(step), content, is_synced=False)
+
+    def drop_after(self, step: int) -> None:
+        """Delete the videos of later steps, which a resumed run writes again."""
+        later = [self._path(each) for each in self.steps if each > step]
+        with folder_errors(self.folder):
+            for path in later:
+                path.unlink()
+            remove_unfinished(self.folder)
+
+    def _path(self, step: int) -> Path:
+        # Padded, so that file managers sort by step.
+        return self.folder / f"step-{step:09d}.mp4"
+
+
+def _steps_of(names: Iterable[str]) -> list[int]:
+    """Return the steps in names, ascending; other names are left out."""
+    matches = map(STEP_NAME.fullmatch, names)
+    return sorted(int(match["step"]) for match in matches if match)
 
 
 def _remove(folder: Path) -> None:

@@ -12,10 +12,11 @@ from rl_teacher.clips.recorder import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import frame_steps
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
-from rl_teacher.runs.clip_renderer import ClipRenderer
+from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer
 from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.history import is_due
+from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.store import Store
 
 STATUS_EVERY_S = 1.0
@@ -62,7 +63,11 @@ class MetricsLogger:
 
 
 class StatusReporter:
-    """Writes a run's status, diagnostics and episodes to the store."""
+    """Writes a run's status, diagnostics and episodes to the store.
+
+    Attributes:
+        videos: writes videos of the episodes that are kept; None to write none.
+    """
 
     def __init__(
         self,
@@ -90,6 +95,7 @@ class StatusReporter:
         self._watcher = watcher
         self._now = now
         self._has_predictor = has_predictor
+        self.videos: VideoWriter | None = None
         self._phase: tuple[Phase, bool] | None = None
         self._waiting_since: str | None = None
         self._status_s = self._episode_s = self._diagnostics_s = -np.inf
@@ -180,10 +186,12 @@ class StatusReporter:
         }
 
         # Runs in the thread of the renderer, which alone uses `_episode_clips`.
-        def publish() -> None:
+        def publish(clip: ClipFile) -> None:
             self._store.experiments.set_latest_episode(self._experiment_id, shown)
             if is_kept:
                 self._store.episodes.add(self._experiment_id, shown)
+                if self.videos is not None:
+                    self.videos.write(step, clip)
             # An episode that is shown again counts as new.
             others = [each for each in self._episode_clips if each != segment.content_hash]
             self._episode_clips = [*others, segment.content_hash]

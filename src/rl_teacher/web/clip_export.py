@@ -6,20 +6,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from io import BytesIO
 from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-import av
-from av.error import FFmpegError
 from fastapi import Response
 from pydantic import ValidationError
 
 from rl_teacher.clips.offscreen import OffscreenRenderer, View
 from rl_teacher.clips.poses import unpack
 from rl_teacher.clips.scene import aim_camera
-from rl_teacher.clips.video import Frame, encode_gif, encode_mp4, side_by_side
+from rl_teacher.clips.video import Frame, decode_mp4, encode_gif, encode_mp4, side_by_side
 from rl_teacher.common.errors import BadInput, CorruptClip
 from rl_teacher.store.files import folder_errors, write_atomically
 from rl_teacher.web.problems import NOT_RENDERED, TOO_MANY, ProblemError, describe_errors
@@ -146,12 +143,7 @@ def frames_of(
         CorruptClip: The clip or its scene is invalid.
     """
     if clip.scene is None or renderer is None:
-        try:
-            with av.open(BytesIO(clip.content), mode="r") as video:
-                for frame in video.decode(video=0):
-                    yield frame.to_ndarray(format="rgb24")
-        except FFmpegError as error:
-            raise CorruptClip(f"The video of the clip cannot be decoded: {error}") from error
+        yield from decode_mp4(clip.content)
         return
     try:
         scene = Scene.model_validate_json(clip.scene)

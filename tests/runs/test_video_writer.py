@@ -1,0 +1,106 @@
+"""Tests of videos that are written during a run."""
+
+import io
+
+import av
+import numpy as np
+import pytest
+
+from rl_teacher.agents.collector import Collector
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.clips.video import encode_mp4
+from rl_teacher.common.errors import BadInput
+from rl_teacher.envs.registry import get_env_info, make_vector
+from rl_teacher.runs.clip_renderer import POSES_SIZE, ClipFile, SegmentRenderer
+from rl_teacher.runs.history import EpisodeVideos
+from rl_teacher.runs.video_writer import VideoWriter, check_videos
+
+
+def poses_clip(env_id, num_steps):
+    """Return the clip of a random policy's first steps."""
+    venv = make_vector(env_id, 1)
+    collector = Collector(venv, seed=0)
+    recorder = Recorder(env_id, segment_steps=num_steps, capacity=num_steps)
+    recorder.observe(collector.collect(collector.random_actions, num_steps))
+    [segment] = recorder.segments(recorder.cut(1, np.random.default_rng(0)))
+    venv.close()
+    return SegmentRenderer(get_env_info(env_id)).render(segment, None)
+
+
+def video_clip(num_frames, fps):
+    """Return a video that becomes brighter with each frame."""
+    images = (np.full((32, 48, 3), 2 * n, np.uint8) for n in range(num_frames))
+    return ClipFile("video", encode_mp4(images, fps), num_frames, fps)
+
+
+@pytest.fixture
+def videos(tmp_path):
+    (tmp_path / "mine").mkdir()
+    return EpisodeVideos(tmp_path / "mine" / "videos")
+
+
+def write(videos, env_id, *clips):
+    """Write clips as videos of steps 0, 1, ..., and return what is in the files."""
+    writer = VideoWriter(get_env_info(env_id), videos)
+    for step, clip in enumerate(clips):
+        writer.write(step, clip)
+    writer.wait()
+    writer.close()
+    return [each.read_bytes() for each in sorted(videos.folder.glob("*"))]
+
+
+def decode(content):
+    """Return frame rate and frames of a video."""
+    with av.open(io.BytesIO(content), mode="r") as file:
+        images = [each.to_ndarray(format="rgb24") for each in file.decode(video=0)]
+        return file.streams.video[0].average_rate, np.stack(images)
+
+
+def test_poses_become_video_of_moving_bodies(videos):
+    clip = poses_clip("ShortHopper-v1", 80)
+    [content] = write(videos, "ShortHopper-v1", clip)
+    fps, images = decode(content)
+    width, height = POSES_SIZE
+    assert (fps, images.shape) == (clip.fps, (clip.num_frames, height, width, 3))
+    # The body is the only orange thing, and moves.
+    orange = images[..., 0] > images[..., 2].astype(int) + 50
+    assert (orange.sum((1, 2)) > 500).all()
+    assert (orange[0] & ~orange[-1]).sum() > 200
+
+
+def test_video_is_kept_as_it_is(videos):
+    clip = video_clip(30, 20.0)
+    assert write(videos, "MovingDot-v0", clip) == [clip.content]
+
+
+def test_video_of_less_than_a_second_is_in_slow_motion(videos):
+    [content] = write(videos, "CartPole-v1", video_clip(10, 50.0))
+    fps, images = decode(content)
+    # 10 frames in the second that the page takes.
+    assert (fps, len(images)) == (10, 10)
+    assert images.mean((1, 2, 3)) == pytest.approx(2 * np.arange(10), abs=3)
+
+
+def test_first_failure_is_logged_and_ends_writing(videos, caplog):
+    damaged = ClipFile("poses", b"damaged", 30, 20.0)
+    good = poses_clip("ShortReacher-v1", 10)
+    assert write(videos, "ShortReacher-v1", damaged, good, damaged) == []
+    [warning] = caplog.messages
+    assert warning.startswith("No video of step 0 is written, and none of later steps: ")
+
+
+def test_full_disk_is_logged_and_leaves_no_torn_file(videos, caplog, monkeypatch):
+    def write_half(path, content, *, is_synced):
+        path.write_bytes(content[: len(content) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rl_teacher.store.files.write", write_half)
+    assert write(videos, "MovingDot-v0", video_clip(30, 20.0)) == []
+    assert "the disk is full" in caplog.text
+
+
+def test_machine_without_opengl_is_refused(monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "none")
+    with pytest.raises(BadInput, match="no OpenGL"):
+        check_videos("ShortHopper-v1")
+    check_videos("MovingDot-v0")
