@@ -155,6 +155,16 @@ def test_keyword_spelling_is_used_in_messages_for_python():
             "--sac.initial-temperature 9.0",
             "no --agent-path",
         ),
+        (
+            [*VECTORS, "-p", "human", "--objective", "returns"],
+            "--reward.objective returns",
+            "-p synth",
+        ),
+        (
+            [*VECTORS, "-p", "synth", "--objective", "returns", "--reward.error-rate", "0.2"],
+            "--reward.error-rate 0.2",
+            "--objective preferences or rank",
+        ),
         ([*COLLECT_ONLY, "-t", "9"], "--num-timesteps 9", "not --collect-only"),
         ([*COLLECT_ONLY, "-i", "9"], "--pretrain-iters 9", "not --collect-only"),
         ([*COLLECT_ONLY, "-L", "2"], "--pretrain-labels 2", "--collect-only"),

@@ -22,6 +22,7 @@ from rl_teacher.config.agents import (
 )
 from rl_teacher.config.fields import (
     ACTIONS,
+    ANSWERS,
     CANDIDATES,
     CONVOLUTIONS,
     EARLY_ENDS,
@@ -31,6 +32,7 @@ from rl_teacher.config.fields import (
     HUMAN_LABELS,
     HYPERBOLIC_SCHEDULE,
     IMAGES,
+    KNOWN_RETURNS,
     LABELS,
     LATER_FITS,
     LATER_LABELS,
@@ -76,7 +78,7 @@ SortingMethod = Literal["tree", "sort"]
 class PredictorConfig:
     """Settings of the reward predictor (Christiano et al. 2017)."""
 
-    objective: Annotated[Objective, alias("--objective")] = "preferences"
+    objective: Annotated[Objective, alias("--objective"), KNOWN_RETURNS] = "preferences"
     """what the predictor is fitted to: the labels (preferences), the rank of each clip that follows
     from all labels (rank), or, as an ablation, the true return of each labelled clip (returns)"""
     ensemble_size: Annotated[int, AtLeast(1), NEW_PREDICTOR] = 3
@@ -96,7 +98,7 @@ class PredictorConfig:
     """learning rate of Adam"""
     batch_size: Annotated[int, AtLeast(1)] = 32
     """comparisons (or clips) per member and gradient step"""
-    error_rate: Annotated[float, Between(0.0, 0.99)] = 0.1
+    error_rate: Annotated[float, Between(0.0, 0.99), ANSWERS] = 0.1
     """assumed probability that the teacher answers at random"""
     segment_discount: Annotated[float, Between(0.0, 1.0)] = 1.0
     """discount factor within a segment"""
