@@ -127,6 +127,26 @@ class TestTime:
         clock.advance(300)
         assert store.leases.renew("Ada", [mine.lease, uuid4()]) == {}
 
+    def test_lease_is_not_renewed_for_ever(self, store, clock, experiment_id):
+        """After an hour the comparison is free for others, and then for the same labeler again."""
+        ids = ask_and_show(store, experiment_id, 1)
+        [mine] = store.leases.claim(experiment_id, "Ada", 1)
+        for _ in range(59):
+            clock.advance(60)
+            assert store.leases.renew("Ada", [mine.lease])
+            store.leases.release("Ada", [mine.lease])
+            assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1)) == ids
+        clock.advance(60)
+        assert store.leases.renew("Ada", [mine.lease]) == {}
+        assert store.leases.claim(experiment_id, "Ada", 1) == []
+        clock.advance(300)
+        assert store.leases.claim(experiment_id, "Ada", 1) == []
+        [theirs] = store.leases.claim(experiment_id, "Bob", 1)
+        assert theirs.comparison.id == mine.comparison.id
+        store.leases.release("Bob", [theirs.lease])
+        clock.advance(301)
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1)) == ids
+
     def test_expired_lease_is_renewed_under_same_token(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
         [before] = store.leases.claim(experiment_id, "Ada", 1)

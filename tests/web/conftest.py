@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.clips.poses import pack
+from rl_teacher.store.leases import times
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
@@ -208,11 +209,32 @@ def browser(app):
         yield client
 
 
+def lease(store, labeler, *comparison_ids):
+    """Let leases of comparisons begin and end, so that a labeler may answer them."""
+    moment = store.database.now()
+    who = {"me": store.labelers.id_of(labeler), **times(moment)}
+    found = store.leases.find({(labeler, each) for each in comparison_ids})
+    chosen = [
+        (each.comparison, "answer")
+        for each in found.values()
+        if each.lease is None and not each.is_labelled
+    ]
+    with store.database.writing() as connection:
+        store.leases.lease(connection, who, chosen, moment)
+
+
 def label(comparison_id, answer: str | None = "left", **more):
     return {"request_id": str(uuid4()), "comparison_id": comparison_id, "answer": answer, **more}
 
 
 def post(client, *labels):
+    """Post labels of comparisons that were leased to the client's labeler."""
+    store = client.app.state.services.store
+    token = client.headers.get("Authorization", "").removeprefix("Bearer ")
+    identity = store.access.identify(token)
+    if identity is not None:
+        ids = {each["comparison_id"] for each in labels if each.get("lease") is None}
+        lease(store, identity.name, *(each for each in ids if type(each) is int))
     return client.post("/api/v1/labels", json={"labels": labels})
 
 

@@ -18,6 +18,7 @@ from tests.web.conftest import (
     assert_problem,
     enter,
     label,
+    lease,
     post,
 )
 
@@ -315,6 +316,7 @@ class TestLabelersCredential:
 
     def test_revocation_during_request_keeps_only_that_label(self, guest, trainer, store):
         first, second = trainer.ask(2)
+        lease(store, "ann", first)
 
         def body():
             payload = json.dumps({"labels": [label(first)]}).encode()

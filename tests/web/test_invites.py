@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.web.conftest import SAME_ORIGIN, TestClient, assert_problem, label, post
+from tests.web.conftest import SAME_ORIGIN, TestClient, assert_problem, label, lease, post
 
 MARKUP = "<script>alert(1)</script>"
 
@@ -59,6 +59,7 @@ class TestJoining:
         }
         assert token not in cookie
         assert newcomer.get("/api/v1/me").json() == {"name": "Ann", "role": "labeler"}
+        lease(store, "Ann", comparison_id)
         payload = {"labels": [label(comparison_id)]}
         newcomer.post("/api/v1/labels", json=payload, headers=SAME_ORIGIN)
         assert store.labels.count_of_labeler(trainer.id, "Ann") == 1

@@ -17,7 +17,7 @@ from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import NewLabel, RenderedClip
-from tests.web.conftest import ENV_ID, FPS, NUM_FRAMES, SCENE_HASH, label
+from tests.web.conftest import ENV_ID, FPS, NUM_FRAMES, SCENE_HASH, label, lease
 
 KEYS = st.sampled_from(["imported", "ranking", "labeler", "request_id", "😀"]) | st.text(max_size=5)
 JSON = st.recursive(
@@ -72,6 +72,7 @@ def kept(dataset):
 
 def submit(client, comparison_id, *details):
     """Submit labels with ASCII escapes in their details, and return the accepted request ids."""
+    lease(client.app.state.services.store, "ann", comparison_id)
     labels = [label(comparison_id, details=each) for each in details]
     response = client.post(
         "/api/v1/labels", content=json.dumps({"labels": labels}), headers=JSON_BODY

@@ -29,6 +29,15 @@ def lease_states(store):
         return list(rows.scalars())
 
 
+NOT_LEASED = "/api/docs#not-leased"
+
+
+def rejected_types(client, *labels):
+    """Post labels as they are, and return the types of the problems of the rejected ones."""
+    response = client.post("/api/v1/labels", json={"labels": labels})
+    return [each["problem"]["type"] for each in response.json()["rejected"]]
+
+
 class TestLeases:
     def test_two_labelers_claim_different_comparisons(self, guest, other_guest, trainer):
         comparison_ids = trainer.ask(4)
@@ -173,6 +182,38 @@ class TestLabelsWithLease:
         assert post(guest, sent).json() == post(guest, sent).json()
 
 
+class TestLabelsWithoutLease:
+    def test_comparison_that_was_never_leased_cannot_be_answered(self, guest, trainer, store):
+        ids = trainer.ask(3)
+        labels = [label(ids[0]), label(ids[1], lease=str(uuid4())), label(ids[2], None)]
+        assert rejected_types(guest, *labels) == [NOT_LEASED] * 3
+        assert lease_states(store) == []
+
+    def test_invented_lease_of_leased_comparison_is_rejected(self, guest, trainer, store):
+        trainer.ask()
+        [mine] = claim_next(guest)
+        assert rejected_types(guest, label(mine["id"], lease=str(uuid4()))) == [NOT_LEASED]
+        assert rejected_types(guest, label(mine["id"], lease=mine["lease"])) == []
+        assert lease_states(store) == ["held"]
+
+    def test_own_answer_can_be_changed_and_withdrawn(self, guest, trainer, store):
+        trainer.ask()
+        [mine] = claim_next(guest)
+        answers = [("left", mine["lease"]), ("right", None), (None, None), ("equal", None)]
+        for answer, lease in answers:
+            assert rejected_types(guest, label(mine["id"], answer, lease=lease)) == []
+
+    def test_lease_that_another_tab_released_can_be_answered(self, guest, trainer):
+        trainer.ask()
+        [mine] = claim_next(guest)
+        guest.post("/api/v1/leases/release", json={"leases": [mine["lease"]]})
+        assert rejected_types(guest, label(mine["id"], lease=mine["lease"])) == []
+
+    def test_owner_can_answer_any_comparison(self, program, trainer):
+        [comparison_id] = trainer.ask()
+        assert rejected_types(program, label(comparison_id)) == []
+
+
 class TestTooFastLabels:
     """The clips of the trainer last 1.5 s."""
 
@@ -214,16 +255,14 @@ class TestTooFastLabels:
         assert receipt["warning"] is None
         assert [each.is_too_fast for each in store.labels.export(trainer.id)] == [False, False]
 
-    def test_answer_with_lease_of_other_labeler_is_stored_as_late(
+    def test_answer_with_lease_of_other_labeler_is_rejected(
         self, guest, other_guest, trainer, store
     ):
         trainer.ask()
         [mine] = claim_next(guest)
-        post(other_guest, label(mine["id"], "equal", lease=mine["lease"]))
-        assert lease_states(store) == ["late"]
+        assert rejected_types(other_guest, label(mine["id"], lease=mine["lease"])) == [NOT_LEASED]
         assert renew(guest, mine["lease"])["lost"] == []
-        post(guest, label(mine["id"], "cannot_tell", lease=mine["lease"]))
-        assert len(store.labels.votes([mine["id"]])[mine["id"]]) == 2
+        assert lease_states(store) == []
 
     @pytest.mark.parametrize("lease", ["x", 1, []])
     def test_malformed_lease_is_rejected(self, guest, trainer, lease):

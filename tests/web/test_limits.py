@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rl_teacher.web import authentication
 from rl_teacher.web.authentication import Buckets, RateLimited, network_of
 from rl_teacher.web.settings import MAX_BODY_BYTES, Limits, Rate
-from tests.web.conftest import HTML, SAME_ORIGIN, TestClient, assert_problem, enter
+from tests.web.conftest import HTML, SAME_ORIGIN, TestClient, assert_problem, enter, label, post
 
 MEGABYTE = b" " * 1_000_000
 
@@ -145,6 +145,22 @@ class TestTooMany:
         clock.advance(1)
         answered = [guest.get("/api/v1/me").status_code for _ in range(30)]
         assert answered == [200] * 20 + [429] * 10
+
+    def test_labels_over_rate_limit_have_to_wait(self, guest, trainer, clock):
+        [comparison_id] = trainer.ask()
+        batch = [label(comparison_id) for _ in range(100)]
+        assert post(guest, *batch).status_code == 200
+        assert post(guest, *batch).status_code == 200
+        refused = post(guest, label(comparison_id))
+        assert_problem(refused, 429)
+        assert refused.headers["retry-after"] == "1"
+        clock.advance(1)
+        assert post(guest, label(comparison_id), label(comparison_id)).status_code == 200
+
+    def test_labels_of_owners_are_not_limited(self, program, trainer):
+        [comparison_id] = trainer.ask()
+        batch = [label(comparison_id) for _ in range(100)]
+        assert [post(program, *batch).status_code for _ in range(3)] == [200] * 3
 
     def test_rejected_requests_do_not_query_the_database(self, app, guest, clock, monkeypatch):
         looked_up = []

@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, select, update
+from sqlalchemy import Connection, bindparam, func, select, update
 
 from rl_teacher.common.errors import BadConfig, BadLabelerName, LabelerExists, LabelerNotFound
 from rl_teacher.store.counters import COMPARISONS_OF_LABELER, recount
@@ -146,7 +146,10 @@ class Labelers:
             connection.execute(change.values(excluded_at=excluded_at))
             if is_excluded:
                 # Others can answer these comparisons at once.
-                connection.execute(delete(Lease).where(Lease.labeler_id == labeler.id))
+                held = update(Lease).where(
+                    Lease.labeler_id == labeler.id, Lease.expires_at > excluded_at
+                )
+                connection.execute(held.values(expires_at=excluded_at))
             answered = connection.execute(COMPARISONS_OF_LABELER, {"labeler_id": labeler.id})
             recount(connection, list(answered.scalars()))
             kind = "exclude" if is_excluded else "include"

@@ -19,6 +19,7 @@ from sqlalchemy import (
     exists,
     func,
     not_,
+    or_,
     select,
     union_all,
     update,
@@ -44,11 +45,18 @@ from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Leas
 LEASE_S = 300.0
 """Duration of a lease in seconds; a page renews its leases once a minute."""
 
-MAX_LEASES = 100
+MAX_LEASES = 20
 """Comparisons of one experiment that one labeler may hold."""
 
+MAX_AGE = timedelta(hours=1)
+"""Age from which a lease is not renewed, so that nobody can hold a comparison for ever."""
+
+COOL_DOWN = timedelta(minutes=5)
+"""Time after the expiry of a lease of that age in which others may claim the comparison first."""
+
 KEPT_AFTER_EXPIRY = timedelta(days=7)
-"""Expired leases are kept for a while, so that a late answer is recognised as such."""
+"""Expired leases are kept for a while: they show that a late answer is about a comparison that its
+labeler was given."""
 
 NUM_RECENT = 5
 """The comparisons of a labeler's newest labels are not repeated yet."""
@@ -73,8 +81,16 @@ NUM_LEASES_OF_OTHERS = (
     .scalar_subquery()
 )
 
+BORN_BEFORE, COOLED_BEFORE = bindparam("born_before"), bindparam("cooled_before")
+
+# Held now, or held for so long that it is the turn of others.
 IS_MINE = exists().where(
-    Mine.comparison_id == Comparison.id, Mine.labeler_id == ME, Mine.expires_at > MOMENT
+    Mine.comparison_id == Comparison.id,
+    Mine.labeler_id == ME,
+    or_(
+        Mine.expires_at > MOMENT,
+        and_(Mine.created_at <= BORN_BEFORE, Mine.expires_at > COOLED_BEFORE),
+    ),
 )
 
 IS_ANSWERED_BY_ME = exists().where(
@@ -138,7 +154,9 @@ MY_TALLY = select(Tally.num_given, Tally.first_label_id, Tally.last_label_id).wh
     Tally.experiment_id == bindparam("experiment_id"), Tally.labeler_id == ME
 )
 
-IS_MY_LEASE = and_(Lease.labeler_id == ME, Lease.expires_at > MOMENT)
+IS_MY_LEASE = and_(
+    Lease.labeler_id == ME, Lease.expires_at > MOMENT, Lease.created_at > BORN_BEFORE
+)
 
 RENEW_ALL = (
     update(Lease)
@@ -159,8 +177,21 @@ RENEW = (
     .returning(Lease.token)
 )
 
-RELEASE = delete(Lease).where(
-    Lease.labeler_id == ME, Lease.token.in_(bindparam("tokens", expanding=True))
+# Expired, not deleted: another tab may still answer the comparison.
+RELEASE = (
+    update(Lease)
+    .where(
+        Lease.labeler_id == ME,
+        Lease.expires_at > MOMENT,
+        Lease.token.in_(bindparam("tokens", expanding=True)),
+    )
+    .values(expires_at=MOMENT)
+)
+
+BIRTHS = select(Lease.comparison_id, Lease.created_at).where(
+    Lease.labeler_id == ME,
+    Lease.expires_at > COOLED_BEFORE,
+    Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
 )
 
 # In the order of the claims.
@@ -188,6 +219,10 @@ REPEATS = select(Label.comparison_id, Label.labeler_id).where(
     sql.OF_THESE,
     Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
     Label.purpose == "repeat",
+)
+
+LABELLED = select(Label.comparison_id, Label.labeler_id).where(
+    sql.OF_THESE, Label.labeler_id.in_(bindparam("labeler_ids", expanding=True))
 )
 
 KNOWN_REQUESTS = select(Label.request_id).where(
@@ -283,7 +318,7 @@ class Leases:
         moment = self._database.now()
         until = moment + timedelta(seconds=lease_s)
         me = self._labelers.id_of(labeler)
-        who = {"me": me, "experiment_id": experiment_id, "moment": moment}
+        who = {"me": me, "experiment_id": experiment_id, **times(moment)}
         excluded = set(sql.valid_ids(exclude))
         with self._database.writing() as connection:
             locked = connection.execute(LOCK_LABELER, who).one_or_none()
@@ -312,19 +347,23 @@ class Leases:
 
         Args:
             connection: Connection of the transaction.
-            who: Id of the labeler (`me`) and time (`moment`).
+            who: Id of the labeler (`me`) and `times`.
             chosen: Comparisons and their purposes.
             until: Expiry of the leases.
         """
         if not chosen:
             return []
+        ids = [comparison.id for comparison, _ in chosen]
+        found = connection.execute(BIRTHS, {**who, "comparison_ids": ids})
+        born_at = {row.comparison_id: row.created_at for row in found}
         rows = [
             {
                 "comparison_id": comparison.id,
                 "labeler_id": who["me"],
                 "purpose": purpose,
                 "token": uuid4(),
-                "created_at": who["moment"],
+                # A lease that was released and claimed again keeps its age.
+                "created_at": born_at.get(comparison.id, who["moment"]),
                 "expires_at": until,
             }
             for comparison, purpose in chosen
@@ -339,11 +378,12 @@ class Leases:
     def renew(
         self, labeler: str, leases: Sequence[UUID], lease_s: float = LEASE_S
     ) -> dict[UUID, datetime]:
-        """Extend leases, and return the new expiry of those that have not expired."""
+        """Extend leases, and return the new expiry of those that are neither expired nor old."""
         labeler_id = self._labelers.id_of(labeler)
         moment = self._database.now()
         until = moment + timedelta(seconds=lease_s)
-        parameters = {"me": labeler_id, "moment": moment, "until": until, "tokens": list(leases)}
+        who = {"me": labeler_id, **times(moment)}
+        parameters = {**who, "until": until, "tokens": list(leases)}
         with self._database.writing() as connection:
             return dict.fromkeys(connection.execute(RENEW, parameters).scalars(), until)
 
@@ -351,11 +391,12 @@ class Leases:
         """Return comparisons to the queue; leases of other labelers are left alone."""
         labeler_id = self._labelers.id_of(labeler)
         with self._database.writing() as connection:
-            connection.execute(RELEASE, {"me": labeler_id, "tokens": list(leases)})
+            who = {"me": labeler_id, "moment": self._database.now()}
+            connection.execute(RELEASE, {**who, "tokens": list(leases)})
 
     def pending_clips(self, experiment_id: int, labeler: str) -> set[str]:
         """Return the content hashes of the clips that a labeler may still be asked about."""
-        who = {"me": self._labelers.id_of(labeler), "moment": self._database.now()}
+        who = {"me": self._labelers.id_of(labeler), **times(self._database.now())}
         rows = self._database.rows(PENDING, experiment_id=experiment_id, **who)
         return {content_hash for row in rows for content_hash in row.values()}
 
@@ -379,6 +420,8 @@ class Leases:
             }
             rows = connection.execute(LEASES_OF_LABELERS, parameters)
             leases = {(row.labeler_id, row.comparison_id): row for row in rows}
+            keys = {(id_of[name], comparison_id) for name, comparison_id in answered}
+            labelled = read_labelled(connection, keys - leases.keys())
         found: dict[tuple[str, int], ComparisonWithLease] = {}
         for labeler, comparison_id in answered:
             lease = leases.get((id_of[labeler], comparison_id))
@@ -387,8 +430,31 @@ class Leases:
                     views[comparison_id],
                     lease.token if lease else None,
                     lease.purpose if lease else None,
+                    (id_of[labeler], comparison_id) in labelled,
                 )
         return found
+
+
+def times(moment: datetime) -> dict[str, datetime]:
+    """Return the times that the conditions on leases compare with."""
+    return {
+        "moment": moment,
+        "born_before": moment - MAX_AGE,
+        "cooled_before": moment - COOL_DOWN,
+    }
+
+
+def read_labelled(
+    connection: Connection, keys: Collection[tuple[int, int]]
+) -> set[tuple[int, int]]:
+    """Return those pairs of a labeler and a comparison for which there is a label."""
+    if not keys:
+        return set()
+    parameters = {
+        "labeler_ids": sorted({labeler_id for labeler_id, _ in keys}),
+        "comparison_ids": sql.valid_ids({comparison_id for _, comparison_id in keys}),
+    }
+    return {(row.labeler_id, row.comparison_id) for row in connection.execute(LABELLED, parameters)}
 
 
 def renew_all(
@@ -398,8 +464,9 @@ def renew_all(
     # Most claims find no lease, and the update is then saved.
     if not read_leases(connection, who):
         return []
-    mine = {"me": who["me"], "moment": who["moment"], "of_experiment": who["experiment_id"]}
-    connection.execute(RENEW_ALL, {**mine, "until": until})
+    mine = {name: value for name, value in who.items() if name != "experiment_id"}
+    of_experiment = who["experiment_id"]
+    connection.execute(RENEW_ALL, {**mine, "of_experiment": of_experiment, "until": until})
     return read_leases(connection, who)
 
 

@@ -20,7 +20,7 @@ from rl_teacher.store.comparisons import find_ids, insert_pairs, lock_numbers
 from rl_teacher.store.database import Database
 from rl_teacher.store.labelers import Labelers
 from rl_teacher.store.labels import RANKING, Labels, row_of
-from rl_teacher.store.leases import LEASE_S, LOCK_LABELER, Leases
+from rl_teacher.store.leases import LEASE_S, LOCK_LABELER, Leases, times
 from rl_teacher.store.records import ClaimedComparison, NewLabel, NewRanking
 from rl_teacher.store.tables import Comparison, Label, Lease
 
@@ -159,7 +159,7 @@ class Rankings:
         who = {
             "experiment_id": experiment_id,
             "me": self._labelers.id_of(labeler),
-            "moment": moment,
+            **times(moment),
         }
         with self._database.writing() as connection:
             # Before the lock on labels: a claim of the same labeler takes this lock as well.

@@ -344,11 +344,14 @@ class ComparisonWithLease:
         comparison: The comparison.
         lease: Token of the lease, expired or not; None if there is none, or if it was used up.
         purpose: Purpose of the lease.
+        is_labelled: Whether the labeler has labelled the comparison; looked up only where there is
+            no lease.
     """
 
     comparison: ComparisonView
     lease: UUID | None
     purpose: Purpose | None
+    is_labelled: bool
 
 
 # --- experiments ---

@@ -73,7 +73,13 @@ def labeler_of(request: Request) -> str:
     return identity_of(request).name
 
 
+def credential_of(request: Request) -> str:
+    """Return the credential that the middleware has authenticated."""
+    return request.state.credential
+
+
 CurrentIdentity = Annotated[Identity, Depends(identity_of)]
+CurrentCredential = Annotated[str, Depends(credential_of)]
 LabelerName = Annotated[str, Depends(labeler_of)]
 
 
@@ -248,6 +254,11 @@ def check_same_origin(request: Request) -> None:
             "The request comes from another site's page. Send it from a page of this service, or "
             "from a program with an Authorization header.",
         )
+
+
+async def handle_rate_limit(request: Request, error: Exception) -> Response:
+    """Handle a rate limit that a route enforces."""
+    return too_many_requests(request, getattr(error, "wait_s", 1.0))
 
 
 def too_many_requests(request: Request, wait_s: float) -> Response:

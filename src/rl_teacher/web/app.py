@@ -11,8 +11,8 @@ from rl_teacher.runs.folder import home
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web import problems
-from rl_teacher.web.access import AccessMiddleware
-from rl_teacher.web.authentication import Authenticator
+from rl_teacher.web.access import AccessMiddleware, handle_rate_limit
+from rl_teacher.web.authentication import Authenticator, RateLimited
 from rl_teacher.web.batching import Batcher, WorkerPool
 from rl_teacher.web.clip_export import ClipExporter
 from rl_teacher.web.clip_ranking import RankingCache
@@ -74,6 +74,7 @@ def create_app(
         player=player,
     )
     problems.add_error_handlers(app)
+    app.add_exception_handler(RateLimited, handle_rate_limit)
     # Requests pass the middleware in reverse order: the last one added comes first. Rejected
     # requests get headers and a line in the log, too. No body is read before access is granted.
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)

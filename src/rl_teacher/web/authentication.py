@@ -55,6 +55,7 @@ class Authenticator:
         self._token = settings.token.encode()
         self._labeler_buckets = Buckets(settings.limits.labeler, settings.clock_s)
         self._owner_buckets = Buckets(settings.limits.owner, settings.clock_s)
+        self._label_buckets = Buckets(settings.limits.labels, settings.clock_s)
         self._anonymous_buckets = Buckets(settings.limits.anonymous, settings.clock_s)
         self._good = CredentialCache(settings.clock_s)
         self._wrong = CredentialCache(settings.clock_s)
@@ -114,6 +115,15 @@ class Authenticator:
         """Compare with the token of the home in constant time."""
         return secrets.compare_digest(token.encode(errors="replace"), self._token)
 
+    def count_labels(self, identity: Identity, credential: str, num_labels: int) -> None:
+        """Count the labels of a request; those of owners are not limited.
+
+        Raises:
+            RateLimited: Too many labels with this credential.
+        """
+        if not is_owner(identity):
+            self._label_buckets.count(digest_of(credential), num_labels)
+
     def count_anonymous(self, address: str) -> None:
         """Count a request without a credential.
 
@@ -169,28 +179,33 @@ class Buckets:
         self._clock_s = clock_s
         self._full_at_s: dict[Hashable, float] = {}
 
-    def check(self, key: Hashable) -> None:
+    def check(self, key: Hashable, cost: int = 1) -> None:
         """Check that a request would be accepted, without counting it.
+
+        Args:
+            key: Key of the bucket.
+            cost: Number of requests that it counts as.
 
         Raises:
             RateLimited: It would not.
         """
         now_s = self._clock_s()
         # Each request takes an interval to refill; up to `burst` may be refilling at once.
-        wait_s = self._full_at_s.get(key, now_s) - now_s - self._room_s
+        room_s = self._room_s - (cost - 1) * self._interval_s
+        wait_s = self._full_at_s.get(key, now_s) - now_s - room_s
         if wait_s > 0:
             raise RateLimited(wait_s)
 
-    def count(self, key: Hashable) -> None:
-        """Count a request.
+    def count(self, key: Hashable, cost: int = 1) -> None:
+        """Count a request, as several if it costs more.
 
         Raises:
             RateLimited: It is over the limit; it is not counted.
         """
-        self.check(key)
+        self.check(key, cost)
         now_s = self._clock_s()
         # Reinserting the key keeps the dictionary in the order of use.
-        full_at_s = max(self._full_at_s.pop(key, now_s), now_s) + self._interval_s
+        full_at_s = max(self._full_at_s.pop(key, now_s), now_s) + cost * self._interval_s
         self._full_at_s[key] = full_at_s
         if len(self._full_at_s) > MAX_BUCKETS:
             self._full_at_s = {key: at for key, at in self._full_at_s.items() if at > now_s}

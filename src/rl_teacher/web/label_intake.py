@@ -12,10 +12,12 @@ from rl_teacher.clips.answer import Answer, mirror_answer
 from rl_teacher.clips.segment import playback_speed
 from rl_teacher.common.errors import ComparisonNotFound, StoreUnavailable
 from rl_teacher.store.database import versions
+from rl_teacher.store.leases import KEPT_AFTER_EXPIRY
 from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel, NewRanking
 from rl_teacher.store.store import Store
 from rl_teacher.web.problems import (
     ALREADY_ANSWERED,
+    NOT_LEASED,
     NOT_VALID,
     Problem,
     ProblemError,
@@ -84,6 +86,7 @@ class LabelUpload:
             try:
                 if about is None or not self.labeler.sees(about.comparison.experiment_name):
                     raise ComparisonNotFound([label.comparison_id])
+                check_lease(label, about, self.labeler)
                 self.valid.append(in_stored_order(label, about, name))
             except (ComparisonNotFound, ProblemError) as error:
                 self.reject(label.request_id, error)
@@ -161,6 +164,25 @@ def check_schema_version(store: Store) -> str:
             "with the newest release of rl-teacher in use."
         )
     return found
+
+
+def check_lease(label: LabelSubmission, about: ComparisonWithLease, labeler: Identity) -> None:
+    """Check that a comparison was leased to the labeler who answers it.
+
+    The lease may have expired. Owners may answer any comparison, and everybody may change an
+    earlier answer.
+
+    Raises:
+        ProblemError: The comparison was never leased to them, or under another token.
+    """
+    if labeler.role == "owner" or about.is_labelled:
+        return
+    if about.lease is None or label.lease not in (None, about.lease):
+        raise ProblemError(
+            NOT_LEASED,
+            f"Comparison {about.comparison.id} was not given to you to answer, or more than "
+            f"{KEPT_AFTER_EXPIRY.days} days ago. Request the next comparisons and answer those.",
+        )
 
 
 def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler: str) -> NewLabel:

@@ -85,6 +85,7 @@ FORBIDDEN = ProblemType("forbidden", 403, "Forbidden")
 NOT_FOUND = ProblemType("not-found", 404, "Not found")
 NOT_SHOWN = ProblemType("not-shown", 409, "Not ready yet")
 ALREADY_ANSWERED = ProblemType("already-answered", 409, "Already answered in another tab")
+NOT_LEASED = ProblemType("not-leased", 409, "Not assigned to you")
 RUNNING = ProblemType("running", 409, "Experiment is running")
 NAME_TAKEN = ProblemType("name-taken", 409, "Name already taken")
 INVITE_UNUSABLE = ProblemType("invite-unusable", 409, "Invite not usable")
@@ -98,8 +99,8 @@ NOT_RENDERED = ProblemType("not-rendered", 503, "Rendering not available")
 NOT_BUILT = ProblemType("not-built", 503, "Page not built")
 
 PROBLEM_TYPES = (
-    *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, ALREADY_ANSWERED, RUNNING),
-    *(NAME_TAKEN, INVITE_UNUSABLE, TOO_LARGE),
+    *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, ALREADY_ANSWERED, NOT_LEASED),
+    *(RUNNING, NAME_TAKEN, INVITE_UNUSABLE, TOO_LARGE),
     *(NOT_VALID, TOO_MANY, UNEXPECTED, DAMAGED, UNAVAILABLE, NOT_RENDERED, NOT_BUILT),
 )
 

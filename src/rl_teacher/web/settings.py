@@ -32,12 +32,14 @@ class Limits:
 
     Attributes:
         labeler: For a credential of a labeler.
+        labels: Labels of a labeler's credential; an offline page sends many at once.
         owner: For a credential of an owner; one page of the clip library needs dozens of requests.
         anonymous: For wrong credentials and invites from one network.
         streams: Open event streams per credential.
     """
 
     labeler: Rate = Rate(20.0, 60)
+    labels: Rate = Rate(2.0, 200)
     owner: Rate = Rate(100.0, 400)
     anonymous: Rate = Rate(10 / 60, 10)
     streams: int = 20

@@ -7,9 +7,10 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Query, Response
 
 from rl_teacher.common.errors import ComparisonNotFound
+from rl_teacher.store.rankings import MAX_PAIRS
 from rl_teacher.store.records import ComparisonView, Identity
 from rl_teacher.store.sql import MAX_ID
-from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
+from rl_teacher.web.access import Access, CurrentCredential, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.clip_export import download
 from rl_teacher.web.label_effect import label_effect
 from rl_teacher.web.label_intake import LabelUpload, store_ranking
@@ -154,22 +155,32 @@ def visible_comparison(
 @router.post("/labels")
 @requires(Access.LABELER)
 async def submit_labels(
-    body: schemas.LabelBatch, services: ServicesDep, identity: CurrentIdentity
+    body: schemas.LabelBatch,
+    services: ServicesDep,
+    identity: CurrentIdentity,
+    credential: CurrentCredential,
 ) -> schemas.LabelReceipt:
     """Store labels; submitting one again has no effect.
 
-    A label without a lease, or with an expired one, is stored beside those of other labelers.
+    A labeler answers only comparisons that were leased to them, or that they have labelled before.
+    An answer under an expired lease is stored beside those of other labelers.
     """
+    services.authenticator.count_labels(identity, credential, len(body.labels))
     return await services.label_batcher(LabelUpload(identity, body.labels))
 
 
 @router.post("/experiments/{name}/rankings")
 @requires(Access.LABELER)
 async def submit_ranking(
-    name: str, body: schemas.RankingSubmission, services: ServicesDep, labeler: LabelerName
+    name: str,
+    body: schemas.RankingSubmission,
+    services: ServicesDep,
+    identity: CurrentIdentity,
+    credential: CurrentCredential,
 ) -> schemas.RankingReceipt:
     """Store an ordering of clips as labels of their pairs; submitting it again has no effect."""
-    return await services.workers.run(ranking_for, services, name, labeler, body)
+    services.authenticator.count_labels(identity, credential, MAX_PAIRS)
+    return await services.workers.run(ranking_for, services, name, identity.name, body)
 
 
 def ranking_for(

@@ -122,10 +122,10 @@ class Submission(BaseModel):
 class LabelSubmission(Submission):
     """A label in the order of sides that was shown; a null answer withdraws the previous one.
 
-    The credential identifies the labeler. `lease` is the lease of the comparison; without it, or
-    after its expiry, the label is stored all the same. `left_hash` is the content hash of the clip
-    shown on the left; if it is omitted, the sides are those of the lease or the labeler's usual
-    order.
+    The credential identifies the labeler. `lease` is the lease of the comparison; it may have
+    expired, and is left out to change an earlier answer. `left_hash` is the content hash of the
+    clip shown on the left; if it is omitted, the sides are those of the lease or the labeler's
+    usual order.
     """
 
     comparison_id: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)]
