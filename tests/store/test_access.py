@@ -223,6 +223,18 @@ class TestCredentials:
             clock.advance(30)
         assert noted[0] == noted[1] < noted[2] == noted[3]
 
+    def test_identifying_never_writes(self, store, clock):
+        store.labelers.add("Zoë")
+        token = store.access.issue_credential("Zoë")
+        assert not store.access.has_uses_to_write
+        for _ in range(2):
+            clock.advance(60)
+            store.access.identify(token)
+            assert store.access.has_uses_to_write
+        assert rows_of(store, select(Credential.last_used_at)) == [(None,)]
+        store.access.write_uses()
+        assert not store.access.has_uses_to_write
+
     def test_listed_credentials_contain_no_secret(self, store):
         store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë")

@@ -2,11 +2,15 @@
 
 import hashlib
 import json
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 from starlette.routing import Route
 
+from rl_teacher.store.store import Store
 from rl_teacher.web.access import Access, required_access, requires
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
@@ -288,6 +292,31 @@ def test_labeler_fields_in_the_request_are_ignored(program, trainer):
     post(program, label(comparison_id, labeler="mallory", user_id=7))
     assert trainer.store.labels.count_of_labeler(trainer.id, "owner") == 1
     assert trainer.store.labels.count_of_labeler(trainer.id, "mallory") == 0
+
+
+class TestLockedDatabase:
+    @pytest.fixture
+    def store(self, database, clock):
+        """Store that waits for the lock longer than the test."""
+        with Store.open(database, busy_timeout_s=20.0, now=clock) as opened:
+            yield opened
+
+    def test_authentication_does_not_wait_for_writes(self, guest, database, trainer, clock):
+        trainer.ask(4)
+        assert guest.get("/api/v1/me").status_code == 200
+        clock.advance(60)
+        lock = sqlite3.connect(database, isolation_level=None)
+        next_url = "/api/v1/experiments/hopper/comparisons/next"
+        with closing(lock), ThreadPoolExecutor(6) as threads:
+            lock.execute("BEGIN IMMEDIATE")
+            try:
+                waiting = [threads.submit(guest.get, next_url) for _ in range(4)]
+                reads = [threads.submit(guest.get, "/api/v1/me") for _ in range(2)]
+                assert [each.result(timeout=5).status_code for each in reads] == [200] * 2
+                assert not any(each.done() for each in waiting)
+            finally:
+                lock.execute("ROLLBACK")
+            assert {each.result(timeout=30).status_code for each in waiting} == {200}
 
 
 class TestLabelersCredential:

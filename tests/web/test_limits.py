@@ -200,6 +200,14 @@ class TestTooMany:
         assert guest.get("/api/v1/me").status_code == 200
         assert program.get("/api/v1/me").status_code == 200
 
+    def test_wrong_credentials_do_not_lock_out_new_credential(self, app, store):
+        for number in range(20):
+            enter(app, f"rlt_{number}").get("/api/v1/me")
+        store.labelers.add("new")
+        newcomer = enter(app, store.access.issue_credential("new"))
+        assert newcomer.get("/api/v1/me").status_code == 200
+        assert enter(app, "rlt_x").get("/api/v1/me").status_code == 429
+
     def test_revoked_credential_does_not_block_its_network(self, app, guest, store, other_guest):
         guest.get("/api/v1/me")
         store.access.revoke_credentials("ann")

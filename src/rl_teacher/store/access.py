@@ -41,8 +41,8 @@ MAX_USES = 1_000
 LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 USES_WRITE_INTERVAL = timedelta(seconds=10)
-"""Uses of credentials are collected in memory and written together: with a write per request, every
-reader would wait for the single writer."""
+"""Uses of credentials are collected in memory and written together, apart from the requests: with a
+write per request, every reader would wait for the single writer."""
 
 HOLDERS = (
     select(
@@ -134,7 +134,8 @@ class Access:
     def identify_many(self, tokens: Sequence[str]) -> list[Identity | None]:
         """Return the holders of tokens; see `identify`."""
         hashes = [hash_token(each) if is_token_like(each) else "" for each in tokens]
-        rows = self._database.rows(HOLDERS, token_hashes=sorted(set(hashes) - {""}))
+        possible = sorted(set(hashes) - {""})
+        rows = self._database.rows(HOLDERS, token_hashes=possible) if possible else []
         moment = self._database.now()
         identities: dict[str, Identity] = {}
         for row in rows:
@@ -144,9 +145,13 @@ class Access:
                 used_at = row["last_used_at"]
                 if used_at is None or moment - used_at >= LAST_USED_RESOLUTION:
                     self._uses[row["id"]] = moment
-        if self._uses and moment - self._uses_written_at >= USES_WRITE_INTERVAL:
-            self.write_uses()
         return [identities.get(each) for each in hashes]
+
+    @property
+    def has_uses_to_write(self) -> bool:
+        """Whether uses of credentials have been collected for long enough."""
+        is_due = self._database.now() - self._uses_written_at >= USES_WRITE_INTERVAL
+        return bool(self._uses) and is_due
 
     def write_uses(self) -> None:
         """Write the collected uses of credentials; a failure does not lock anybody out."""

@@ -58,7 +58,7 @@ def create_app(
     app = DescribedApi(ROUTERS, lifespan=lifespan)
     experiments = ExperimentViews(store, settings.now)
     workers = WorkerPool()
-    authenticator = Authenticator(store, settings, workers)
+    authenticator = Authenticator(store, settings)
     app.state.services = Services(
         store=store,
         media=media_files,
@@ -91,3 +91,4 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.services.poller.close()
     app.state.services.workers.close()
+    app.state.services.authenticator.close()

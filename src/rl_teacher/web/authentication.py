@@ -46,12 +46,15 @@ class Authenticator:
     """Authenticates credentials and enforces their rate limits.
 
     The token of the home belongs to the owner and needs no database. Every other credential is
-    looked up for each request, so that a revoked one is rejected at once.
+    looked up for each request, so that a revoked one is rejected at once. Look-ups have a thread of
+    their own that never writes, so that they do not wait while the database is locked.
     """
 
-    def __init__(self, store: Store, settings: Settings, pool: WorkerPool) -> None:
+    def __init__(self, store: Store, settings: Settings) -> None:
         self._store = store
-        self._look_up = Batcher(pool, store.access.identify_many)
+        self._readers = WorkerPool("authentication", 1)
+        self._writers = WorkerPool("uses of credentials", 1)
+        self._look_up = Batcher(self._readers, store.access.identify_many)
         self._token = settings.token.encode()
         self._labeler_buckets = Buckets(settings.limits.labeler, settings.clock_s)
         self._owner_buckets = Buckets(settings.limits.owner, settings.clock_s)
@@ -79,13 +82,12 @@ class Authenticator:
         if self._wrong.get(key, WRONG_FOR_S) is not None:
             return None
         role = self._good.get(key)
-        if role is None:
-            # Checked before the query but counted only afterwards, because the credential may be a
-            # valid one that the cache has dropped.
-            self._anonymous_buckets.check(address)
-        else:
+        if role is not None:
             (self._owner_buckets if role == OWNER_ROLE else self._labeler_buckets).count(key)
+        # Looked up even if the network has sent too many wrong credentials: others share it.
         identity = await self._look_up(token)
+        if self._store.access.has_uses_to_write:
+            self._writers.submit(self._store.access.write_uses)
         if identity is None:
             self._good.remove(key)
             self._wrong.add(key, "")
@@ -103,6 +105,11 @@ class Authenticator:
             return await self._look_up(token) is not None
         except (RlTeacherError, SQLAlchemyError):
             return True
+
+    def close(self) -> None:
+        """Stop the threads after their current calls."""
+        self._readers.close()
+        self._writers.close()
 
     def id_of(self, identity: Identity) -> int:
         """Return the labeler's id in the store; 0 for an owner without labels."""

@@ -25,8 +25,8 @@ Result = TypeVar("Result")
 class WorkerPool:
     """Dedicated threads that run calls in order of arrival."""
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(NUM_THREADS, "labelers")
+    def __init__(self, name: str = "labelers", num_threads: int = NUM_THREADS) -> None:
+        self._threads = ThreadPoolExecutor(num_threads, name)
 
     async def run(self, call: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         """Run a call and return its result."""
