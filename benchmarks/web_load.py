@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from benchmarks import owner_pages
+from benchmarks import owner_pages, ranking_page
 from benchmarks.children import ChildFailed
 from benchmarks.filled import ENV_ID, LABELS_EACH, fill
 from benchmarks.options import Options
@@ -37,7 +37,7 @@ WARM_UP_S = 2.0
 
 
 def run(options: Options, records: Records) -> None:
-    """Measure the selected parts: next_in_a_million, labelers, owner_pages.
+    """Measure the selected parts: next_in_a_million, labelers, owner_pages, ranking_page.
 
     Raises:
         ChildFailed: a service ended.
@@ -46,6 +46,7 @@ def run(options: Options, records: Records) -> None:
         "next_in_a_million": measure_next,
         "labelers": measure_labelers,
         owner_pages.PART: owner_pages.measure_owner_pages,
+        ranking_page.PART: ranking_page.measure_ranking_page,
     }
     measure_parts(parts, options, records)
 
@@ -285,6 +286,7 @@ def report(records: list[Record]) -> list[str]:
         "next_in_a_million": _next,
         "labelers": _labelers,
         owner_pages.PART: owner_pages.report,
+        ranking_page.PART: ranking_page.report,
     }
     for part, describe in parts.items():
         newest = latest_run([record for record in records if record["part"] == part])

@@ -149,6 +149,17 @@ def test_ranking_follows_answers_of_others(open_ranking, ranked):
     page.get_by_text("of 202 clips").wait_for(timeout=PATIENCE_MS)
 
 
+def test_ranking_follows_answer_that_another_labeler_changes(open_ranking, ranked):
+    """No number of comparisons or answers changes."""
+    page = open_ranking()
+    contradictions = page.get_by_role("region", name="Answers that contradict the ranking")
+    listed = contradictions.get_by_text("Ada: right is better")
+    listed.wait_for(timeout=PATIENCE_MS)
+    [wrong] = [each for each in ranked.store.comparisons.pairs(ranked.id)][-1:]
+    ranked.store.labels.add(wrong.id, Answer.LEFT, "Ada")
+    contradictions.get_by_text("None of").wait_for(timeout=PATIENCE_MS)
+
+
 def test_ranking_without_answers_says_so(open_context, service, experiment):
     page = open_context().new_page()
     page.goto(service.link(f"/e/{experiment.name}?tab=ranking"))

@@ -174,6 +174,16 @@ class TestClips:
         assert detail(program, "sorting")["progress"]["clips"] == {"compared": 3, "target": 25}
 
 
+def test_newest_label_rises_with_changed_and_withdrawn_answers(program, trainer, store):
+    [comparison_id] = trainer.ask()
+    found = [detail(program)["progress"]["newest_label"]]
+    for answer in (Answer.LEFT, Answer.RIGHT, None):
+        store.labels.add(comparison_id, answer, "ann")
+        found.append(detail(program)["progress"]["newest_label"])
+    assert found[0] == 0
+    assert sorted(set(found)) == found
+
+
 class TestMetrics:
     def test_detail_contains_latest_metrics_and_settings(self, program, trainer):
         trainer.store.metrics.append(trainer.id, 5, {"true_return": 1.0, "step": 5})

@@ -134,6 +134,7 @@ export class Mock {
       mine: answered, answered, asked: all.length, target, waiting: all.length - answered,
       message: answered < all.length ? '' : WAITS,
       clips: sorts ? { compared: new Set(all.flatMap(({ seeds }) => seeds)).size, target: sorts } : null,
+      newest_label: this.log.length,
     }
   }
 
@@ -231,6 +232,7 @@ export class Mock {
   ranking(experiment, id, submitted) {
     if (id !== undefined) {
       const comparisons = this.requests.get(id) ?? []
+      this.log.push({ withdrawn: id })
       for (const one of comparisons) Object.assign(one, { answer: null, ranking: null })
       this.broadcast(experiment, 'progress', this.progressOf(experiment))
       return { comparisons: comparisons.map((one) => this.lease(one)) }
@@ -247,6 +249,7 @@ export class Mock {
       })
     })
     this.requests.set(submitted.request_id, labelled)
+    this.log.push(submitted)
     this.broadcast(experiment, 'progress', this.progressOf(experiment))
     return { comparison_ids: labelled.map(({ id }) => id), warning: null }
   }

@@ -14,7 +14,7 @@ import type {
 } from '../src/lib/api-types'
 
 const MINUTE_MS = 60_000
-const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiting: 9, message: '', clips: null }
+const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiting: 9, message: '', clips: null, newest_label: 0 }
 const clip = (hash: string) => ({ hash }) as LoadedClip['clip']
 const comparison = (id: number): Comparison => ({
   id,

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import {
-  clamped, coordinatesOf, fitted, interpolate, lanesOf, MAX_ZOOM, panned, revealed, visibleRange, zoomed,
+  clamped, coordinatesOf, fitted, interpolate, laneScale, lanesOf, MAX_ZOOM, panned, revealed, visibleRange, zoomed,
 } from '../src/lib/ranking-layout'
 
 const window = { width: 1000, margin: 50 }
@@ -31,6 +31,14 @@ describe('coordinates', () => {
 
 describe('view', () => {
   const all = fitted(LENGTH, window)
+
+  it('has few scales at which lanes are assigned, none larger than its own', () => {
+    expect(laneScale(all, LENGTH, window)).toBeCloseTo(all.scale)
+    const scales = Array.from({ length: 41 }, (_, i) => all.scale * (1 + i / 40))
+    const assigned = scales.map((scale) => laneScale({ start: 0, scale }, LENGTH, window))
+    expect(new Set(assigned.map((scale) => scale.toFixed(3))).size).toBe(3)
+    assigned.forEach((scale, i) => expect(scale).toBeLessThanOrEqual(scales[i]! + 1e-6))
+  })
 
   it('shows all clips within the margins', () => {
     expect(all.scale).toBeCloseTo(100)

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 
 import { describeStatus, hasStartedTraining, missingLabels, warningKind } from '../src/lib/status'
 
-const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, message: '', clips: null }
+const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, message: '', clips: null, newest_label: 0 }
 const status = {
   phase: 'training' as const,
   message: 'training',

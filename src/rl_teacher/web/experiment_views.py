@@ -115,6 +115,7 @@ class ExperimentViews:
             waiting=view.waiting,
             message=progress_message(view, self.phase(view)),
             clips=self._clips(view),
+            newest_label=self._store.labels.newest_id(view.id),
         )
 
     def _clips(self, view: ExperimentView) -> ClipProgress | None:

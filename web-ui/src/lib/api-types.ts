@@ -499,6 +499,7 @@ export interface components {
             clips: components["schemas"]["ClipProgress"] | null;
             message: string;
             mine: number;
+            newest_label: number;
             target: number | null;
             waiting: number;
         };

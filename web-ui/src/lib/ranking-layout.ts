@@ -20,6 +20,8 @@ export interface Window {
 
 /** Zooming in stops at this multiple of the scale that shows all clips. */
 export const MAX_ZOOM = 400
+/** Ratio of the scales at which clips are assigned to lanes. */
+const LANE_STEP = Math.SQRT2
 /** Share of the axis that is divided equally among the clips. */
 const EQUAL_SHARE = 0.25
 
@@ -57,6 +59,17 @@ function firstAbove(numbers: readonly number[], limit: number): number {
 export function fitted(length: number, { width, margin }: Window): View {
   const scale = Math.max(width - 2 * margin, 1) / Math.max(length, 1e-6)
   return { start: -margin / scale, scale }
+}
+
+/**
+ * Return the scale at which clips are assigned to lanes: one of a few at most as large as the view's,
+ * so that zooming shows the same clips for a while instead of others at each step.
+ */
+export function laneScale({ scale }: View, length: number, window: Window): number {
+  const least = fitted(length, window).scale
+  // The tolerance keeps a view that shows all clips from being rounded down.
+  const step = Math.floor(Math.log(scale / least) / Math.log(LANE_STEP) + 1e-9)
+  return least * LANE_STEP ** step
 }
 
 /** Keep a view within the axis. */

@@ -34,7 +34,8 @@ class Progress(BaseModel):
     `mine` counts the comparisons that the requesting labeler has labelled. `waiting` counts those
     that still need a label, including those leased to others or labelled by the requesting labeler.
     `message` explains why none is available and when the next one comes. `clips` is null unless the
-    experiment sorts clips.
+    experiment sorts clips. `newest_label` is the id of the newest label, 0 if there is none: it
+    rises with changed and withdrawn answers, too.
     """
 
     mine: int
@@ -44,6 +45,7 @@ class Progress(BaseModel):
     waiting: int
     message: str
     clips: ClipProgress | None
+    newest_label: int
 
 
 class Episode(BaseModel):
