@@ -18,7 +18,7 @@ from rl_teacher.wrappers.settings import WrapperSettings
 
 PAGE = Path(__file__).parent.parent / "docs" / "coming-from.md"
 SPAN = re.compile(r"`([^`]+)`")
-KEYS = {"←", "→", "↑", "↓", "z"}
+KEYS = {"←", "→", "↑", "↓", "z", "w"}
 ENVIRONMENT_VARIABLES = {"RL_TEACHER_HOME"}
 
 
@@ -63,10 +63,10 @@ def test_name_in_column_here_exists(section, span, options):
             check_value(first, values[0])
     elif first == "rl-teacher":
         assert values[0] in cli.COMMANDS
-    elif section == "drlhp":
-        check_wrapper_name(span)
-    else:
+    elif section != "drlhp" or span in KEYS:
         assert span in KEYS | ENVIRONMENT_VARIABLES
+    else:
+        check_wrapper_name(span)
 
 
 def check_value(option, value):

@@ -67,6 +67,11 @@ def go_to_idle_labelling(page, service, full):
     LabellingPage(page).wait_until_idle()
 
 
+def go_to_latest_episode(page, service, full):
+    page.goto(service.link(f"/e/{full.name}/watch"))
+    page.get_by_text("After 29k steps").wait_for(timeout=PATIENCE_MS)
+
+
 def go_to_unknown_experiment(page, service, full):
     page.goto(service.label_link("no-such"))
     page.get_by_role("heading", name="Experiment not found").wait_for(timeout=PATIENCE_MS)
@@ -126,6 +131,7 @@ PAGES = {
     "label effect": go_to_label_effect,
     "help": go_to_help,
     "idle labelling": go_to_idle_labelling,
+    "latest episode": go_to_latest_episode,
     "practice": go_to_practice,
     "unknown experiment": go_to_unknown_experiment,
     "no token": go_without_token,
@@ -145,6 +151,7 @@ PAGES = {
 
 PAGES_OF_EXPERIMENT = [
     *(go_to_experiments, go_to_experiment, go_to_labelling, go_to_help, go_to_label_effect),
+    go_to_latest_episode,
     *(PAGES[name] for name in ("comparisons", "disagreements", "clips", "settings", "audit trail")),
     *(go_to_created_invite, go_to_confirmation, go_to_opened_comparison),
 ]

@@ -222,7 +222,7 @@ class TestLink:
         assert browser.get(f"/?token={WRONG}").status_code == 401
 
     def test_missing_credential_returns_help_on_every_page(self, anonymous):
-        for path in ("/", "/e/hopper", "/e/hopper/label"):
+        for path in ("/", "/e/hopper", "/e/hopper/label", "/e/hopper/watch"):
             response = anonymous.get(path, headers=HTML)
             assert response.status_code == 401
             assert response.headers["content-type"].startswith("text/html")

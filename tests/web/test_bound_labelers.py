@@ -24,6 +24,7 @@ WITHOUT_A_NAME = {
     "/api/v1/scenes/{scene_hash}",
     "/e/{name}",
     "/e/{name}/label",
+    "/e/{name}/watch",
     "/play",
     "/readyz",
 }

@@ -26,7 +26,7 @@ READING = (
 )
 
 ANSWERED_IN_ANY_CASE = (
-    *("/e/{name}", "/e/{name}/label"),
+    *("/e/{name}", "/e/{name}/label", "/e/{name}/watch"),
     "/api/v1/environments/{env_id:path}/clips",
 )
 VALID_BODIES = {

@@ -24,6 +24,7 @@ describe('actionOf while clips are ranked', () => {
     ['s', { kind: 'leaveOut' }],
     ['z', { kind: 'undo' }],
     [' ', { kind: 'pause' }],
+    ['w', { kind: 'watch' }],
     ['ArrowLeft', null],
     ['ArrowDown', null],
   ])('%s', (key, action) => {
@@ -48,6 +49,7 @@ describe('actionOf', () => {
     [' ', { kind: 'pause' }],
     ['r', { kind: 'restart' }],
     ['.', { kind: 'step', direction: 1 }],
+    ['w', { kind: 'watch' }],
     ['?', { kind: 'help' }],
   ])('maps %s to its action', (key, action) => {
     expect(actionOf(pressed(key))).toEqual(action)

@@ -4,7 +4,7 @@ import type { Answer } from './api-types'
 
 export type Action =
   | { kind: 'answer'; answer: Answer }
-  | { kind: 'undo' | 'pause' | 'restart' | 'help' | 'leave' | 'resetView' }
+  | { kind: 'undo' | 'pause' | 'restart' | 'watch' | 'help' | 'leave' | 'resetView' }
   | { kind: 'step'; direction: 1 | -1 }
   | { kind: 'speed'; index: number }
   | { kind: 'orbit'; azimuth: number; elevation: number }
@@ -28,6 +28,7 @@ export const PRINTED = {
   forward: '.',
   tie: '=',
   submit: '↵',
+  watch: 'W',
   help: '?',
 } as const
 
@@ -51,6 +52,7 @@ const PLAIN: Record<string, Action> = {
   '4': { kind: 'speed', index: 3 },
   '5': { kind: 'speed', index: 4 },
   '0': { kind: 'resetView' },
+  w: { kind: 'watch' },
   '?': { kind: 'help' },
   Escape: { kind: 'leave' },
 }

@@ -2,17 +2,18 @@
 
 export type Route =
   | { page: 'experiments' | 'join' | 'play' }
-  | { page: 'experiment' | 'label'; name: string }
+  | { page: 'experiment' | 'label' | 'watch'; name: string }
   | { page: 'notFound' }
 
 export function routeOf(path: string): Route {
   if (path === '/') return { page: 'experiments' }
   if (path === '/join') return { page: 'join' }
   if (path === '/play') return { page: 'play' }
-  const match = /^\/e\/([^/]+)(\/label)?\/?$/.exec(path)
+  const match = /^\/e\/([^/]+)(?:\/(label|watch))?\/?$/.exec(path)
   if (match === null) return { page: 'notFound' }
   try {
-    return { page: match[2] ? 'label' : 'experiment', name: decodeURIComponent(match[1]!) }
+    const page = (match[2] as 'label' | 'watch' | undefined) ?? 'experiment'
+    return { page, name: decodeURIComponent(match[1]!) }
   } catch {
     return { page: 'notFound' }
   }
@@ -20,6 +21,8 @@ export function routeOf(path: string): Route {
 
 export const experimentPath = (name: string): string => `/e/${encodeURIComponent(name)}`
 export const labelPath = (name: string): string => `${experimentPath(name)}/label`
+/** The page of the agent's latest episode. */
+export const watchPath = (name: string): string => `${experimentPath(name)}/watch`
 /** The page of a finished experiment, at the form that extends it. */
 export const extendPath = (name: string): string => `${experimentPath(name)}?extend`
 /** The labelling page with one comparison. */

@@ -88,6 +88,7 @@ def send_join_page(services: ServicesDep) -> Response:
 @router.api_route("/play", methods=READ)
 @router.api_route("/e/{name}", methods=READ)
 @router.api_route("/e/{name}/label", methods=READ)
+@router.api_route("/e/{name}/watch", methods=READ)
 @requires(Access.LABELER)
 def send_page(services: ServicesDep) -> Response:
     """Send the page; the client selects the view by its address."""
