@@ -1,11 +1,13 @@
 """Address file and access token of the running service, and links to it."""
 
+import json
 import multiprocessing
 import os
 import stat
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -22,17 +24,18 @@ from rl_teacher.web.address import (
     location_id,
     published,
     running_service,
+    service_proof,
 )
 
 
-def server_with_body(body):
-    """Return a server that answers every request with this body."""
+def server_with_body(make_body):
+    """Return a server that answers a request for a nonce with what the function returns."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(make_body(self.path.partition("nonce=")[2]))
 
         def log_message(self, format, *args):  # noqa: A002 - name in the base class
             pass
@@ -40,16 +43,29 @@ def server_with_body(body):
     return HTTPServer(("127.0.0.1", 0), Handler)
 
 
-@pytest.fixture
-def service():
-    """Address of a server that answers as the instance `this-one`."""
-    server = server_with_body(b'{"status": "ok", "instance": "this-one"}')
+@contextmanager
+def serving(make_body):
+    """Run such a server and yield its address, published under the instance `this-one`."""
+    server = server_with_body(make_body)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield local_address("127.0.0.1", server.server_port, "this-one", "database", "media")
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def answer_with(token, instance, nonce):
+    """Return the response of a service that knows this token."""
+    proof = service_proof(token, instance, nonce)
+    return json.dumps({"status": "ok", "instance": instance, "proof": proof}).encode()
+
+
+@pytest.fixture
+def service(home):
+    """Address of a server that answers as the instance `this-one` of the home."""
+    with serving(lambda nonce: answer_with(access_token(home), "this-one", nonce)) as address:
+        yield address
 
 
 def test_published_service_is_found_until_it_stops(service, home):
@@ -81,16 +97,26 @@ def test_service_with_another_instance_is_ignored(service):
         assert running_service() is None
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"status": "ok"}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"<html>", b"[]", b'{"status": "ok"}', b"\xff"),
+        b'{"status": "ok", "instance": "this-one"}',
+        b'{"status": "ok", "instance": "this-one", "proof": "\xc3\xa4"}',
+        answer_with("t" * 43, "this-one", "0" * 32),
+    ],
+)
 def test_other_server_on_the_port_is_ignored(body):
-    server = server_with_body(body)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    with published(local_address("127.0.0.1", server.server_port, "this-one", "database", "media")):
+    with serving(lambda _: body) as address, published(address):
         assert running_service() is None
-    server.shutdown()
-    thread.join()
-    server.server_close()
+
+
+@pytest.mark.parametrize(("known", "instance"), [(False, "this-one"), (True, "another")])
+def test_server_that_cannot_prove_the_published_instance_is_ignored(home, known, instance):
+    """A stranger's server does not know the token, or asks another service of the home."""
+    token = access_token(home) if known else "t" * 43
+    with serving(lambda nonce: answer_with(token, instance, nonce)) as address, published(address):
+        assert running_service() is None
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"url": 1}', b"\xff", b"null"])
@@ -101,18 +127,13 @@ def test_invalid_address_file_is_ignored(home, service, content):
 
 
 def test_first_of_two_services_is_found_after_the_second_stops(service, home):
-    second = server_with_body(b'{"status": "ok", "instance": "second"}')
-    thread = threading.Thread(target=second.serve_forever, args=(0.01,))
-    thread.start()
-    address = local_address("127.0.0.1", second.server_port, "second", "database", "media")
-    with published(service):
+    token = access_token(home)
+    with serving(lambda nonce: answer_with(token, "second", nonce)) as other, published(service):
+        second = replace(other, instance="second")
         os.utime(home / "services" / "this-one.json", (0, 0))
-        with published(address):
-            assert running_service() == address
+        with published(second):
+            assert running_service() == second
         assert running_service() == service
-    second.shutdown()
-    thread.join()
-    second.server_close()
 
 
 @pytest.mark.parametrize(

@@ -203,4 +203,8 @@ class TestDatabase:
 
     def test_deleted_database_keeps_service_alive(self, anonymous, database):
         database.unlink()
-        assert anonymous.get("/healthz").json() == {"status": "ok", "instance": "this-one"}
+        assert anonymous.get("/healthz").json() == {
+            "status": "ok",
+            "instance": "this-one",
+            "proof": None,
+        }

@@ -20,7 +20,13 @@ from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web import serve
-from rl_teacher.web.address import access_token, await_service, link, running_service
+from rl_teacher.web.address import (
+    access_token,
+    await_service,
+    link,
+    running_service,
+    service_proof,
+)
 from rl_teacher.web.serve import ServeOptions, listening
 from rl_teacher.web.service_process import open_in_browser
 from tests.web.conftest import Trainer, label
@@ -152,7 +158,11 @@ class TestStarting:
         assert running_service() == service.address
         assert service.address.pid == service.process.pid
         assert link(service.address) in service.output.read_text()
-        assert service.client.get("/healthz").json()["instance"] == service.address.instance
+        nonce = "0123456789abcdef" * 2
+        health = service.client.get("/healthz", params={"nonce": nonce}).json()
+        assert health["instance"] == service.address.instance
+        proof = service_proof(service.token, service.address.instance, nonce)
+        assert health["proof"] == proof
 
     def test_socket_protocol_allows_tcp_nodelay(self):
         with listening("127.0.0.1", 0) as listener:

@@ -4,6 +4,7 @@ The service itself is not imported here.
 """
 
 import hashlib
+import hmac
 import http.client
 import json
 import os
@@ -225,17 +226,33 @@ def read_address(path: Path) -> Address | None:
 
 
 def is_running(address: Address) -> bool:
-    """Return whether the service answers at its address."""
+    """Return whether the service answers at its address, and proves that it belongs to this home.
+
+    After a service was killed, the port may belong to anybody's program, which must not be sent the
+    access token.
+    """
+    nonce = secrets.token_hex(16)
     connection = http.client.HTTPConnection(address.host, address.port, timeout=HEALTH_TIMEOUT_S)
     try:
-        connection.request("GET", "/healthz")
+        connection.request("GET", f"/healthz?nonce={nonce}")
         answer = json.loads(connection.getresponse().read(10_000))
     except (OSError, ValueError, http.client.HTTPException):
         return False
     finally:
         connection.close()
-    # Another program may listen on the port by now.
-    return isinstance(answer, dict) and answer.get("instance") == address.instance
+    proof = answer.get("proof") if isinstance(answer, dict) else None
+    expected = service_proof(access_token(home()), address.instance, nonce)
+    return isinstance(proof, str) and secrets.compare_digest(proof.encode(), expected.encode())
+
+
+def service_proof(token: str, instance: str, nonce: str) -> str:
+    """Return the HMAC by which a service proves that it knows the home's token.
+
+    It includes the instance, so that a program cannot pass the nonce on to another service of the
+    home.
+    """
+    message = f"service {instance} {nonce}".encode()
+    return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
 
 
 def access_token(home: Path) -> str:

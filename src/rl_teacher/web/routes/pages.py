@@ -4,13 +4,14 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from html import escape
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel
 
 from rl_teacher.web.access import Access, requires
+from rl_teacher.web.address import service_proof
 from rl_teacher.web.label_intake import check_schema_version
 from rl_teacher.web.problems import (
     NOT_BUILT,
@@ -45,15 +46,22 @@ ACCESS = (
     "Bearer KEY. Owners' routes answer labelers as if they did not exist."
 )
 
+Nonce = Annotated[str | None, Query(pattern="^[0-9a-f]{32}$")]
+
 health_router = APIRouter(tags=["health"])
 router = APIRouter(include_in_schema=False)
 
 
 class Health(BaseModel):
-    """Response of a service that is alive; `instance` identifies the process."""
+    """Response of a service that is alive.
+
+    `instance` identifies the process. `proof` is the HMAC-SHA-256 of instance and nonce under the
+    access token of the home; null without a nonce.
+    """
 
     status: Literal["ok"]
     instance: str
+    proof: str | None
 
 
 class Readiness(BaseModel):
@@ -65,9 +73,11 @@ class Readiness(BaseModel):
 
 @health_router.get("/healthz")
 @requires(Access.PUBLIC)
-def say_alive(services: ServicesDep) -> Health:
-    """Return the instance name of the service."""
-    return Health(status="ok", instance=services.settings.instance)
+def say_alive(services: ServicesDep, nonce: Nonce = None) -> Health:
+    """Return the instance name of the service, and a proof that it belongs to its home."""
+    settings = services.settings
+    proof = None if nonce is None else service_proof(settings.token, settings.instance, nonce)
+    return Health(status="ok", instance=settings.instance, proof=proof)
 
 
 @health_router.get("/readyz")
