@@ -66,6 +66,7 @@ from rl_teacher.session import (
 from rl_teacher.store.records import Control
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
+from rl_teacher.web.address import one_time_link
 from rl_teacher.web.service_process import PageService, open_in_browser
 
 RELABEL_EVERY = 5_000
@@ -170,7 +171,7 @@ def show_page(
     link = page.link(config.name, config.asks_a_person)
     display.page(link)
     if not options.no_browser:
-        open_in_browser(link)
+        open_in_browser(one_time_link(page.address(), link))
 
 
 def check(config: TeachConfig) -> EnvInfo:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from rl_teacher.store.store import Store
 from rl_teacher.web.access import Access, required_access, requires
+from rl_teacher.web.address import one_time_code
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
 from tests.web.conftest import (
@@ -285,6 +286,40 @@ class TestCookie:
     def test_bearer_token_needs_no_origin(self, program, trainer):
         [comparison_id] = trainer.ask()
         assert len(post(program, label(comparison_id)).json()["accepted"]) == 1
+
+
+class TestOneTimeCode:
+    def code(self, clock, token=TOKEN, instance="this-one"):
+        return one_time_code(token, instance, clock().timestamp())
+
+    def test_code_is_exchanged_for_the_owners_cookie_once(self, anonymous, app, clock):
+        code = self.code(clock)
+        response = anonymous.get(f"/e/hopper?x=1&code={code}")
+        assert (response.status_code, response.headers["location"]) == (303, "/e/hopper?x=1")
+        assert anonymous.get("/api/v1/labelers").status_code == 200
+        with TestClient(app, follow_redirects=False) as other:
+            assert other.get(f"/?code={code}").status_code == 401
+
+    def test_used_code_opens_the_page_for_the_browser_with_the_cookie(self, anonymous, clock):
+        code = self.code(clock)
+        assert [anonymous.get(f"/?code={code}").status_code for _ in range(2)] == [303] * 2
+
+    def test_code_expires_after_a_minute(self, anonymous, clock):
+        code = self.code(clock)
+        clock.advance(60)
+        assert anonymous.get(f"/?code={code}").status_code == 401
+
+    @pytest.mark.parametrize("other", [{"token": WRONG}, {"instance": "another"}])
+    def test_code_of_another_home_or_service_is_rejected(self, anonymous, clock, other):
+        assert anonymous.get(f"/?code={self.code(clock, **other)}").status_code == 401
+
+    @pytest.mark.parametrize("code", ["", "x", "..", "9999999999.x", "%ff%ff.x.y"])
+    def test_malformed_code_is_rejected(self, anonymous, code):
+        assert anonymous.get(f"/?code={code}").status_code == 401
+
+    def test_two_codes_are_rejected(self, anonymous, clock):
+        codes = self.code(clock), self.code(clock)
+        assert anonymous.get("/?code={}&code={}".format(*codes)).status_code == 401
 
 
 def test_labeler_fields_in_the_request_are_ignored(program, trainer):

@@ -22,6 +22,7 @@ from rl_teacher.web.address import (
     link,
     local_address,
     location_id,
+    one_time_link,
     published,
     running_service,
     service_proof,
@@ -124,6 +125,14 @@ def test_invalid_address_file_is_ignored(home, service, content):
     with published(service):
         (home / "services" / "newest.json").write_bytes(content)
         assert running_service() == service
+
+
+def test_link_for_the_browser_contains_no_token(home, service):
+    url = link(service, "walker")
+    opened = one_time_link(service, url)
+    assert access_token(home) in url
+    assert access_token(home) not in opened
+    assert opened.startswith(f"{service.url}/e/walker/label?code=")
 
 
 def test_first_of_two_services_is_found_after_the_second_stops(service, home):

@@ -119,12 +119,13 @@ class AccessMiddleware:
                     check_same_origin(request)  # programs send neither header, browsers do
                 self._authenticator.count_anonymous(client_network(request))
             return None
-        if has_token(request):
-            # The cookie replaces the token, which would stay in the history of the browser.
+        # The cookie replaces the secret, which would stay in the history of the browser.
+        if has_secret(request, "code"):
+            return await self._use_code(request)
+        if has_secret(request, "token"):
             links = request.query_params.getlist("token")
             await self._authenticate(links, request)
-            headers = {"Cache-Control": "no-store"}
-            response = RedirectResponse(without_token(request), 303, headers)
+            response = redirect_without(request, "token")
             set_cookie(response, request, links[0])
             return response
         tokens = bearer_tokens(request)
@@ -143,6 +144,16 @@ class AccessMiddleware:
         if not tokens and not is_safe(request):
             check_same_origin(request)
         return None
+
+    async def _use_code(self, request: Request) -> Response:
+        """Exchange a one-time code for the owner's cookie; with a cookie, it may be used up."""
+        response = redirect_without(request, "code")
+        codes = request.query_params.getlist("code")
+        if len(codes) == 1 and self._authenticator.codes.redeem(codes[0]):
+            set_cookie(response, request, request.app.state.services.settings.token)
+        else:
+            await self._authenticate([request.cookies.get(cookie_name(request), "")], request)
+        return response
 
     def _match_route(self, scope: Scope) -> tuple[bool, Access | None, str | None]:
         """Return whether the route exists, its required access and the requested experiment.
@@ -204,19 +215,20 @@ def client_network(request: Request) -> str:
     return network_of(request.client.host if request.client else None)
 
 
-def has_token(request: Request) -> bool:
-    """Return whether a page is requested with a token in its address."""
+def has_secret(request: Request, name: str) -> bool:
+    """Return whether a page is requested with a token or a code in its address."""
     is_page = not request.url.path.startswith(API_PREFIXES)
     is_read = request.method in ("GET", "HEAD")
-    return is_read and is_page and "token" in request.query_params
+    return is_read and is_page and name in request.query_params
 
 
-def without_token(request: Request) -> str:
-    """Return the requested path and query without the token."""
+def redirect_without(request: Request, name: str) -> Response:
+    """Redirect to the requested path and query without a secret."""
     # A browser takes two slashes at the start for another host.
     path = "/" + quote(request.scope["path"].lstrip("/"))
-    rest = [each for each in request.query_params.multi_items() if each[0] != "token"]
-    return f"{path}?{urlencode(rest)}" if rest else path
+    rest = [each for each in request.query_params.multi_items() if each[0] != name]
+    url = f"{path}?{urlencode(rest)}" if rest else path
+    return RedirectResponse(url, 303, {"Cache-Control": "no-store"})
 
 
 def bearer_tokens(request: Request) -> list[str]:

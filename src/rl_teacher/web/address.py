@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.runs.folder import home
@@ -28,6 +28,8 @@ SERVICES_FOLDER = "services"
 ACCESS_FILE_NAME = "access-token"
 NUM_TOKEN_BYTES = 32
 TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_-]{43,}")
+CODE_LIFETIME_S = 60.0
+"""Seconds for which the link that a browser is started with is valid."""
 HEALTH_TIMEOUT_S = 2.0
 POLL_INTERVAL_S = 0.05
 
@@ -124,6 +126,29 @@ def experiment_path(name: str) -> str:
 def with_token(address: Address, path: str, **query: str) -> str:
     """Return an address with the access token."""
     return f"{address.url}{path}?{urlencode({**query, 'token': access_token(home())})}"
+
+
+def one_time_link(address: Address, url: str) -> str:
+    """Replace the access token of a link by a code that is valid once, for a minute.
+
+    Every user of the machine can read the command line of a browser, which contains the link.
+    """
+    split = urlsplit(url)
+    query = [each for each in parse_qsl(split.query) if each[0] != "token"]
+    code = one_time_code(access_token(home()), address.instance, time.time())
+    return split._replace(query=urlencode([*query, ("code", code)])).geturl()
+
+
+def one_time_code(token: str, instance: str, now_s: float) -> str:
+    """Return a new code with which a browser gets the owner's cookie of one service.
+
+    Args:
+        token: Access token of the home.
+        instance: Unique name of the service's process.
+        now_s: Time in seconds since the epoch.
+    """
+    content = f"{int(now_s + CODE_LIFETIME_S)}.{secrets.token_hex(16)}"
+    return f"{content}.{hmac_of(token, f'code {instance} {content}')}"
 
 
 def running_service(database: str | None = None, media: str | None = None) -> Address | None:
@@ -251,8 +276,12 @@ def service_proof(token: str, instance: str, nonce: str) -> str:
     It includes the instance, so that a program cannot pass the nonce on to another service of the
     home.
     """
-    message = f"service {instance} {nonce}".encode()
-    return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
+    return hmac_of(token, f"service {instance} {nonce}")
+
+
+def hmac_of(token: str, message: str) -> str:
+    """Return the HMAC-SHA-256 of a message under the access token."""
+    return hmac.new(token.encode(), message.encode(errors="replace"), hashlib.sha256).hexdigest()
 
 
 def access_token(home: Path) -> str:

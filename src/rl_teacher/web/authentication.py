@@ -12,6 +12,7 @@ from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Store
+from rl_teacher.web.address import hmac_of
 from rl_teacher.web.batching import Batcher, WorkerPool
 from rl_teacher.web.settings import Rate, Settings
 
@@ -60,6 +61,7 @@ class Authenticator:
         self._owner_buckets = Buckets(settings.limits.owner, settings.clock_s)
         self._label_buckets = Buckets(settings.limits.labels, settings.clock_s)
         self._anonymous_buckets = Buckets(settings.limits.anonymous, settings.clock_s)
+        self.codes = OneTimeCodes(settings)
         self._good = CredentialCache(settings.clock_s)
         self._wrong = CredentialCache(settings.clock_s)
 
@@ -143,6 +145,28 @@ class Authenticator:
         """Cache a new credential and refund its request, so that a whole class can join at once."""
         self._good.add(digest_of(credential), identity.role)
         self._anonymous_buckets.refund(address)
+
+
+class OneTimeCodes:
+    """Codes of `address.one_time_code`, each of which is accepted once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._used: dict[str, float] = {}
+
+    def redeem(self, code: str) -> bool:
+        """Use up a code, and return whether it was valid."""
+        content, _, proof = code.rpartition(".")
+        expected = hmac_of(self._settings.token, f"code {self._settings.instance} {content}")
+        if not secrets.compare_digest(proof.encode(errors="replace"), expected.encode()):
+            return False
+        now_s = self._settings.now().timestamp()
+        expires_s = float(content.partition(".")[0])
+        self._used = {each: until_s for each, until_s in self._used.items() if until_s > now_s}
+        if expires_s <= now_s or content in self._used:
+            return False
+        self._used[content] = expires_s
+        return True
 
 
 class CredentialCache:

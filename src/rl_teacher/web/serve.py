@@ -29,6 +29,7 @@ from rl_teacher.web.address import (
     access_token,
     link,
     local_address,
+    one_time_link,
     play_link,
     published,
 )
@@ -133,7 +134,11 @@ class Service(uvicorn.Server):
         # Only now that it listens: a run uses the address as soon as it finds it.
         if not self._plays:
             self._publication.enter_context(published(self._address))
-        print_link(self._options, play_link(self._address) if self._plays else link(self._address))
+        url = play_link(self._address) if self._plays else link(self._address)
+        print_link(self._options, url)
+        if not self._options.no_browser:
+            opened = one_time_link(self._address, url)
+            threading.Thread(target=open_in_browser, args=(opened,), daemon=True).start()
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop; called ten times a second."""
@@ -266,7 +271,7 @@ def request_log(home: Path) -> Iterator[None]:
 
 
 def print_link(options: ServeOptions, url: str) -> None:
-    """Print the link and open it if there is a display."""
+    """Print the link."""
     console = Console()
     console.print(f"The page: {url}", soft_wrap=True, highlight=False, markup=False)
     if not options.host.startswith(LOOPBACK):
@@ -276,5 +281,3 @@ def print_link(options: ServeOptions, url: str) -> None:
             soft_wrap=True,
         )
     console.print("Press Ctrl-C to stop it; labels are kept.")
-    if not options.no_browser:
-        threading.Thread(target=open_in_browser, args=(url,), daemon=True).start()

@@ -15,7 +15,7 @@ from rl_teacher.runs.folder import open_store
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
-from rl_teacher.web.address import comparison_link
+from rl_teacher.web.address import comparison_link, one_time_link
 from rl_teacher.web.service_process import PageService, open_in_browser
 
 ANSWERS = {
@@ -47,7 +47,7 @@ def label_at_terminal(name: str, options: RunOptions) -> int:
             def show(comparison: ComparisonView) -> str:
                 url = comparison_link(address, name, comparison.id)
                 if not options.no_browser:
-                    open_in_browser(url)
+                    open_in_browser(one_time_link(address, url))
                 return url
 
             return TerminalSession(store, OWNER, show, input, print).run(name)
