@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,10 @@ def answer_one_comparison(name, labeler):
 
 
 class TestHome:
+    def test_new_home_is_readable_by_its_owner_only(self):
+        with Experiment.open("x", CONFIG):
+            assert stat.S_IMODE(home().stat().st_mode) == 0o700
+
     def test_environment_variable_sets_home(self, tmp_path):
         assert home() == tmp_path / "home"
 

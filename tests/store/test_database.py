@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import stat
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -264,6 +265,21 @@ class TestVersions:
 
 
 class TestWhereItIs:
+    def test_new_folder_and_files_are_readable_by_their_owner_only(self, tmp_path):
+        path = tmp_path / "home" / "labels.sqlite"
+        with Store.open(path) as store:
+            store.experiments.ensure("x", "Hopper-v5", {})
+            files = sorted(each.name for each in path.parent.iterdir())
+            assert files == ["labels.sqlite", "labels.sqlite-shm", "labels.sqlite-wal"]
+            modes = [stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()]
+        assert modes == [0o600] * 3
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+    def test_file_that_others_can_read_is_made_private(self, made):
+        made.chmod(0o644)
+        Store.open(made).close()
+        assert stat.S_IMODE(made.stat().st_mode) == 0o600
+
     def test_path_creates_sqlite_file_and_folder(self, tmp_path):
         path = tmp_path / "a folder" / "ünï 100% #?" / "labels.sqlite"
         Store.open(str(path)).close()

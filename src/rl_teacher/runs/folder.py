@@ -37,7 +37,12 @@ from rl_teacher.common.errors import (
 from rl_teacher.runs.history import EpisodeVideos, PolicyHistory
 from rl_teacher.runs.metrics_file import MetricsFile, Row
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
-from rl_teacher.store.files import folder_errors, remove_unfinished, write_atomically
+from rl_teacher.store.files import (
+    folder_errors,
+    make_private_folder,
+    remove_unfinished,
+    write_atomically,
+)
 from rl_teacher.store.lock import FolderLock, is_locked
 from rl_teacher.store.records import Counts
 
@@ -172,6 +177,7 @@ class Experiment:
         name = validate_name(name)
         experiment = cls(name, experiments_folder() / name)
         with folder_errors(experiment.folder):
+            make_private_folder(home())
             experiment.folder.mkdir(parents=True, exist_ok=True)
             if not experiment._lock.acquire():
                 raise ExperimentInUse(

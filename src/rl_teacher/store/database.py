@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -42,6 +42,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rl_teacher.common.errors import StoreUnavailable
+from rl_teacher.store.files import make_private_folder
 
 BUSY_TIMEOUT_S = 10.0
 """Time that a transaction waits for one of another process."""
@@ -269,17 +270,23 @@ def inode_of(file: Path | None) -> int | None:
 
 
 def make_parent_folder(url: URL, label: str) -> None:
-    """Create the folder of an SQLite file, which SQLite does not do."""
+    """Create the folder of an SQLite file, which SQLite does not do, and make the file private."""
     file = file_of(url)
     if file is None:
         return
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(file.parent)
     except OSError as error:
         raise StoreUnavailable(
             f"The database {label} cannot be created: {error.strerror} ({error.filename}). "
             "Name a place where you may write, with RL_TEACHER_HOME."
         ) from error
+
+    # SQLite creates files that everybody can read; its other files get the permissions of this one.
+    with suppress(OSError):  # of another user, or on a read-only file system
+        os.close(os.open(file, os.O_RDONLY | os.O_CREAT, 0o600))
+        if file.stat().st_mode & 0o077:
+            file.chmod(0o600)
 
 
 def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool) -> Engine:

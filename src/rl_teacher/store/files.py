@@ -57,6 +57,11 @@ def folder_errors(folder: Path) -> Iterator[None]:
         raise RunFolderUnusable(f"{folder} cannot be used: {reason}. {remedy}") from error
 
 
+def make_private_folder(folder: Path) -> None:
+    """Create a folder that only its owner can read; one that exists keeps its permissions."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 @contextmanager
 def write_errors(failure: str, remedy: str) -> Iterator[None]:
     """Convert errors of the operating system while a file that the user named is written.

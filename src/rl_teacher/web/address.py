@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
-from rl_teacher.store.files import folder_errors, write_atomically
+from rl_teacher.store.files import folder_errors, make_private_folder, write_atomically
 
 SERVICES_FOLDER = "services"
 """Folder with one file per running service."""
@@ -293,7 +293,7 @@ def access_token(home: Path) -> str:
     path = home / ACCESS_FILE_NAME
     with folder_errors(home):
         if not path.exists():
-            home.mkdir(parents=True, exist_ok=True)
+            make_private_folder(home)
             _create_token_file(path)
         # A file that was copied or restored may be readable by others.
         if path.stat().st_mode & 0o077:
