@@ -16,9 +16,10 @@ from docs.screenshot_study import ScreenshotStudy
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import Address
 from tests.browser import chromium
+from tests.browser.experiments import Experiment
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.person import Person
-from tests.browser.processes import Running, Service, open_store
+from tests.browser.processes import Running, Service, media_of, open_store
 
 IMAGES = Path(__file__).parent / "images"
 SIZES = {
@@ -202,6 +203,26 @@ def wait_for_replay(page: Page) -> None:
     go_to_clip_time(LabellingPage(page))
 
 
+def wait_for_ranked_clip(page: Page) -> None:
+    """Open the best clip."""
+    wait_for("main ol li button")(page)
+    page.locator("main ol li button").first.click()
+    page.get_by_role("dialog").locator("li canvas").first.wait_for(timeout=PATIENCE_MS)
+    page.wait_for_timeout(1_500)
+
+
+def wait_for_four_clips(page: Page) -> None:
+    """Rank three of four clips, two of them equal."""
+    wait_for_clips(page)
+    page.get_by_role("button", name="Rank 4 clips").click()
+    page.locator(".pane.side-3").wait_for(timeout=PATIENCE_MS)
+    labelling = LabellingPage(page)
+    labelling.shown_comparison()
+    for key in ("3", "1", "=", "4"):
+        labelling.press(key)
+    go_to_clip_time(labelling)
+
+
 def wait_for_invite(page: Page) -> None:
     """Fill in a name on the invite page."""
     page.get_by_label("Your name").fill("Fatima")
@@ -238,6 +259,7 @@ def main() -> None:
             screenshots = ScreenshotTaker(browser, service)
             take_labelling_pages(screenshots, home, runs)
             take_owner_pages(screenshots, ScreenshotStudy(home, "hopper").fill())
+            take_rankings(screenshots, home)
             take_play(browser, home)
             take_idle_page(screenshots, home)
             take_game(screenshots, home)
@@ -304,6 +326,24 @@ def take_owner_pages(screenshots: ScreenshotTaker, invite: str) -> None:
     for view in views:
         screenshots.take(view, *ALL_LOOKS)
     screenshots.take(View("join", invite, wait_for_invite), "phone-light", "phone-dark")
+
+
+def take_rankings(screenshots: ScreenshotTaker, home: Path) -> None:
+    """Take screenshots of 200 ranked clips, of one of them, and of four on one screen."""
+    with open_store(home) as store:
+        experiment = Experiment(store, media_of(home), "sorted", "ShortHopper-v1")
+        experiment.rank_clips(200)
+        experiment.ask(20)
+        store.experiments.describe(experiment.id, INSTRUCTIONS, 1_200)
+        experiment.set_status("paused", "Paused by the owner.")
+    page = "/e/sorted?tab=ranking"
+    views = (
+        View("ranking", page, wait_for("main ol li canvas"), is_full_page=True),
+        View("ranked-clip", page, wait_for_ranked_clip),
+        View("label-four", "/e/sorted/label", wait_for_four_clips),
+    )
+    for view in views:
+        screenshots.take(view, *ALL_LOOKS)
 
 
 def take_game(screenshots: ScreenshotTaker, home: Path) -> None:

@@ -14,7 +14,7 @@ from rl_teacher.clips.scene import build_scene, scene_bytes
 from rl_teacher.clips.video import encode_mp4
 from rl_teacher.envs.registry import camera_settings, mujoco_model
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.records import RenderedClip
+from rl_teacher.store.records import NewLabel, RenderedClip
 from rl_teacher.store.store import Store
 from tests.store.comparisons import answered_comparisons
 
@@ -103,6 +103,18 @@ class Experiment:
     def ask_about(self, pairs: list[tuple[str, str]], *, step: int = 0) -> list[int]:
         """Add comparisons of these pairs of clips and return their ids."""
         return self.store.comparisons.add(self.id, pairs, self.env_id, 60, step)
+
+    def rank_clips(self, num_clips: int, labeler: str = "Ada") -> None:
+        """Add clips and answers that rank them; the last answer contradicts the others."""
+        clips = [self.add_model_clip(each) for each in range(num_clips)]
+        rng = np.random.default_rng(1)
+        pairs = [(i, int(j)) for i in range(num_clips) for j in rng.choice(num_clips, 5) if i != j]
+        pairs = [*dict.fromkeys(pairs), (0, num_clips - 1)]
+        answers = [Answer.LEFT if i < j else Answer.RIGHT for i, j in pairs[:-1]] + [Answer.RIGHT]
+        ids = self.ask_about([(clips[i], clips[j]) for i, j in pairs])
+        self.store.labels.add_many(
+            [NewLabel(each, answer, labeler) for each, answer in zip(ids, answers, strict=True)]
+        )
 
     def set_predictions(
         self, predicted: Mapping[int, tuple[float, float]], num_fits: int = 1

@@ -15,10 +15,10 @@ WINDOWS = [(320, 568), (640, 360), (320, 256), (1920, 1080)]
 
 @pytest.fixture
 def open_ranking(open_page, experiment):
-    """Return a function that opens the page of eight comparisons with four clips on a screen."""
+    """Return a function that opens the page of 200 clips with four of them on a screen."""
 
     def opened(**options):
-        experiment.ask(8)
+        experiment.ask(100)
         labelling = open_page(experiment.name, **options)
         labelling.shown_comparison()
         choose(labelling, 4)

@@ -2,11 +2,9 @@
 
 import re
 
-import numpy as np
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.records import NewLabel
 from tests.browser.conftest import PHONE
 from tests.browser.labelling_page import PATIENCE_MS
 
@@ -19,18 +17,8 @@ FETCH = "path => fetch(path).then(response => response.json())"
 
 @pytest.fixture
 def ranked(experiment):
-    """Experiment with 200 clips, numbered from the best, and one answer that contradicts others."""
-    clips = [experiment.add_model_clip(0) for _ in range(NUM_CLIPS)]
-    rng = np.random.default_rng(1)
-    pairs = [(i, int(j)) for i in range(NUM_CLIPS) for j in rng.choice(NUM_CLIPS, 5) if i != j]
-    pairs = [*dict.fromkeys(pairs), (0, NUM_CLIPS - 1)]
-    ids = experiment.ask_about([(clips[i], clips[j]) for i, j in pairs])
-    labels = [
-        NewLabel(each, Answer.LEFT if i < j else Answer.RIGHT, "Ada")
-        for each, (i, j) in zip(ids, pairs, strict=True)
-    ]
-    labels[-1] = NewLabel(ids[-1], Answer.RIGHT, "Ada")
-    experiment.store.labels.add_many(labels)
+    """Experiment with 200 clips, and one answer that contradicts the others."""
+    experiment.rank_clips(NUM_CLIPS)
     return experiment
 
 
@@ -56,6 +44,39 @@ def focused_rank(page):
 def shown_ranks(page):
     names = page.locator(CLIPS).evaluate_all("all => all.map(one => one.ariaLabel)")
     return [int(name.split()[1]) for name in names]
+
+
+def positions(page):
+    """Return the middle of each shown clip in the window, by rank."""
+    return {
+        int(rank): x
+        for rank, x in page.locator(CLIPS).evaluate_all(
+            """all => all.map(one => {
+                const { left, width } = one.getBoundingClientRect()
+                return [one.ariaLabel.split(' ')[1], left + width / 2]
+            })"""
+        )
+    }
+
+
+class Fingers:
+    """Fingers on a touch screen; Playwright itself can only tap."""
+
+    def __init__(self, page):
+        self._session = page.context.new_cdp_session(page)
+
+    def press(self, *points):
+        self._send("touchStart", points)
+
+    def move(self, *points):
+        self._send("touchMove", points)
+
+    def release(self):
+        self._send("touchEnd", ())
+
+    def _send(self, kind, points):
+        touches = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+        self._session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": touches})
 
 
 def test_keys_go_through_clips_zoom_and_open_answers(open_ranking):
@@ -104,6 +125,38 @@ def test_tap_opens_clip_on_phone(open_ranking):
     page.locator(CLIPS).first.tap()
     page.get_by_role("dialog", name="Clip of rank 1").wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_pinch_zooms_around_its_middle_and_one_finger_pans(open_ranking):
+    page = open_ranking(viewport=PHONE, has_touch=True, is_mobile=True)
+    stage = page.locator(".stage").bounding_box()
+    y, centre = stage["y"] + 40, stage["x"] + stage["width"] / 2
+    before = positions(page)
+    rank, middle = min(before.items(), key=lambda each: abs(each[1] - centre))
+    fingers = Fingers(page)
+    fingers.press((middle - 20, y), (middle + 20, y))
+    for reach in range(30, 151, 10):
+        fingers.move((middle - reach, y), (middle + reach, y))
+    fingers.release()
+    page.wait_for_function(f"!document.querySelector('{CLIPS}').ariaLabel.startsWith('Rank 1 ')")
+    pinched = positions(page)
+    assert min(pinched) <= rank <= max(pinched)
+    assert set(pinched) - set(before)
+    assert pinched[rank] == pytest.approx(middle, abs=5)
+    fingers.press((middle, y))
+    for x in range(0, 101, 10):
+        fingers.move((middle + x, y))
+    fingers.release()
+    page.wait_for_function(
+        f"rank => +document.querySelector('{CLIPS}').ariaLabel.split(' ')[1] < rank",
+        arg=min(pinched),
+    )
+    panned = positions(page)
+    shared = set(panned) & set(pinched)
+    assert shared
+    assert {round(panned[rank] - pinched[rank], -1) for rank in shared} == {100}
+    assert page.get_by_role("dialog").count() == 0
+    assert page.evaluate("window.visualViewport.scale") == 1
 
 
 def test_changed_answer_ranks_again(open_ranking, ranked):
@@ -155,9 +208,9 @@ def test_ranking_follows_answer_that_another_labeler_changes(open_ranking, ranke
     contradictions = page.get_by_role("region", name="Answers that contradict the ranking")
     listed = contradictions.get_by_text("Ada: right is better")
     listed.wait_for(timeout=PATIENCE_MS)
-    [wrong] = [each for each in ranked.store.comparisons.pairs(ranked.id)][-1:]
+    wrong = ranked.store.comparisons.pairs(ranked.id)[-1]
     ranked.store.labels.add(wrong.id, Answer.LEFT, "Ada")
-    contradictions.get_by_text("None of").wait_for(timeout=PATIENCE_MS)
+    listed.wait_for(state="detached", timeout=PATIENCE_MS)
 
 
 def test_ranking_without_answers_says_so(open_context, service, experiment):

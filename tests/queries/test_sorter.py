@@ -1,5 +1,6 @@
 """Tests of comparisons that sort clips, asked through a real store."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -32,6 +33,21 @@ def sorting(tmp_path, database):
 def rank_correlation(found, truth):
     signs = [np.sign(np.subtract.outer(each, each)) for each in (found, truth)]
     return np.sum(signs[0] * signs[1]) / (len(truth) * (len(truth) - 1))
+
+
+def saved(sort):
+    """Return what a checkpoint has."""
+    generator = copy.deepcopy(sort.sorter._rng.bit_generator.state)
+    return sort.queue.state(), sort.sorter.state(sort.places), generator
+
+
+def resume(sort, settings, checkpoint):
+    """Start again from a checkpoint."""
+    queue, sorter, generator = checkpoint
+    sort.start(settings)
+    sort.queue.load_state(queue, ENV_ID)
+    sort.sorter.load_state(sorter, sort.queue)
+    sort.sorter._rng.bit_generator.state = generator
 
 
 def test_tree_sorts_all_clips_with_few_comparisons(sorting):
@@ -79,18 +95,53 @@ def test_comparisons_wait_for_answers_on_which_they_depend(sorting, settings):
 def test_resumed_sorter_asks_the_same_comparisons(sorting, settings):
     sort = sorting(settings)
     sort.sort(24)
-    saved = sort.queue.state(), sort.sorter.state(sort.places)
-    state = sort.sorter._rng.bit_generator.state
+    checkpoint = saved(sort)
     expected = sort.sorter.choose(9, sort.queue, is_fitted=True)
-    sort.start(settings)
-    sort.queue.load_state(saved[0], ENV_ID)
-    sort.sorter.load_state(saved[1], sort.queue)
-    sort.sorter._rng.bit_generator.state = state
+    resume(sort, settings, checkpoint)
     found = sort.sorter.choose(9, sort.queue, is_fitted=True)
     assert len(found) > 1
     assert [[s.content_hash for s in pair] for pair in found] == [
         [s.content_hash for s in pair] for pair in expected
     ]
+
+
+def test_resumed_tree_whose_answers_came_in_another_order_has_equal_order_and_fit(sorting):
+    settings = replace(TREE, max_clips=12)
+    tree = sorting(settings, human_teacher)
+    while not tree.queue.num_asked or tree.sorter._order.pending:
+        tree.ask(5)
+        for query in reversed(tree.queue.asked()):
+            if not tree.queue.answers_to(query):
+                left, right = (tree.queue.segment(each).true_return for each in query.segments)
+                tree.store.labels.add(query.id, LEFT if left > right else RIGHT, "ann")
+                tree.queue.read_answers()
+                tree.sorter.choose(1, tree.queue, is_fitted=False)
+
+    def state():
+        sorter = tree.sorter
+        return sorter._order.groups, [*sorter._inserted], [*sorter._ranking.pairs]
+
+    assert [*tree.sorter._inserted] != [*tree.sorter._ranking.pairs]
+    before, qualities = state(), tree.sorter._ranking.fit()
+    resume(tree, settings, saved(tree))
+    assert state() == before
+    np.testing.assert_array_equal(tree.sorter._ranking.fit(), qualities)
+
+
+def test_resumed_sorter_continues_with_the_next_clip_of_another_experiment(sorting):
+    shared = recorded(seed=1)
+    segments = shared.segments(shared.cut(4, np.random.default_rng(0)))
+    settings = replace(SORT, shared_segments=segments, comparisons_per_clip=1.0)
+    sort = sorting(settings)
+    sort.sort(6)
+    joined = {each.content_hash for each in segments} & set(sort.clips)
+    assert 0 < len(joined) < 4
+    checkpoint = saved(sort)
+    sort.sort(16)
+    expected = list(sort.clips)
+    resume(sort, settings, checkpoint)
+    sort.sort(16)
+    assert sort.clips == expected
 
 
 @pytest.mark.parametrize("settings", [SORT, TREE])

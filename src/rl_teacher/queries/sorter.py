@@ -206,8 +206,16 @@ class ClipSorter:
 
     # --- answers ---
 
-    def _read(self, queue: QueryQueue, queries: Iterable[Query]) -> None:
-        """Read the current answers to all comparisons."""
+    def _read(
+        self, queue: QueryQueue, queries: Iterable[Query], inserted: Sequence[int] = ()
+    ) -> None:
+        """Read the current answers to all comparisons.
+
+        Args:
+            queue: comparisons asked so far.
+            queries: all of them, in the order asked. The fit sums in this order.
+            inserted: ids of those whose answers count first in the tree.
+        """
         known: dict[int, Answer] = {}
         for query in queries:
             for each in query.segments:
@@ -217,7 +225,7 @@ class ClipSorter:
             if answers:
                 known[query.id] = consensus(answers)
         if self._settings.method == "tree":
-            self._insert(known)
+            self._insert({each: known[each] for each in inserted if each in known} | known)
 
     def _insert(self, known: Mapping[int, Answer]) -> None:
         """Update the insertion order: by the new answers, or from the start if one was changed."""
@@ -293,10 +301,9 @@ class ClipSorter:
         clips, inserted = json.loads(array_to_text(state["sorted"]))
         for content_hash in clips:
             self._add_clip(content_hash)
+        self._shared = [each for each in self._shared if each.content_hash not in clips]
         queries = queue.asked()
-        known = [queries[place] for place in inserted]
-        self._read(queue, known)
-        self._read(queue, queries)
+        self._read(queue, queries, [queries[place].id for place in inserted])
 
 
 def consensus(answers: Answers) -> Answer:

@@ -1,8 +1,8 @@
 """Web service process of `rl-teacher serve`."""
 
 import contextlib
-import gc
 import errno
+import gc
 import logging
 import os
 import secrets
