@@ -1,7 +1,7 @@
 """Simulation of sorting: rank quality by answers per clip, ways of asking and rates of errors."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from statistics import fmean
@@ -33,15 +33,23 @@ PREDICTOR_CORRELATION = 0.8
 """Correlation of the noisy predictor's scores with the true ranks."""
 NUM_TIMED = 20
 SCREEN_SIZES = (2, 3, 4, 5)
-HOW = "python -m benchmarks.run sorting [--only tau screens time] [--seeds 0 1]"
+MINUTES = (30, 60, 120)
+WATCH_S, JUDGE_S, SCREEN_S = 1.5, 1.0, 0.5
+"""Seconds of the simulated person: to watch a clip, for a judgement, and between two screens."""
+HOW = "python -m benchmarks.run sorting [--only tau screens person time] [--seeds 0 1]"
 
 Asked = list[tuple[int, int, Answer, int]]
 Oracle = Callable[[int, int], Answer]
 
 
 def run(options: Options, records: Records) -> None:
-    """Measure the selected parts: tau, screens, time."""
-    parts = {"tau": measure_tau, "screens": measure_screens, "time": measure_time}
+    """Measure the selected parts: tau, screens, person, time."""
+    parts = {
+        "tau": measure_tau,
+        "screens": measure_screens,
+        "person": measure_person,
+        "time": measure_time,
+    }
     measure_parts(parts, options, records)
 
 
@@ -163,20 +171,60 @@ def taus_by_answers(
 def measure_screens(options: Options, records: Records) -> None:
     """Simulate rankings of two to five clips on a screen, for each rate of errors and seed."""
     num_clips = 40 if options.is_quick else NUM_CLIPS[0]
+    budgets = {str(per_clip): per_clip * num_clips for per_clip in PER_CLIP}
+    simulate_screens("screens", num_clips, budgets, lambda _, judged: judged, options, records)
+
+
+def measure_person(options: Options, records: Records) -> None:
+    """Simulate the same screens with the seconds that a person takes for them."""
+    num_clips = 40 if options.is_quick else NUM_CLIPS[0]
+    budgets = {str(each): 60 * each for each in (MINUTES[:1] if options.is_quick else MINUTES)}
+    simulate_screens("person", num_clips, budgets, person_seconds, options, records)
+
+
+def person_seconds(num_clips: int, num_judged: int) -> float:
+    """Return the seconds in which a person watches a screen's clips one by one and ranks them."""
+    return SCREEN_S + WATCH_S * num_clips + JUDGE_S * num_judged
+
+
+def simulate_screens(
+    part: str,
+    num_clips: int,
+    budgets: Mapping[str, float],
+    cost: Callable[[int, int], float],
+    options: Options,
+    records: Records,
+) -> None:
+    """Record simulations of screens of each size, for each rate of errors and seed."""
     for size in SCREEN_SIZES:
         for wrong in WRONG:
             for seed in options.seeds or SEEDS[: 2 if options.is_quick else None]:
-                found = rank_screens(num_clips, size, wrong, seed)
+                found = rank_screens(num_clips, size, wrong, seed, budgets, cost)
                 facts = {"clips": num_clips, "size": size, "wrong": wrong, "seed": seed}
-                records.append(run=options.run, part="screens", **facts, **found)
-        print(f"  {size} clips on a screen", flush=True)
+                records.append(run=options.run, part=part, **facts, **found)
+        print(f"  {part}: {size} clips on a screen", flush=True)
 
 
-def rank_screens(num_clips: int, size: int, wrong: float, seed: int) -> dict[str, Any]:
-    """Compute tau by judgements per clip, and what a judgement yields.
+def rank_screens(
+    num_clips: int,
+    size: int,
+    wrong: float,
+    seed: int,
+    budgets: Mapping[str, float],
+    cost: Callable[[int, int], float],
+) -> dict[str, Any]:
+    """Compute tau when each budget is spent, and what a judgement yields.
 
     A judgement says which of two clips is better. It takes several to put the clips of a screen in
     order, by binary insertion, and the ranking is stored as an answer about each pair of them.
+
+    Args:
+        num_clips: clips to sort.
+        size: clips on a screen.
+        wrong: rate of wrong judgements.
+        seed: of the true order and the errors.
+        budgets: ascending, by name.
+        cost: of a screen, by its number of clips and of judgements.
     """
     rng = np.random.default_rng([seed, num_clips, round(100 * wrong)])
     truth = rng.permutation(num_clips)
@@ -184,25 +232,30 @@ def rank_screens(num_clips: int, size: int, wrong: float, seed: int) -> dict[str
     qualities, taus, num_watched = np.zeros(num_clips), {}, 0
     judged: list[int] = []  # of each screen
     asked: Asked = []
-    for per_clip in PER_CLIP:
-        while (missing := per_clip * num_clips - sum(judged)) > 0:
+    spent = 0.0
+    for name, budget in budgets.items():
+        while spent < budget:
             first = len(judged)
             clips = [clip for pair in neighbours(qualities, asked, rng) for clip in pair]
-            while len(clips) >= size and sum(judged[first:]) < min(
-                missing, num_clips // BATCHES_PER_CLIP_ANSWER
+            while (
+                len(clips) >= size
+                and spent < budget
+                and sum(judged[first:]) < num_clips // BATCHES_PER_CLIP_ANSWER
             ):
                 screen, clips = clips[:size], clips[size:]
                 ranked, num_judged = rank_screen(screen, answer)
                 judged.append(num_judged)
+                spent += cost(size, num_judged)
                 asked += [(*pair, Answer.LEFT, 0) for pair in combinations(ranked, 2)]
                 num_watched += size
             qualities = fit(asked, np.zeros(num_clips), qualities)
-        taus[str(per_clip)] = tau(qualities, truth)
+        taus[name] = tau(qualities, truth)
     total = sum(judged)
     return {
         "taus": taus,
         "answers_per_judgement": len(asked) / total,
         "watched_per_judgement": num_watched / total,
+        "judgements_per_cost": total / spent,
     }
 
 
@@ -254,9 +307,11 @@ def report(records: list[Record]) -> list[str]:
     taus = latest_run([record for record in records if record["part"] == "tau"])
     times = latest_run([record for record in records if record["part"] == "time"])
     screens = latest_run([record for record in records if record["part"] == "screens"])
+    persons = latest_run([record for record in records if record["part"] == "person"])
     return [
         *(_taus(taus) if taus else []),
         *(_screens(screens) if screens else []),
+        *(_person(persons) if persons else []),
         *(_times(times[-1]) if times else []),
     ]
 
@@ -328,6 +383,35 @@ def _screens(records: list[Record]) -> list[str]:
         *table(
             ["clips on a screen", "clips watched per judgement", "answers per judgement",
              "judgements per clip", *(f"{wrong:.0%} wrong" for wrong in rates)],
+            rows,
+        ),
+        "",
+    ]  # fmt: skip
+
+
+def _person(records: list[Record]) -> list[str]:
+    rates = list(dict.fromkeys(record["wrong"] for record in records))
+    rows = []
+    for size in dict.fromkeys(record["size"] for record in records):
+        of_size = [record for record in records if record["size"] == size]
+        judged = 60 * fmean(record["judgements_per_cost"] for record in of_size)
+        answers = judged * fmean(record["answers_per_judgement"] for record in of_size)
+        for minutes in of_size[0]["taus"]:
+            cells = [
+                cell([r["taus"][minutes] for r in of_size if r["wrong"] == wrong])
+                for wrong in rates
+            ]
+            rows.append([size, f"{judged:.1f}", f"{answers:.1f}", minutes, *cells])
+    return [
+        "### Simulated person",
+        "",
+        f"{records[0]['clips']} clips on the same screens, by the time of a simulated person, not "
+        f"of people: {WATCH_S} s to watch a clip once, one clip after the other, {JUDGE_S} s for a "
+        f"judgement of two clips, and {SCREEN_S} s between two screens. Kendall's tau as above.",
+        "",
+        *table(
+            ["clips on a screen", "judgements per minute", "answers per minute", "minutes",
+             *(f"{wrong:.0%} wrong" for wrong in rates)],
             rows,
         ),
         "",

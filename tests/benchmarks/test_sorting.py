@@ -61,7 +61,10 @@ def test_screen_is_ranked_by_judgements_of_pairs():
 
 
 def test_screens_of_several_clips_give_more_answers_per_judgement():
-    pairs, fives = (sorting.rank_screens(20, size, wrong=0.0, seed=0) for size in (2, 5))
+    budgets = {"16": 16 * 20}
+    pairs, fives = (
+        sorting.rank_screens(20, size, 0.0, 0, budgets, lambda _, judged: judged) for size in (2, 5)
+    )
     assert pairs["answers_per_judgement"] == 1.0
     assert pairs["watched_per_judgement"] == 2.0
     assert fives["answers_per_judgement"] > 1.2  # ten answers from at most eight judgements
@@ -79,3 +82,23 @@ def test_report_of_screens_has_a_row_per_size_and_number_of_judgements():
         for seed, value in enumerate((0.8, 0.9))
     ]  # fmt: skip
     assert "| 3 | 1.13 | 1.12 | 12 | 0.850 (0.80 to 0.90) |" in sorting.report(records)
+
+
+def test_simulated_person_watches_each_clip_and_pays_for_each_judgement():
+    assert sorting.person_seconds(2, 1) == pytest.approx(0.5 + 2 * 1.5 + 1.0)
+    found = sorting.rank_screens(20, 2, 0.0, 0, {"6": 360.0}, sorting.person_seconds)
+    # 4.5 s for a pair: 80 of them in six minutes.
+    assert 60 * found["judgements_per_cost"] == pytest.approx(60 / 4.5)
+    assert found["taus"]["6"] > 0.7
+
+
+def test_report_of_simulated_person_has_answers_per_minute():
+    records = [
+        {
+            "run": "new", "part": "person", "clips": 200, "size": 3, "wrong": 0.1, "seed": seed,
+            "taus": {"30": value}, "answers_per_judgement": 1.125, "watched_per_judgement": 1.0,
+            "judgements_per_cost": 0.25,
+        }
+        for seed, value in enumerate((0.8, 0.9))
+    ]  # fmt: skip
+    assert "| 3 | 15.0 | 16.9 | 30 | 0.850 (0.80 to 0.90) |" in sorting.report(records)
