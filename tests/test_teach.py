@@ -311,10 +311,14 @@ def test_run_with_videos_has_one_of_every_kept_episode_and_resumes_with_them():
     videos = Experiment.find("test").videos
     assert len(videos.steps) > 3
     assert videos.steps == kept_episodes()
-    # The run was killed after a video that is later than its last checkpoint.
+    # The run was killed before a video was written, and after one later than its checkpoint.
+    first = min(videos.folder.iterdir())
+    content = first.read_bytes()
+    first.unlink()
     videos.add(10_000_000, b"of an agent that is trained again")
-    teach(config, QUIET)
+    teach(config, changed_options(videos=True))
     assert videos.steps == kept_episodes()
+    assert first.read_bytes() == content
 
 
 def test_run_without_videos_writes_none():

@@ -272,6 +272,8 @@ class PreferenceSession:
         # Rows after the checkpoint will be logged again.
         self.metrics.drop_after(self.step)
         self._reporter.drop_episodes_after(self.step)
+        folder.videos.drop_after(self.step)
+        self._reporter.write_missing_videos()
         self._saved_s = time.monotonic()
         return checkpoint is not None
 

@@ -155,7 +155,9 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         stack.callback(loop.close)
         if given is not None:
             loop.add_given_labels(given)
-        return loop.run()
+        outcome = loop.run()
+        loop.finish_videos()
+        return outcome
 
 
 def archive(name: str) -> str:
@@ -565,16 +567,14 @@ class TrainingLoop:
                 "agent_reset": self._agent_reset,
             }
         )
-        folder = self.session.experiment.folder
-        history = folder.history
+        history = self.session.experiment.folder.history
         history.drop_after(self.session.step)
-        folder.videos.drop_after(self.session.step)
         self._kept_step = max(history.steps, default=None)
         self._display.extend(self.session.num_steps)
         if not self._options.no_tensorboard:
             resumed_at = self.session.step if is_resumed else None
-            logs = Path(self._options.tensorboard_dir or home() / "tensorboard").expanduser()
-            self._tensorboard = TensorBoard(logs / self._config.name, resumed_at)
+            folder = Path(self._options.tensorboard_dir or home() / "tensorboard").expanduser()
+            self._tensorboard = TensorBoard(folder / self._config.name, resumed_at)
             self.session.metrics.add_sink(self._tensorboard.write)
         return is_resumed
 
@@ -591,9 +591,6 @@ class TrainingLoop:
         session, folder = self.session, self.session.experiment.folder
         if not self._config.collect_only:
             session.save_predictor()
-        if self._options.videos:
-            self._display.status("writing videos")
-            session.finish_videos()
         path = plot([(folder.name, folder.metrics())], folder.plot_path)
         if is_finished:
             folder.finish()
@@ -601,6 +598,12 @@ class TrainingLoop:
         else:
             session.set_phase(Phase.STOPPED, "stopped and saved")
         return Outcome(is_finished, session.step, path)
+
+    def finish_videos(self) -> None:
+        """Wait until all videos are written; everything else has been saved by then."""
+        if self._options.videos:
+            self._display.status("writing videos")
+            self.session.finish_videos()
 
     def close(self) -> None:
         """Close environments, threads and files."""

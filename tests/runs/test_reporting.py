@@ -46,7 +46,14 @@ class InstantClipRenderer(ClipRenderer):
         self.clip_store.media.put(key, b"poses")
         shown = RenderedClip(segment.env_id, len(segment), "poses", key, None, 6, 60.0)
         self.clip_store.store.clips.publish({segment.content_hash: shown})
-        then(ClipFile("video", b"video", 60, 60.0))
+        then(ClipFile("poses", b"poses", 6, 60.0))
+
+
+class CopyingWriter(VideoWriter):
+    """A writer whose videos are the files of the clips."""
+
+    def _write(self, step, clip):
+        self._videos.add(step, clip.content)
 
 
 class ScriptedWatcher(EpisodeWatcher):
@@ -186,15 +193,39 @@ def test_episode_without_predictor_has_no_predicted_rewards(board):
     assert (episode["predicted_rewards"], episode["predicted_return"]) == (None, None)
 
 
-def test_videos_are_written_of_kept_episodes_only(board, tmp_path):
-    files = EpisodeVideos(tmp_path / "videos")
-    videos = VideoWriter(board.status_reporter._clip_renderer.env_info, files)
+@pytest.fixture
+def videos(board, tmp_path):
+    env_info = board.status_reporter._clip_renderer.env_info
+    writer = CopyingWriter(env_info, EpisodeVideos(tmp_path / "videos"))
+    yield writer
+    writer.close()
+
+
+def test_videos_are_written_of_kept_episodes_only(board, videos):
     board.status_reporter.videos = videos
     for reward in (0, 1, 3):
         show(board, reward, num_steps=300)
     videos.wait()
-    videos.close()
-    assert history(board) == files.steps == [0, 3]
+    assert history(board) == videos.steps == [0, 3]
+
+
+def test_missing_videos_are_written_of_kept_episodes_whose_clips_exist(board, videos):
+    shown = [show(board, reward, num_steps=300) for reward in (0, 3, 6, 9)]
+    board.media.remove(f"clips/{shown[1]}.poses")
+    board.status_reporter.videos = videos
+    videos.write(6, ClipFile("poses", b"written before", 6, 60.0))
+    videos.wait()
+    board.status_reporter.write_missing_videos()
+    videos.wait()
+    assert history(board) == [0, 3, 6, 9]
+    contents = {
+        step: path.read_bytes() for step, path in zip(videos.steps, files(videos), strict=True)
+    }
+    assert contents == {0: b"poses", 6: b"written before", 9: b"poses"}
+
+
+def files(videos):
+    return sorted(videos._videos.folder.iterdir())
 
 
 def kept(board, shown):

@@ -26,7 +26,7 @@ from rl_teacher.clips.offscreen import OffscreenRenderer, View, report_killed_pr
 from rl_teacher.clips.scene import Poses, aim_camera, build_scene, scene_bytes
 from rl_teacher.clips.segment import Segment, frame_steps, playback_speed
 from rl_teacher.clips.video import Frame, decode_mp4, encode_mp4
-from rl_teacher.common.errors import BadInput, MediaNotFound
+from rl_teacher.common.errors import BadInput, CorruptClip, MediaNotFound
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.check import find_rendering_faults
 from rl_teacher.envs.episode_replay import ReplayRecord, SupportsReplay
@@ -314,6 +314,17 @@ class ClipRenderer:
         """
         others = (each for each in content_hashes if each not in self._pending)
         return {each for each in others if not self._is_stored(each)}
+
+    def stored(self, content_hash: str) -> ClipFile | None:
+        """Return the file of a clip; None if it is not stored, or damaged."""
+        try:
+            clip = self.clip_store.store.clips.get(content_hash)
+            if clip.media_key is None or clip.num_frames is None or clip.fps is None:
+                return None
+            content = self.clip_store.media.get(clip.media_key)
+        except (MediaNotFound, CorruptClip):
+            return None
+        return ClipFile(self.kind, content, clip.num_frames, clip.fps)
 
     def _is_stored(self, content_hash: str) -> bool:
         """Return whether both the row and the files of a clip exist."""

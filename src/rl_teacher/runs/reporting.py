@@ -173,6 +173,16 @@ class StatusReporter:
             self._clip_renderer.forget(clip)
         self._kept_step = self._store.episodes.last_step(self._experiment_id)
 
+    def write_missing_videos(self) -> None:
+        """Write the videos of kept episodes that an earlier run has not written."""
+        if self.videos is None:
+            return
+        written = self.videos.steps
+        for episode in self._store.episodes.all(self._experiment_id):
+            clip = self._clip_renderer.stored(episode["clip"])
+            if episode["step"] not in written and clip is not None:
+                self.videos.write(episode["step"], clip)
+
     def _show(self, episode: Episode, step: int, *, is_kept: bool) -> None:
         segment = episode.segment
         steps, _ = frame_steps(len(segment), self._clip_renderer.env_info.fps)

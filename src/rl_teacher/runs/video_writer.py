@@ -30,6 +30,11 @@ class VideoWriter:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="video_writer")
         self._has_failed = False
 
+    @property
+    def steps(self) -> list[int]:
+        """Steps whose videos are written, ascending."""
+        return self._videos.steps
+
     def write(self, step: int, clip: ClipFile) -> None:
         """Write the video of an episode in the background; log the first failure and stop trying.
 
