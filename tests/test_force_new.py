@@ -1,5 +1,7 @@
 """The --force-new-... options: an archived experiment, and a new one with parts of it."""
 
+import os
+import pty
 import shutil
 
 import numpy as np
@@ -19,6 +21,7 @@ TEACH = (
     *("--ppo.num-epochs", "1", "--reward.ensemble-size", "1", "--reward.hidden", "16"),
 )
 ARCHIVED = "agent.archived-1"
+END_OF_INPUT = b"\x04"
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +90,48 @@ def test_archived_experiment_is_listed_and_restored(capsys):
     assert "No experiment is archived." in capsys.readouterr().out
     assert main([*TEACH, "--force-new-agent-model", "--yes"]) == 0
     assert Experiment.find("agent.archived-2").summary().step >= 1_024
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Function that types at a pseudo-terminal, which is the standard input."""
+    controller, replica = pty.openpty()
+    with os.fdopen(replica) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        yield lambda text: os.write(controller, text)
+    os.close(controller)
+
+
+@pytest.mark.parametrize("typed", [b"n\n", b"\n", b"yess\n", END_OF_INPUT])
+def test_nothing_is_archived_unless_the_answer_at_the_terminal_is_yes(typed, terminal, capsys):
+    terminal(typed)
+    assert main([*TEACH, "--force-new-agent-model"]) == 2
+    printed = capsys.readouterr()
+    output = " ".join(printed.out.split())
+    assert f"archived as {ARCHIVED}. The new one keeps of it: predictor and labels." in output
+    assert "Archive experiment 'agent', its 8 labels and 1,024 steps? [y/N]" in output
+    assert printed.err == "error: Nothing was archived. Choose another name with -n.\n"
+    assert [each.name for each in Experiment.all()] == ["agent"]
+    assert Experiment.find("agent").config["agent_path"] is None
+
+
+@pytest.mark.parametrize("typed", [b"y\n", b"YES\n"])
+def test_experiment_is_archived_if_the_answer_at_the_terminal_is_yes(typed, terminal, capsys):
+    terminal(typed)
+    assert main([*TEACH, "--force-new-agent-model"]) == 0
+    assert capsys.readouterr().out.count("[y/N]") == 1
+    assert {each.name for each in Experiment.all()} == {"agent", ARCHIVED}
+
+
+@pytest.mark.parametrize("typed", [b"n\n", END_OF_INPUT])
+@pytest.mark.parametrize("command", [["delete", "agent"], [*TEACH, "--force-new"]])
+def test_nothing_is_deleted_unless_the_answer_at_the_terminal_is_yes(
+    command, typed, terminal, capsys
+):
+    terminal(typed)
+    assert main(command) == 2
+    assert "error: Nothing was deleted." in capsys.readouterr().err
+    assert Experiment.find("agent").summary().labels.answered == 8
 
 
 def test_nothing_is_archived_if_the_new_experiment_cannot_start(capsys):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
     from rl_teacher.runs.folder import Experiment
+    from rl_teacher.runs.warm_start import KeptParts
 
 ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
 
@@ -274,8 +275,6 @@ def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "Teac
         )
     if options.force_new and not options.yes:
         confirm_force_new(config.name)
-    if options.archives:
-        confirm_archiving(config, options)
     return run_teach(config, options, console)
 
 
@@ -286,7 +285,8 @@ def run_teach(config, options, console) -> int:  # noqa: ANN001
     from rl_teacher.runs.folder import Experiment
     from rl_teacher.teach import teach as run
 
-    outcome = run(config, options)
+    confirm = partial(confirm_archiving, config.name, is_confirmed=options.yes)
+    outcome = run(config, options, confirm)
     experiment = Experiment.find(config.name)
     if config.collect_only:
         print(f"{experiment.summary().labels.answered:,} labels in experiment {config.name}")
@@ -325,8 +325,13 @@ def confirm_force_new(name: str) -> None:
         confirm_deletion(Experiment.find(name), "Choose another name with -n, or omit --force-new.")
 
 
-def confirm_archiving(config: "TeachConfig", options: "RunOptions") -> None:
+def confirm_archiving(name: str, kept: "KeptParts", *, is_confirmed: bool) -> None:
     """Say what is archived, what a new experiment keeps of it, and ask for confirmation.
+
+    Args:
+        name: name of the experiment.
+        kept: parts that the new experiment keeps.
+        is_confirmed: do not ask.
 
     Raises:
         BadInput: the answer is no, or the terminal is not interactive.
@@ -336,19 +341,15 @@ def confirm_archiving(config: "TeachConfig", options: "RunOptions") -> None:
     from rl_teacher.config.fields import as_flag
     from rl_teacher.runs.folder import Experiment
     from rl_teacher.runs.management import archive_name
-    from rl_teacher.runs.warm_start import parts_to_keep
 
-    kept = parts_to_keep(config, options)
-    if kept is None:
-        return
-    target = archive_name(config.name)
+    target = archive_name(name)
     print(f"The experiment will be archived as {target}. The new one keeps of it: {kept}.")
     settings = kept.settings(quote(target))
     if settings:
-        flags = " ".join(as_flag(name, value) for name, value in settings.items())
+        flags = " ".join(as_flag(setting, value) for setting, value in settings.items())
         print(f"To continue the new one later, replace the --force-new-... options by: {flags}")
-    if not options.yes:
-        confirm(Experiment.find(config.name), "archive", "Choose another name with -n.")
+    if not is_confirmed:
+        confirm(Experiment.find(name), "archive", "Choose another name with -n.")
 
 
 def confirm_deletion(experiment: "Experiment", alternative: str) -> None:
@@ -365,7 +366,7 @@ def confirm(experiment: "Experiment", verb: str, alternative: str) -> None:
         alternative: what to do instead, for the error text
 
     Raises:
-        BadInput: the answer is no, or the terminal is not interactive.
+        BadInput: the answer is not yes, or the terminal is not interactive.
     """
     existing = experiment.summary()
     if not sys.stdin.isatty():
@@ -375,7 +376,12 @@ def confirm(experiment: "Experiment", verb: str, alternative: str) -> None:
         )
     contents = f"its {existing.labels.answered:,} labels and {existing.step:,} steps"
     question = f"{verb.capitalize()} experiment {existing.name!r}, {contents}? [y/N] "
-    if input(question).strip().lower() not in ("y", "yes"):
+    try:
+        answer = input(question)
+    except EOFError:
+        print()
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
         raise BadInput(f"Nothing was {verb}d. {alternative}")
 
 

@@ -52,6 +52,7 @@ from rl_teacher.runs.management import archive_for_new
 from rl_teacher.runs.video_writer import VideoWriter, check_videos
 from rl_teacher.runs.warm_start import (
     NO_WARM_START,
+    KeptParts,
     WarmStart,
     load_warm_start,
     parts_to_keep,
@@ -94,12 +95,18 @@ class Outcome:
     plot_path: Path
 
 
-def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
+def teach(
+    config: TeachConfig,
+    options: RunOptions | None = None,
+    confirm_archiving: Callable[[KeptParts], None] = lambda _: None,
+) -> Outcome:
     """Run an experiment from the start, or resume it from its last checkpoint.
 
     Args:
         config: settings that define the experiment.
         options: settings that may change when it is resumed.
+        confirm_archiving: called before an experiment is archived, with the parts of it that the
+            new one keeps; it may raise.
 
     Raises:
         RlTeacherError: the input cannot be used; the text states why and what to do.
@@ -130,6 +137,7 @@ def teach(config: TeachConfig, options: RunOptions | None = None) -> Outcome:
         check_memory(config, env_info, len(given.dataset))
     if kept is not None:
         # Everything that could fail has been loaded.
+        confirm_archiving(kept)
         config = replace(config, **kept.settings(archive(config.name)))
     config = warm_start.with_hashes(config)
     # The saved configuration keeps the original numbers, and must equal the given one to resume.

@@ -37,6 +37,7 @@ from rl_teacher.config.fields import (
     LATER_FITS,
     LATER_LABELS,
     LEARNING,
+    MEDIA,
     NEW_CLIPS,
     NEW_PREDICTOR,
     OTHER_CLIPS,
@@ -423,7 +424,7 @@ class RunOptions:
     """port of the page; the next free one if it is taken; 0: any"""
     no_browser: Annotated[bool, PAGE] = False
     """print the link to the page without opening a browser"""
-    media: str | None = None
+    media: Annotated[str | None, MEDIA] = None
     """storage of clips: a folder, or a URL such as s3://bucket/folder; by default the media folder
     of RL_TEACHER_HOME"""
     force_new: bool = False
@@ -433,7 +434,8 @@ class RunOptions:
     and labels, but with its agent and its reward predictor"""
     force_new_training_labels: Annotated[bool, LABELS, FITS] = False
     """archive this experiment, after confirmation, and start a new one of its name with other
-    labels, but with its agent and its reward predictor; with --reuse-clips, also with its clips"""
+    labels, but with its agent and its reward predictor; --reuse-clips compares its clips as well,
+    with --force-new-reward-model or --queries tree or sort"""
     force_new_reward_model: Annotated[bool, LEARNING, FITS] = False
     """archive this experiment, after confirmation, and start a new one of its name with another
     reward predictor, but with its agent and its labels"""

@@ -181,6 +181,10 @@ ACTIONS = OnlyWith(
     lambda run: not (run.has_image_observations and run.config.reward.image_encoder == "profiles"),
     "a predictor that can use actions (not reward.image_encoder='profiles')",
 )
+MEDIA = OnlyWith(
+    "clips to store: -p human, --serve, or a MuJoCo task",
+    lambda run: run.options.serve or run.config.asks_a_person or run.env_info.backend == "batch",
+)
 NEW_AGENT = OnlyWith("a new agent (no --agent-path)", lambda run: run.config.agent_path is None)
 NEW_PREDICTOR = OnlyWith(
     "a new reward predictor; the one of --predictor-path keeps its networks",

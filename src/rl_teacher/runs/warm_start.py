@@ -50,7 +50,8 @@ class WarmStart:
                 reward=with_network_settings(self.predictor, config),
             )
         if self.agent is not None:
-            config = replace(config, agent_path=hash_arrays(self.agent))
+            # A warm-started agent is not reset.
+            config = replace(config, agent_path=hash_arrays(self.agent), agent_reset=0.0)
         return config
 
 
