@@ -39,7 +39,7 @@ from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
 from rl_teacher.report.progress import Progress as Display
-from rl_teacher.report.tensorboard import TensorBoard
+from rl_teacher.report.tensorboard import TensorBoard, own_folder
 from rl_teacher.rewards.factory import make_reward_source, segment_steps
 from rl_teacher.rewards.learner import RewardLearner, recorded_steps
 from rl_teacher.rewards.memory import check_memory
@@ -205,7 +205,7 @@ def check(config: TeachConfig) -> EnvInfo:
     if config.predictor != "rl" and env_info.can_terminate and not config.hide_episode_ends:
         logger.warning(
             "Episodes of %s may end early, which tells the agent about the true reward. "
-            "--hide-episode-ends hides it; the suite's environments never end early.",
+            "--hide-episode-ends hides it.",
             env_info.id,
         )
     return env_info
@@ -581,8 +581,14 @@ class TrainingLoop:
         self._display.extend(self.session.num_steps)
         if not self._options.no_tensorboard:
             resumed_at = self.session.step if is_resumed else None
-            folder = Path(self._options.tensorboard_dir or home() / "tensorboard").expanduser()
-            self._tensorboard = TensorBoard(folder / self._config.name, resumed_at)
+            folder = home() / "tensorboard" / self._config.name
+            if self._options.tensorboard_dir is not None:
+                # Other homes may write there too.
+                shared = Path(self._options.tensorboard_dir).expanduser()
+                folder = own_folder(
+                    shared, self._config.name, self.session.experiment.folder.folder
+                )
+            self._tensorboard = TensorBoard(folder, resumed_at)
             self.session.metrics.add_sink(self._tensorboard.write)
         return is_resumed
 

@@ -1,9 +1,10 @@
 """TensorBoard logs, with the scalar names of the original rl-teacher."""
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,8 @@ SCALARS = {
 AGENT_PREFIX = "agent/"
 """Prefix of agent metrics, such as `agent/kl`, which keep their names."""
 
+OWNER_FILE = "experiment.txt"
+"""File with the path of the experiment that logs are of."""
 FLUSH_EVERY_S = 5
 MAX_QUEUE = 1000
 """Points that are queued before the training loop blocks."""
@@ -82,6 +85,31 @@ class TensorBoard:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def own_folder(parent: Path, name: str, experiment: Path) -> Path:
+    """Return the folder for the logs of an experiment: NAME, or NAME-2 ... if NAME is in use.
+
+    A new run hides the points of earlier ones in its folder, which must not be those of an
+    experiment of the same name in another home.
+
+    Args:
+        parent: folder that several homes may share.
+        name: name of the experiment.
+        experiment: its folder, which is recorded in the folder of its logs.
+    """
+    folders = (parent / (name if n == 1 else f"{name}-{n}") for n in itertools.count(1))
+    return next(folder for folder in folders if _is_owned(folder, str(experiment.resolve())))
+
+
+def _is_owned(folder: Path, owner: str) -> bool:
+    """Return whether a folder has the logs of this owner; an empty one becomes theirs."""
+    record = folder / OWNER_FILE
+    folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.iterdir()):
+        with suppress(FileExistsError), record.open("x") as file:  # another run was faster
+            file.write(owner)
+    return record.exists() and record.read_text() == owner
 
 
 def open_writer(log_dir: Path, first_step: int) -> "SummaryWriter":
