@@ -1,10 +1,11 @@
 """Tests of labelers, credentials and invites, on SQLite and on PostgreSQL."""
 
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.exc import StatementError
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import (
@@ -222,6 +223,12 @@ class TestCredentials:
             noted.append(store.access.credentials("Zoë")[0].last_used_at)
             clock.advance(30)
         assert noted[0] == noted[1] < noted[2] == noted[3]
+
+    def test_labeler_is_not_added_without_credential(self, store):
+        """The time cannot be stored, which the database reports after the labeler was added."""
+        with pytest.raises(StatementError):
+            store.access.add_labeler("Zoë", expires_at=datetime(2027, 1, 1))
+        assert "Zoë" not in {each.name for each in store.labelers.all()}
 
     def test_identifying_never_writes(self, store, clock):
         store.labelers.add("Zoë")

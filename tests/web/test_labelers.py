@@ -58,6 +58,8 @@ class TestLabelers:
             {"name": "bob", "role": "admin"},
             {"name": "bob", "labeler_id": 1},
             {"name": "bob", "expires_at": "2026-11-03T12:00:00"},
+            {"name": "bob", "expires_at": "9999-12-31T23:59:59-23:59"},
+            {"name": "bob", "expires_at": "0001-01-01T00:00:00+23:59"},
             {"name": ["bob"]},
         ],
     )
@@ -109,6 +111,7 @@ class TestInvites:
             ({"name": "owner"}, 422),
             ({"name": ""}, 422),
             ({"expires_at": "soon"}, 422),
+            ({"expires_at": "9999-12-31T23:59:59-23:59"}, 422),
             ({"labeler": "ann"}, 422),
         ],
     )

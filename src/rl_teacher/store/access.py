@@ -127,6 +127,45 @@ class Access:
             self._events.append(connection, "credential", details, by_id)
         return token
 
+    def add_labeler(
+        self,
+        name: str,
+        role: Role = "labeler",
+        expires_at: datetime | None = None,
+        experiment: str | None = None,
+        *,
+        by: str = OWNER,
+    ) -> tuple[Identity, str]:
+        """Add a labeler with a credential, both or neither.
+
+        Args:
+            name: Name of the labeler.
+            role: Role of the labeler.
+            expires_at: End of validity; None if the credential is valid until revoked.
+            experiment: The only experiment that it opens; None for all.
+            by: Name of the issuer.
+
+        Returns:
+            The identity, and the token of the credential, which cannot be read again.
+
+        Raises:
+            LabelerExists: The name is taken.
+            BadLabelerName: The name is not allowed.
+            BadConfig: The role cannot be given, or an owner is limited to one experiment.
+            ExperimentNotFound: There is no such experiment.
+        """
+        check_scope(role, experiment)
+        by_id = self._labelers.id_of(by)
+        with self._database.writing() as connection:
+            if experiment is not None:
+                find_experiment(connection, experiment)
+            labeler_id = self._labelers.add_within(connection, name, role)
+            token = self._add_credential(connection, labeler_id, expires_at, experiment)
+            identity = Identity(labeler_id, normalise_name(name, role), role, experiment)
+            details = {"labeler": identity.name, "hint": token[:HINT_LENGTH]}
+            self._events.append(connection, "credential", details, by_id)
+        return identity, token
+
     def identify(self, token: str) -> Identity | None:
         """Return the holder of a token; None if it is expired, revoked or unknown."""
         return self.identify_many([token])[0]

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import open_store
-from rl_teacher.store.access import check_scope
 from rl_teacher.store.store import utc_now
 from rl_teacher.web.address import credential_link, database_id, invite_path, running_service
 
@@ -49,15 +48,10 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
         raise BadInput(f"--role {role} was given; it must be {' or '.join(ROLES)}.")
     expires_at = None if days is None else expiry(days)
     with open_store() as store:
-        check_scope(role, experiment)
-        if experiment is not None:
-            store.experiments.get(experiment)
-        labeler_id = store.labelers.add(name, role)
-        kept = next(each.name for each in store.labelers.all() if each.id == labeler_id)
-        credential = store.access.issue_credential(kept, expires_at, experiment)
+        identity, credential = store.access.add_labeler(name, role, expires_at, experiment)
     service = running_service(database_id())
     link = None if service is None else credential_link(service, credential, experiment)
-    return NewCredential(kept, credential, link)
+    return NewCredential(identity.name, credential, link)
 
 
 def invite(uses: int, days: float, experiment: str | None = None) -> str:

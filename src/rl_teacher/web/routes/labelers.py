@@ -44,8 +44,10 @@ def add_labeler(
     body: schemas.NewLabelerRequest, request: Request, services: ServicesDep, owner: LabelerName
 ) -> schemas.NewLabeler:
     """Add a labeler; the credential is returned only once."""
-    labeler = labeler_of(services.store.labelers.add(body.name, body.role), services)
-    credential = services.store.access.issue_credential(labeler.name, body.expires_at, by=owner)
+    identity, credential = services.store.access.add_labeler(
+        body.name, body.role, body.expires_at, by=owner
+    )
+    labeler = labeler_of(identity.labeler_id, services)
     return schemas.NewLabeler(
         labeler=schemas.Labeler.model_validate(labeler, from_attributes=True),
         credential=credential,

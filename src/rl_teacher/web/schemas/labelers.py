@@ -3,10 +3,10 @@
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from rl_teacher.store.access import MAX_USES
-from rl_teacher.web.schemas.shared import MAX_NAME, GrantedRole, Role, StrictRequest
+from rl_teacher.web.schemas.shared import MAX_NAME, GrantedRole, Role, StrictRequest, UtcTime
 
 
 class CurrentUser(BaseModel):
@@ -52,7 +52,7 @@ class NewLabelerRequest(StrictRequest):
 
     name: Annotated[str, Field(max_length=MAX_NAME)]
     role: GrantedRole = "labeler"
-    expires_at: AwareDatetime | None = None
+    expires_at: UtcTime | None = None
 
 
 class NewLabeler(BaseModel):
@@ -80,7 +80,7 @@ class NewInviteRequest(StrictRequest):
     role: GrantedRole = "labeler"
     name: Annotated[str, Field(max_length=MAX_NAME)] | None = None
     experiment: Annotated[str, Field(max_length=300)] | None = None
-    expires_at: AwareDatetime | None = None
+    expires_at: UtcTime | None = None
     max_uses: Annotated[int, Field(strict=True, ge=1, le=MAX_USES)] = 1
 
 
