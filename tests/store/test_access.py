@@ -336,6 +336,15 @@ class TestInvites:
         identity, _ = store.access.accept_invite(invite, "Mallory")
         assert identity == Identity(labeler_id, "Zoë", "labeler")
 
+    def test_invite_for_labeler_gives_no_rights_of_an_owner(self, store, tomorrow):
+        invite = store.access.invite("labeler", "Zoë", expires_at=tomorrow).token
+        store.labelers.add("Zoë", "owner")
+        with pytest.raises(LabelerExists):
+            store.access.accept_invite(invite)
+        assert store.access.credentials("Zoë") == []
+        with pytest.raises(BadConfig, match="has the role owner"):
+            store.access.invite("labeler", "Zoë", expires_at=tomorrow)
+
     def test_invite_names_experiment(self, store, experiment_id, tomorrow):
         store.access.invite("labeler", experiment="human-175", expires_at=tomorrow)
         assert store.access.invites()[0].experiment == "human-175"
@@ -365,7 +374,7 @@ class TestInvites:
         with pytest.raises(BadConfig, match="every experiment"):
             store.access.invite("owner", experiment="human-175", expires_at=tomorrow)
         store.labelers.add("Olga", "owner")
-        made = store.access.invite("labeler", "Olga", "human-175", expires_at=tomorrow)
+        made = store.access.invite("owner", "Olga", expires_at=tomorrow)
         assert store.access.accept_invite(made.token)[0].experiment is None
 
     def test_new_invite_separates_secret_and_view(self, store, experiment_id, tomorrow):

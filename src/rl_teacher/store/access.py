@@ -9,7 +9,13 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from rl_teacher.common.errors import BadConfig, InviteNotFound, InviteUnusable, StoreUnavailable
+from rl_teacher.common.errors import (
+    BadConfig,
+    InviteNotFound,
+    InviteUnusable,
+    LabelerExists,
+    StoreUnavailable,
+)
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.labelers import (
@@ -269,8 +275,9 @@ class Access:
 
         Raises:
             BadLabelerName: The name is not allowed.
-            BadConfig: The role cannot be given, an owner is limited to one experiment, or an
-                invite for several people contains a name or the owner's role.
+            BadConfig: The role cannot be given, or is not that of the named labeler, an owner is
+                limited to one experiment, or an invite for several people contains a name or the
+                owner's role.
             ExperimentNotFound: There is no such experiment.
         """
         check_role(role)
@@ -279,13 +286,19 @@ class Access:
         by_id = self._labelers.id_of(by)
         token = new_token()
         moment = self._database.now()
+        normalised = None if name is None else normalise_name(name, role)
         with self._database.writing() as connection:
+            known = connection.execute(LABELER_BY_NAME, {"name": normalised}).one_or_none()
+            if known is not None and known.role != role:
+                raise BadConfig(
+                    f"{known.name!r} has the role {known.role}. Give this role, or another name."
+                )
             is_limited = experiment is not None
             experiment_id = find_experiment(connection, experiment) if is_limited else None
             row = {
                 "token_hash": hash_token(token),
                 "hint": token[:HINT_LENGTH],
-                "name": None if name is None else normalise_name(name, role),
+                "name": normalised,
                 "role": role,
                 "experiment": experiment,
                 "created_at": moment,
@@ -316,7 +329,8 @@ class Access:
 
         Raises:
             InviteUnusable: The invite is used, expired, revoked or unknown.
-            LabelerExists: The name is taken; the invite remains valid.
+            LabelerExists: The name is taken, for an invite with a name by a labeler of another
+                role; the invite remains valid.
             BadLabelerName: The name is not allowed; the invite remains valid.
         """
         moment = self._database.now()
@@ -341,8 +355,10 @@ class Access:
         if invite["name"] is not None:
             known = connection.execute(LABELER_BY_NAME, {"name": invite["name"]}).one_or_none()
             if known is not None:
-                only = None if known.role == "owner" else invite["experiment"]
-                return Identity(known.id, known.name, known.role, only)
+                # Otherwise an invite would give the rights of whoever has the name by now.
+                if known.role != invite["role"]:
+                    raise LabelerExists(known.name)
+                return Identity(known.id, known.name, known.role, invite["experiment"])
         chosen = normalise_name(invite["name"] or name or "", invite["role"])
         labeler_id = self._labelers.add_within(connection, chosen, invite["role"])
         return Identity(labeler_id, chosen, invite["role"], invite["experiment"])
