@@ -10,9 +10,11 @@ from starlette.requests import Request
 
 from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.store.metrics import MetricsLog
+from rl_teacher.store.records import Identity
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.poller import Poller, Snapshot, SnapshotReader, Subscriber
-from rl_teacher.web.routes.events import CREDENTIAL_CHECK_S, EventStream, listen
+from rl_teacher.web.problems import ProblemError
+from rl_teacher.web.routes.events import CREDENTIAL_CHECK_S, EventStream, listen, new_subscriber
 from tests.web.conftest import TOKEN, Trainer, assert_problem, label, post
 
 
@@ -184,10 +186,39 @@ class TestLabelerEvents:
 
 class TestStreams:
     def test_streams_per_labeler_are_limited(self, app, guest, trainer):
-        poller = app.state.services.poller
-        poller._subscribers.update({labelers("hopper"): 15, labelers(None): 5})
-        assert_problem(guest.get("/api/v1/events"), 429)
-        poller._subscribers.clear()
+        with contextlib.ExitStack() as opened:
+            for _ in range(20):
+                opened.enter_context(app.state.services.poller.open_stream("ann", 20))
+            assert_problem(guest.get("/api/v1/events"), 429)
+
+    def test_concurrent_requests_do_not_exceed_the_limit(self, app, trainer):
+        """All requests arrive before the first stream has begun."""
+        services = app.state.services
+        identity = Identity(1, "ann", "labeler")
+
+        async def open_one(is_over):
+            with contextlib.suppress(ProblemError):
+                async with contextlib.asynccontextmanager(new_subscriber)(
+                    services, identity, "hopper"
+                ):
+                    await is_over.wait()
+                    return True
+            return False
+
+        async def open_many():
+            is_over = asyncio.Event()
+            opening = [asyncio.create_task(open_one(is_over)) for _ in range(58)]
+            await asyncio.sleep(0.2)
+            is_over.set()
+            return sum(await asyncio.gather(*opening))
+
+        assert asyncio.run(open_many()) == 20
+        assert asyncio.run(open_many()) == 20
+
+    def test_ended_streams_do_not_count(self, app, guest, trainer):
+        app.state.services.poller.close()
+        statuses = {guest.get("/api/v1/events").status_code for _ in range(25)}
+        assert statuses == {200}
 
     def test_stream_ends_after_revocation(self, app, guest, store, clock, trainer):
         token = guest.headers["Authorization"].split()[1]

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import httpx
@@ -104,6 +105,21 @@ def raw_connection(service):
     place = (service.address.host, service.address.port)
     with socket.create_connection(place, timeout=30) as connection:
         yield connection
+
+
+def test_open_streams_count_until_they_end(shared):
+    url = "/api/v1/events"
+    with contextlib.ExitStack() as opened:
+        for _ in range(20):
+            assert opened.enter_context(shared.client.stream("GET", url)).status_code == 200
+        assert shared.client.get(url).status_code == 429
+    deadline_s = time.monotonic() + 10
+    while time.monotonic() < deadline_s:
+        with shared.client.stream("GET", url) as response:
+            if response.status_code == 200:
+                return
+        time.sleep(0.05)
+    pytest.fail("closed streams still count")
 
 
 def raw_response(service, request):

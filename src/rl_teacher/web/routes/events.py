@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from rl_teacher.store.sql import experiment_not_found
@@ -11,7 +12,6 @@ from rl_teacher.web.access import Access, CurrentIdentity, requires
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import redact_for_labelers
 from rl_teacher.web.poller import Snapshot, Subscriber
-from rl_teacher.web.problems import TOO_MANY, ProblemError
 from rl_teacher.web.schemas.experiments import MetricsEntry
 from rl_teacher.web.services import ServicesDep
 
@@ -23,25 +23,23 @@ CREDENTIAL_CHECK_S = 5.0
 router = APIRouter(prefix="/api/v1", tags=["events"])
 
 
-def new_subscriber(
+async def new_subscriber(
     services: ServicesDep,
     identity: CurrentIdentity,
     experiment: Annotated[str | None, Query()] = None,
-) -> Subscriber:
-    """Return the subscriber to one experiment, or to all.
+) -> AsyncIterator[Subscriber]:
+    """Yield the subscriber to one experiment, or to all, until the stream ends.
 
     Raises:
         ExperimentNotFound: The experiment does not exist, or the user must not see it.
         ProblemError: The user has too many open streams.
     """
-    if services.poller.num_streams(identity.name) >= services.settings.limits.streams:
-        raise ProblemError(
-            TOO_MANY, "Too many event streams are open. Close some tabs of the page."
-        )
-    if experiment is not None and not identity.sees(experiment):
-        raise experiment_not_found(experiment)
-    name = None if experiment is None else services.experiments.find(experiment).name
-    return Subscriber(name, identity.name, is_owner(identity), identity.experiment)
+    with services.poller.open_stream(identity.name, services.settings.limits.streams):
+        if experiment is not None and not identity.sees(experiment):
+            raise experiment_not_found(experiment)
+        find = services.experiments.find
+        name = None if experiment is None else (await run_in_threadpool(find, experiment)).name
+        yield Subscriber(name, identity.name, is_owner(identity), identity.experiment)
 
 
 @router.get("/events", response_class=EventSourceResponse)
