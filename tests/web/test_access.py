@@ -288,6 +288,31 @@ class TestCookie:
         assert len(post(program, label(comparison_id)).json()["accepted"]) == 1
 
 
+class TestLinksOfOtherSites:
+    def follow(self, client, store, **headers):
+        """Open a page with Ann's token, and return the name of the user afterwards."""
+        store.labelers.add("ann")
+        token = store.access.issue_credential("ann")
+        assert client.get(f"/?token={token}", headers=headers).status_code == 303
+        return client.get("/api/v1/me").json()["name"]
+
+    @pytest.mark.parametrize("headers", [{}, {"Sec-Fetch-Site": "cross-site"}])
+    def test_owner_stays_signed_in(self, browser, store, headers):
+        assert self.follow(browser, store, **headers) == "owner"
+
+    @pytest.mark.parametrize("site", ["none", "same-origin"])
+    def test_owner_can_sign_in_as_another(self, browser, store, site):
+        assert self.follow(browser, store, **{"Sec-Fetch-Site": site}) == "ann"
+
+    def test_labeler_can_follow_a_link_from_a_mail(self, app, store):
+        store.labelers.add("bob")
+        with TestClient(app, follow_redirects=False) as client:
+            assert self.follow(client, store, **{"Sec-Fetch-Site": "cross-site"}) == "ann"
+            link = f"/?token={store.access.issue_credential('bob')}"
+            client.get(link, headers={"Sec-Fetch-Site": "cross-site"})
+            assert client.get("/api/v1/me").json()["name"] == "bob"
+
+
 class TestOneTimeCode:
     def code(self, clock, token=TOKEN, instance="this-one"):
         return one_time_code(token, instance, clock().timestamp())

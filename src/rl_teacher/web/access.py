@@ -126,7 +126,8 @@ class AccessMiddleware:
             links = request.query_params.getlist("token")
             await self._authenticate(links, request)
             response = redirect_without(request, "token")
-            set_cookie(response, request, links[0])
+            if not await self._would_replace_owner(request, links[0]):
+                set_cookie(response, request, links[0])
             return response
         tokens = bearer_tokens(request)
         credentials = tokens or [request.cookies.get(cookie_name(request), "")]
@@ -144,6 +145,16 @@ class AccessMiddleware:
         if not tokens and not is_safe(request):
             check_same_origin(request)
         return None
+
+    async def _would_replace_owner(self, request: Request, token: str) -> bool:
+        """Return whether another site's link would sign an owner in with another credential."""
+        cookie = request.cookies.get(cookie_name(request), "")
+        # `none`: the user opened the link outside a page, or typed it.
+        is_own_wish = request.headers.get("sec-fetch-site") in ("none", "same-origin")
+        if is_own_wish or cookie in ("", token):
+            return False
+        identity = await self._authenticator.of(cookie, client_network(request))
+        return identity is not None and is_owner(identity)
 
     async def _use_code(self, request: Request) -> Response:
         """Exchange a one-time code for the owner's cookie; with a cookie, it may be used up."""
