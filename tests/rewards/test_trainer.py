@@ -116,8 +116,8 @@ def set_with_rewards(*rewards):
     labels = LabelSet(10, SPACE, RETURNS.ensemble_size, 0)
     for pair in zip(rewards[::2], rewards[1::2], strict=True):
         left, right = (next(clips)[: len(each)] for each in pair)
-        true = tuple(np.array(each, np.float32) for each in pair)
-        labels.add(LabelledPair(left, right, 1.0, true))
+        true_left, true_right = (np.array(each, np.float32) for each in pair)
+        labels.add(LabelledPair(left, right, 1.0, (true_left, true_right)))
     return labels
 
 
@@ -142,9 +142,9 @@ def test_unknown_true_rewards_are_refused_for_the_objective_returns():
 def test_fit_to_returns_recovers_linear_reward_although_all_labels_are_wrong():
     clips = random_clips(100)
     labels = LabelSet(10, SPACE, RETURNS.ensemble_size, 0)
-    for left, right in random_pairs(100, 150):
-        true = tuple((clips[each] @ TRUE_WEIGHTS).astype(np.float32) for each in (left, right))
-        labels.add(
-            LabelledPair(clips[left], clips[right], float(true[0].sum() < true[1].sum()), true)
-        )
+    for numbers in random_pairs(100, 150):
+        left, right = (clips[each] for each in numbers)
+        true_left, true_right = ((each @ TRUE_WEIGHTS).astype(np.float32) for each in (left, right))
+        is_worse = true_left.sum() < true_right.sum()
+        labels.add(LabelledPair(left, right, float(is_worse), (true_left, true_right)))
     assert correlation_on_fresh_clips(fit_to(labels, RETURNS), RETURNS, seed=10) > 0.9

@@ -202,6 +202,7 @@ export interface components {
         };
         Health: {
             instance: string;
+            proof: string | null;
             /** @constant */
             status: "ok";
         };
