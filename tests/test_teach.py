@@ -354,7 +354,10 @@ def test_checkpoint_of_other_version_is_refused_and_kept(monkeypatch):
 SCRIPT = """
 import dataclasses, sys
 from tests.test_teach import CONFIG, QUIET
+from rl_teacher import session
 from rl_teacher.teach import TrainingLoop, teach
+# On a busy disk, a save takes so long that the next one would follow only at the end of the run.
+session.MAX_SAVING_SHARE = 1.0
 name, num_timesteps, queries = sys.argv[1:]
 changes = {"num_timesteps": int(num_timesteps), "queries": queries}
 config = dataclasses.replace(CONFIG, name=name, **changes)
