@@ -36,7 +36,11 @@ SCREEN_SIZES = (2, 3, 4, 5)
 MINUTES = (30, 60, 120)
 WATCH_S, JUDGE_S, SCREEN_S = 1.5, 1.0, 0.5
 """Seconds of the simulated person: to watch a clip, for a judgement, and between two screens."""
-HOW = "python -m benchmarks.run sorting [--only tau screens person time] [--seeds 0 1]"
+# One thread for linear algebra, as in the service.
+HOW = (
+    "OPENBLAS_NUM_THREADS=1 python -m benchmarks.run sorting [--only tau screens person time] "
+    "[--seeds 0 1]"
+)
 
 Asked = list[tuple[int, int, Answer, int]]
 Oracle = Callable[[int, int], Answer]

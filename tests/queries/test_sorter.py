@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.answer import MIRRORED, Answer
 from rl_teacher.queries.sorter import SHARED_EVERY, SorterSettings, consensus, sorter_settings
 from rl_teacher.teachers.teacher import human_teacher
 from tests.queries.sorting import ENV_ID, SORT, TREE, Sorting, recorded
@@ -192,6 +192,24 @@ def test_contradicting_answer_is_asked_once_more_with_sides_exchanged(sorting):
     assert [each.content_hash for each in first] == [sort.clips[each] for each in wrong[::-1]]
     again = sort.sorter.choose(4, sort.queue, is_fitted=False)
     assert wrong not in [tuple(sort.clips.index(s.content_hash) for s in pair) for pair in again]
+
+
+def test_ranking_follows_the_labeler_whose_answers_to_gold_comparisons_are_right(sorting):
+    sort, true = sorting(SORT, human_teacher), {}
+    while sort.queue.num_asked < 12 and (pairs := sort.ask(4)):
+        for query in sort.queue.asked()[-len(pairs) :]:
+            left, right = (sort.queue.segment(each).true_return for each in query.segments)
+            true[query.id] = LEFT if left > right else RIGHT
+            sort.store.labels.add(query.id, true[query.id], "ann")
+            sort.store.labels.add(query.id, MIRRORED[true[query.id]], "bob")
+        sort.queue.read_answers()
+    sort.sorter._read(sort.queue, sort.queue.asked())
+    qualities = sort.sorter._fit(sort.queue, None)
+    np.testing.assert_allclose(qualities, 0.0, atol=1e-3)
+    for comparison_id, answer in [*true.items()][:8]:
+        sort.store.comparisons.set_gold(comparison_id, answer)
+    qualities = sort.sorter._fit(sort.queue, None)
+    assert rank_correlation(qualities, sort.true_returns()) > 0.5
 
 
 @pytest.mark.parametrize("settings", [SORT, replace(TREE, max_clips=12)])

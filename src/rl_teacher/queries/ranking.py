@@ -14,7 +14,8 @@ from jaxtyping import Float64, Int64
 from scipy.special import ndtri
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.quality.reliability import UNKNOWN, Reliability
+from rl_teacher.quality.reliability import UNKNOWN, Reliability, estimate_reliability
+from rl_teacher.quality.votes import Votes
 
 TARGETS = {Answer.LEFT: 1.0, Answer.EQUAL: 0.5, Answer.RIGHT: 0.0}
 PRIOR_STD = 3.0
@@ -225,6 +226,14 @@ class ClipRanking:
         """
         self.pairs[comparison_id] = self.add_clip(left), self.add_clip(right)
         self._answers[comparison_id] = dict(answers)
+
+    def reliability(self, gold: Mapping[int, Answer]) -> dict[int, Reliability]:
+        """Estimate the reliability of each labeler.
+
+        Args:
+            gold: known answers by comparison.
+        """
+        return estimate_reliability(Votes.of(self._answers), gold)
 
     def answers(self, reliability: Mapping[int, Reliability] | None = None) -> RankingAnswers:
         """Return the answers as arrays, in the order of their comparisons.

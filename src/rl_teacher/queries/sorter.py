@@ -145,7 +145,7 @@ class ClipSorter:
         if self._settings.method == "tree" and self._order.pending:
             numbers = list(islice(self._order.questions(busy, scores), num))
         else:
-            numbers = self._neighbours(num, busy, scores)
+            numbers = self._neighbours(num, busy, self._fit(queue, scores))
         clips = self._ranking.clips
         return [
             (queue.segment(clips[left]), queue.segment(clips[right])) for left, right in numbers
@@ -240,12 +240,17 @@ class ClipSorter:
 
     # --- comparisons ---
 
+    def _fit(
+        self, queue: QueryQueue, scores: Float64[np.ndarray, " clip"] | None
+    ) -> Float64[np.ndarray, " clip"]:
+        """Compute [N] qualities, with the error rate of each labeler and predicted prior means."""
+        prior = None if scores is None else PRIOR_STD * (scores - scores.mean()) / _std(scores)
+        return self._ranking.fit(self._ranking.reliability(queue.gold()), prior)
+
     def _neighbours(
-        self, num: int, busy: set[int], scores: Float64[np.ndarray, " clip"] | None
+        self, num: int, busy: set[int], qualities: Float64[np.ndarray, " clip"]
     ) -> list[tuple[int, int]]:
         """Choose pairs of neighbours, after those whose answers contradict the ranking."""
-        prior = None if scores is None else PRIOR_STD * (scores - scores.mean()) / _std(scores)
-        qualities = self._ranking.fit(prior_mean=prior)
         asked = set(self._ranking.pairs.values())
         taken, chosen = set(busy), []
 
