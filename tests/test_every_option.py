@@ -59,16 +59,18 @@ SAC = (
 )
 SAC_RL = f"{SAC} -p rl"
 FIT = "-i 20 -c 0.5 -l 8"
-SYNTH = f"{RL} {FIT} --predictor synth"
+SMALL = "--reward.ensemble-size 1 --reward.hidden 4"
+SYNTH = f"{RL} {FIT} {SMALL} --predictor synth"
 HYPERBOLIC = f"{SYNTH} -l 12 -t 512 --schedule hyperbolic"
-SAC_SYNTH = f"{SAC} {FIT} -p synth -L 4"
-HUMAN = f"{RL} {FIT} -l 4 -L 2 -p human"
+SAC_SYNTH = f"{SAC} {FIT} {SMALL} -p synth -L 4"
+HUMAN = f"{RL} {FIT} {SMALL} -l 4 -L 2 -p human"
 FROZEN = f"{TINY} --no-tensorboard --predictor-path saved -t 2112"
 LOGGED = f"-p rl {TINY}"
 UNTUNED = "-p rl -e ShortReacher-v1 -t 64 --no-tensorboard"
 CARTPOLE = f"{RL} -e CartPole-v1 -t 256"
 CUSTOM = f"{UNTUNED} -t 160 -a tests.agents.test_custom:Constant"
-IMAGES = "-p synth -e MovingDot-v0 -n x"
+IMAGES = "-p rl -e MovingDot-v0 -n x"
+IMAGES_SYNTH = f"{IMAGES} -p synth"
 IMAGES_A2C = f"{IMAGES} -a a2c"
 IMAGES_GA3C = f"{IMAGES} -a ga3c"
 
@@ -248,13 +250,15 @@ def parsed(options):
 
 
 def new_networks(options):
-    """Return a hash of the networks that a run with images begins with: agent and predictor."""
+    """Return a hash of the networks that a run with images begins with: agent or predictor."""
     config = parsed(options)
     with contextlib.closing(make_vector(config.env_id, 1, frames=config.frames)) as venv:
         spaces = venv.single_observation_space, venv.single_action_space
-        initial = RewardPredictor(InputSpace.from_spaces(*spaces), config.reward)
-        shape = spaces[0].shape
-        return shape, hash_arrays(make_agent(config, venv).state()), hash_arrays(initial.state())
+        if config.learns:
+            networks = RewardPredictor(InputSpace.from_spaces(*spaces), config.reward)
+        else:
+            networks = make_agent(config, venv)
+        return spaces[0].shape, hash_arrays(networks.state())
 
 
 def is_named(options):
@@ -305,9 +309,9 @@ CHANGES: dict[str, Change] = {
     # Environment, agent and source of rewards.
     "--env-id": adds(RL, "--env-id ShortHopper-v1", agent),
     "--predictor": adds(RL, "--predictor synth", agent),
-    "--agent": adds(UNTUNED, "--agent a2c", agent),
+    "--agent": Change(RL, A2C.replace("-a ", "--agent "), agent),
     "--agent-path": adds(RL, f"--agent-path {SAVED}", agent),
-    "--predictor-path": adds(SYNTH, f"--predictor-path {SAVED}", agent),
+    "--predictor-path": Change(SYNTH, f"{FROZEN} -t 128", agent),
     "--preset": adds(RL, "--preset images", agent),
     "--seed": adds(RL, "--seed 2", agent),
     "--num-timesteps": adds(RL, "--num-timesteps 256", steps),
@@ -358,9 +362,9 @@ CHANGES: dict[str, Change] = {
     "--reward.ignore-actions": adds(SYNTH, "--reward.ignore-actions", predictor),
     "--reward.reward-std": adds(SYNTH, "--reward.reward-std 9", last("predicted_return")),
     "--reward.window-steps": adds(SYNTH, "--reward.window-steps 8", agent),
-    "--reward.image-encoder": adds(IMAGES, "--reward.image-encoder small", new_networks),
+    "--reward.image-encoder": adds(IMAGES_SYNTH, "--reward.image-encoder small", new_networks),
     "--reward.batch-norm": adds(
-        f"{IMAGES} --reward.image-encoder paper", "--reward.batch-norm", new_networks
+        f"{IMAGES_SYNTH} --reward.image-encoder small", "--reward.batch-norm", new_networks
     ),
     # Agents.
     **adds_each(

@@ -109,6 +109,8 @@ def quick_with(keywords: dict[str, Any]) -> dict[str, Any]:
         quick = quick - {"reward"} if keywords.get("keep_asking") else set()
     elif keywords.get("train_only"):
         quick &= {"fit", "segment_length", "reward"}
+    elif keywords.get("collect_only"):
+        quick -= {"reward"}
     return {name: QUICK[name] for name in quick} | keywords
 
 

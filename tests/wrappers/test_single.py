@@ -489,6 +489,18 @@ def test_inconsistent_settings_are_refused(keywords, message):
             "no collect_only",
         ),
         ({"reward": PredictorConfig(batch_norm=True)}, "reward.batch_norm=True", "image observat"),
+        ({"selector": "uniform", "candidates": 5}, "candidates=5", "not 'uniform'"),
+        (
+            {"schedule": "upfront", "n_labels": 9, "pretrain_labels": 5},
+            "pretrain_labels=5",
+            "a schedule other than 'upfront'",
+        ),
+        (
+            {"schedule": "upfront", "n_labels": 9, "selector": "entropy"},
+            "selector='entropy'",
+            "need predictor_path",
+        ),
+        ({"collect_only": True, "reward": PredictorConfig(l2=0.0)}, "reward.l2=0.0", "fits of the"),
     ],
 )
 def test_keyword_without_effect_is_refused(keywords, setting, requirement):
