@@ -174,8 +174,9 @@ class TestAnswering:
         first, other = trainer.ask(2)
         submitted = label(first)
         replayed = submitted | {"comparison_id": other, "answer": "equal"}
-        for each in (submitted, submitted, replayed):
-            assert post(program, each).json()["accepted"] == [submitted["request_id"]]
+        accepted = [post(program, each).json()["accepted"] for each in (submitted, submitted)]
+        assert accepted == [[submitted["request_id"]]] * 2
+        assert post(program, replayed).json()["accepted"] == []
         assert rows(store, tables.Label.comparison_id) == [(first,)]
 
     def test_repeated_request_id_in_one_batch_stores_one_label(self, program, trainer, store):

@@ -214,6 +214,28 @@ class TestLabelsWithoutLease:
         assert rejected_types(program, label(comparison_id)) == []
 
 
+class TestReusedRequestIds:
+    def test_other_label_under_a_used_request_id_is_rejected(self, guest, trainer, store):
+        trainer.ask(2)
+        one, other = claim_next(guest)
+        sent = label(one["id"], "equal", lease=one["lease"])
+        assert rejected_types(guest, sent) == []
+        replayed = {**sent, "comparison_id": other["id"], "lease": other["lease"]}
+        for changed in ({**sent, "answer": "cannot_tell"}, {**sent, "answer": None}, replayed):
+            assert rejected_types(guest, changed) == ["/api/docs#request-reused"]
+        assert rejected_types(guest, sent) == []
+        assert [each.answer for each in store.labels.export(trainer.id)] == ["equal"]
+        assert ids(claim_next(guest)) == [other["id"]]
+
+    def test_request_id_of_another_labeler_is_rejected(self, guest, other_guest, trainer):
+        trainer.ask(2)
+        [mine], [theirs] = claim_next(guest, limit=1), claim_next(other_guest, limit=1)
+        sent = label(mine["id"], "equal", lease=mine["lease"])
+        rejected_types(guest, sent)
+        replayed = {**sent, "comparison_id": theirs["id"], "lease": theirs["lease"]}
+        assert rejected_types(other_guest, replayed) == ["/api/docs#request-reused"]
+
+
 class TestTooFastLabels:
     """The clips of the trainer last 1.5 s."""
 

@@ -52,6 +52,10 @@ NEWEST_ID = select(func.max(Tally.last_label_id)).where(
 
 KNOWN_COMPARISONS = select(Comparison.id).where(sql.THESE)
 
+BY_REQUEST_IDS = select(
+    Label.request_id, Label.comparison_id, Label.labeler_id, Label.answer
+).where(Label.request_id.in_(bindparam("request_ids", expanding=True)))
+
 # A subquery on the label; with a join, SQLite might start with all comparisons.
 EXPERIMENT_OF_LABEL = (
     select(Comparison.experiment_id)
@@ -157,14 +161,15 @@ class Labels:
         """Store one label; see `add_many`."""
         self.add_many([NewLabel(comparison_id, answer, labeler, request_id or uuid4())])
 
-    def add_many(self, labels: Sequence[NewLabel]) -> dict[UUID, Answer]:
-        """Store labels; those whose request_id is known are skipped.
+    def add_many(self, labels: Sequence[NewLabel]) -> dict[UUID, Answer | None]:
+        """Store labels; those that were stored before are skipped.
 
         A label ends the lease that it refers to, and is stored even if that has expired.
 
         Returns:
-            The stored answer, by request id, of each label that was refused, because its labeler
-            has given another answer under the same lease, as happens in two tabs.
+            The labels that were refused, by request id: with the stored answer, if the labeler has
+            given another one under the same lease, as happens in two tabs; with None, if the
+            request id belongs to a different label.
 
         Raises:
             ComparisonNotFound: A comparison does not exist; the error lists which. No label is
@@ -181,7 +186,7 @@ class Labels:
         try:
             with self._database.writing() as connection:
                 sql.lock_labels(connection)
-                answered, _ = self.write(connection, rows, labels, moment)
+                refused, _ = self.write(connection, rows, labels, moment)
         except IntegrityError as error:
             # A restored database may have other ids for the same names.
             self._labelers.forget_ids()
@@ -191,8 +196,7 @@ class Labels:
                 f"The database {self._database.label} refused the labels: {error.orig}. If it was "
                 "restored from a backup, restore all of it, and send them again."
             ) from error
-        answer_of = {label.request_id: label.answer for label in labels}
-        return {each: stored for each, stored in answered.items() if stored != answer_of[each]}
+        return refused
 
     def adjudicate(
         self,
@@ -226,7 +230,7 @@ class Labels:
         rows: list[dict[str, Any]],
         labels: Sequence[NewLabel],
         moment: datetime,
-    ) -> tuple[dict[UUID, Answer], bool]:
+    ) -> tuple[dict[UUID, Answer | None], bool]:
         """Insert labels, end their leases and update the counts, within a transaction.
 
         Args:
@@ -236,8 +240,12 @@ class Labels:
             moment: Time of the labels.
 
         Returns:
-            The result of `end_leases`, and whether any label is new.
+            The refused labels as in `add_many`, and whether any label is new.
         """
+        reused = read_reused(connection, rows)
+        if reused:
+            rows = [row for row in rows if row["request_id"] not in reused]
+            labels = [label for label in labels if label.request_id not in reused]
         if moment - self._leases_cleaned_at >= LEASE_CLEANUP_INTERVAL:
             delete_old_leases(connection, moment)
             self._leases_cleaned_at = moment
@@ -249,7 +257,9 @@ class Labels:
             # Ids rise under the lock, so that exactly the new labels have these ids.
             connection.execute(self._tally_from, {"first_new": min(new)})
             recount(connection, sorted({label.comparison_id for label in labels}))
-        return answered, bool(new)
+        answer_of = {label.request_id: label.answer for label in labels}
+        refused = {each: stored for each, stored in answered.items() if stored != answer_of[each]}
+        return refused | dict.fromkeys(reused), bool(new)
 
     def _unknown_comparisons(self, labels: Sequence[NewLabel]) -> list[int]:
         """Return the ids of comparisons that do not exist, each once."""
@@ -371,6 +381,20 @@ class Labels:
             # As many comparisons as the limit of the query: there may be more.
             is_all=num_taken == len(newest) < at_most,
         )
+
+
+def read_reused(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
+    """Return the request ids of labels under which a different label was stored before."""
+    stored: dict[UUID, tuple[Any, ...]] = {}
+    for chunk in sql.in_chunks([row["request_id"] for row in rows]):
+        for known in connection.execute(BY_REQUEST_IDS, {"request_ids": chunk}):
+            stored[known.request_id] = tuple(known)[1:]
+    return {
+        row["request_id"]
+        for row in rows
+        if (row["comparison_id"], row["labeler_id"], row["answer"])
+        != stored.get(row["request_id"], (row["comparison_id"], row["labeler_id"], row["answer"]))
+    }
 
 
 def stored_label(row: Mapping[Any, Any]) -> StoredLabel:

@@ -19,6 +19,7 @@ from rl_teacher.web.problems import (
     ALREADY_ANSWERED,
     NOT_LEASED,
     NOT_VALID,
+    REQUEST_REUSED,
     Problem,
     ProblemError,
     problem,
@@ -97,13 +98,16 @@ class LabelUpload:
         self.rejected.append(RejectedLabel(request_id=request_id, problem=details))
 
     def receipt(
-        self, deleted: Mapping[int, Problem], answered: Mapping[UUID, Answer], warning: str | None
+        self,
+        deleted: Mapping[int, Problem],
+        refused: Mapping[UUID, Answer | None],
+        warning: str | None,
     ) -> LabelReceipt:
         """Build the receipt.
 
         Args:
             deleted: Problems of comparisons that were deleted meanwhile, by id.
-            answered: Answers from another tab, by the request id of the rejected label.
+            refused: Result of `Labels.add_many`.
             warning: Warning for the labeler.
         """
         accepted: list[UUID] = []
@@ -112,8 +116,8 @@ class LabelUpload:
             details = deleted.get(label.comparison_id)
             if details is not None:
                 rejected.append(RejectedLabel(request_id=label.request_id, problem=details))
-            elif label.request_id in answered:
-                rejected.append(answered_elsewhere(label, answered[label.request_id]))
+            elif label.request_id in refused:
+                rejected.append(refusal(label, refused[label.request_id]))
             else:
                 accepted.append(label.request_id)
         return LabelReceipt(accepted=accepted, rejected=rejected, warning=warning)
@@ -140,9 +144,9 @@ def store_uploads(store: Store, uploads: Sequence[LabelUpload]) -> list[LabelRec
     labels = [label for upload in uploads for label in upload.valid]
     too_fast = {label.labeler for label in labels if label.is_too_fast}
     newly_fast = too_fast - store.labels.with_too_fast(too_fast)
-    deleted, answered = add_labels(store, labels)
+    deleted, refused = add_labels(store, labels)
     return [
-        upload.receipt(deleted, answered, TOO_FAST if upload.labeler.name in newly_fast else None)
+        upload.receipt(deleted, refused, TOO_FAST if upload.labeler.name in newly_fast else None)
         for upload in uploads
     ]
 
@@ -255,7 +259,7 @@ def store_ranking(
 
 def add_labels(
     store: Store, labels: Sequence[NewLabel]
-) -> tuple[dict[int, Problem], dict[UUID, Answer]]:
+) -> tuple[dict[int, Problem], dict[UUID, Answer | None]]:
     """Store labels.
 
     Returns:
@@ -270,12 +274,14 @@ def add_labels(
         if not deleted:
             raise
         rest = [label for label in labels if label.comparison_id not in deleted]
-        problems, answered = add_labels(store, rest)
-        return problems | dict.fromkeys(deleted, problem_from_error(error)), answered
+        problems, refused = add_labels(store, rest)
+        return problems | dict.fromkeys(deleted, problem_from_error(error)), refused
 
 
-def answered_elsewhere(label: NewLabel, stored: Answer) -> RejectedLabel:
-    """Build the rejection of a label whose comparison was answered in another tab."""
+def refusal(label: NewLabel, stored: Answer | None) -> RejectedLabel:
+    """Build the rejection of a label that the store has refused; see `Labels.add_many`."""
+    if stored is None:
+        return RejectedLabel(request_id=label.request_id, problem=request_reused())
     answer = mirror_answer(stored, swapped=label.is_swapped)
     details = problem(
         ALREADY_ANSWERED,
@@ -283,6 +289,14 @@ def answered_elsewhere(label: NewLabel, stored: Answer) -> RejectedLabel:
         "stored. Open the comparison again to change it.",
     )
     return RejectedLabel(request_id=label.request_id, problem=details, stored_answer=answer)
+
+
+def request_reused() -> Problem:
+    """Return the problem of a label with the request id of a different label."""
+    return problem(
+        REQUEST_REUSED,
+        "Another label has this request_id, so this one was not stored. Send it with a new UUID.",
+    )
 
 
 def request_id_of(label: Any) -> UUID | None:

@@ -86,6 +86,7 @@ NOT_FOUND = ProblemType("not-found", 404, "Not found")
 NOT_SHOWN = ProblemType("not-shown", 409, "Not ready yet")
 ALREADY_ANSWERED = ProblemType("already-answered", 409, "Already answered in another tab")
 NOT_LEASED = ProblemType("not-leased", 409, "Not assigned to you")
+REQUEST_REUSED = ProblemType("request-reused", 409, "Request id already used")
 RUNNING = ProblemType("running", 409, "Experiment is running")
 NAME_TAKEN = ProblemType("name-taken", 409, "Name already taken")
 INVITE_UNUSABLE = ProblemType("invite-unusable", 409, "Invite not usable")
@@ -100,7 +101,7 @@ NOT_BUILT = ProblemType("not-built", 503, "Page not built")
 
 PROBLEM_TYPES = (
     *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, ALREADY_ANSWERED, NOT_LEASED),
-    *(RUNNING, NAME_TAKEN, INVITE_UNUSABLE, TOO_LARGE),
+    *(REQUEST_REUSED, RUNNING, NAME_TAKEN, INVITE_UNUSABLE, TOO_LARGE),
     *(NOT_VALID, TOO_MANY, UNEXPECTED, DAMAGED, UNAVAILABLE, NOT_RENDERED, NOT_BUILT),
 )
 
