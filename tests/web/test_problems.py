@@ -1,5 +1,6 @@
 """Problem responses of all errors."""
 
+import asyncio
 import sqlite3
 from uuid import uuid4
 
@@ -9,6 +10,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.web.access import Access, requires
+from rl_teacher.web.poller import Subscriber
 from rl_teacher.web.problems import PROBLEM_TYPES, problem, problem_from_error
 from tests.web.conftest import TOKEN, TestClient, assert_problem, label, post
 from tests.web.test_access import fill_path, routes_of
@@ -155,8 +157,29 @@ class TestDatabase:
         database.unlink()
         for path in READING:
             response = program.get(path)
-            assert "deleted or replaced" in assert_problem(response, 503)
+            detail = assert_problem(response, 503)
+            assert "deleted or replaced" in detail
+            assert str(database.parent) not in detail
             assert int(response.headers["retry-after"]) > 0
+
+    def test_error_names_no_folder_of_the_service(self, app, guest, database, caplog):
+        path = str(database)
+        database.unlink()
+        detail = assert_problem(guest.get("/api/v1/me"), 503)
+        assert "The database <database> was deleted" in detail
+        assert path in caplog.text
+
+    def test_events_name_no_folder_of_the_service(self, app, database):
+        poller = app.state.services.poller
+
+        async def first_problem():
+            subscriber = Subscriber(None, "ann", is_owner=False)
+            return (await anext(poller.snapshots(subscriber))).problem
+
+        database.unlink()
+        problem = asyncio.run(first_problem())
+        assert "<database>" in problem
+        assert str(database.parent) not in problem
 
     def test_deleted_database_rejects_label(self, program, trainer, database):
         [comparison_id] = trainer.ask()

@@ -59,18 +59,20 @@ def create_app(
     experiments = ExperimentViews(store, settings.now)
     workers = WorkerPool()
     authenticator = Authenticator(store, settings)
+    places = {store.database.label: "database", str(home()): "home"}
     app.state.services = Services(
         store=store,
         media=media_files,
         settings=settings,
         experiments=experiments,
-        poller=Poller(SnapshotReader(store, experiments).read, settings.poll_every_s),
+        poller=Poller(SnapshotReader(store, experiments).read, settings.poll_every_s, places),
         authenticator=authenticator,
         quality=QualityCache(store, settings.clock_s),
         ranking=RankingCache(store),
         workers=workers,
         label_batcher=Batcher(workers, partial(store_uploads, store)),
         exporter=ClipExporter(home() / "cache" / "exports"),
+        places=places,
         player=player,
     )
     problems.add_error_handlers(app)

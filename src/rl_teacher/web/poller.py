@@ -6,6 +6,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import anyio.to_thread
 
@@ -14,8 +15,16 @@ from rl_teacher.runs.control import Phase
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
 from rl_teacher.web.experiment_views import ExperimentViews, metrics_entry
-from rl_teacher.web.problems import TOO_MANY, UNEXPECTED, ProblemError, problem_from_error
+from rl_teacher.web.problems import (
+    TOO_MANY,
+    UNEXPECTED,
+    ProblemError,
+    hide_places,
+    problem_from_error,
+)
 from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
+
+NO_PLACES: Mapping[str, str] = MappingProxyType({})
 
 MAX_RECENT_ROWS = 600
 """Rows of metrics kept for a slow subscriber."""
@@ -133,8 +142,21 @@ class SnapshotReader:
 class Poller:
     """Sends each snapshot to every subscriber."""
 
-    def __init__(self, read: Callable[[frozenset[Subscriber]], Snapshot], every_s: float) -> None:
+    def __init__(
+        self,
+        read: Callable[[frozenset[Subscriber]], Snapshot],
+        every_s: float,
+        places: Mapping[str, str] = NO_PLACES,
+    ) -> None:
+        """Create a poller.
+
+        Args:
+            read: Reads a snapshot.
+            every_s: Seconds between polls.
+            places: Names of the folders and addresses that no event contains.
+        """
         self._read = read
+        self._places = places
         self._every_s = every_s
         self._subscribers: Counter[Subscriber] = Counter()
         self._num_streams: Counter[str] = Counter()
@@ -192,7 +214,7 @@ class Poller:
                 subscribers = frozenset(self._subscribers)
                 self._snapshot = await anyio.to_thread.run_sync(self._read, subscribers)
             except Exception as error:
-                details = problem_from_error(error)
+                details = hide_places(problem_from_error(error), self._places)
                 if details.status == UNEXPECTED.status:
                     logger.exception("Polling the store failed.")
                 self._snapshot = Snapshot(problem=details.model_dump_json())

@@ -168,6 +168,28 @@ def problem_from_error(error: Exception) -> Problem:
     return problem(kind, UNEXPECTED_DETAIL if kind is UNEXPECTED else str(error))
 
 
+def hide_places(details: Problem, places: Mapping[str, str]) -> Problem:
+    """Replace folders and addresses in the text of a problem by their names, and log the text.
+
+    Args:
+        details: Problem.
+        places: Names by folder or address.
+    """
+    detail = details.detail
+    for place in sorted(places, key=len, reverse=True):
+        detail = detail.replace(place, f"<{places[place]}>")
+    if detail == details.detail:
+        return details
+    logger.warning("%s", details.detail)
+    return details.model_copy(update={"detail": detail})
+
+
+def places_of(request: Request) -> Mapping[str, str]:
+    """Return the places of the service that the request was sent to."""
+    services = getattr(request.app.state, "services", None)
+    return {} if services is None else services.places
+
+
 def type_for_status(status: int) -> ProblemType:
     """Return the problem type with this status, or a generic one."""
     phrase = http.HTTPStatus(status).phrase
@@ -185,6 +207,7 @@ def error_response(
     request: Request, details: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Build the response of a problem: HTML if the client asks for it, JSON otherwise."""
+    details = hide_places(details, places_of(request))
     all_headers = {"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})}
     if details.status in (UNAVAILABLE.status, TOO_MANY.status):
         all_headers.setdefault("Retry-After", str(RETRY_AFTER_S))

@@ -1,5 +1,6 @@
 """Shared objects of the application, injected into its routes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -36,6 +37,7 @@ class Services:
         workers: Threads for requests that labelers wait for.
         label_batcher: Stores submitted labels in batches.
         exporter: Renders clips as files to save.
+        places: Names of the folders and addresses that no response contains.
         player: Plays episodes; None except in `rl-teacher play`.
     """
 
@@ -50,6 +52,7 @@ class Services:
     workers: WorkerPool
     label_batcher: Batcher[LabelUpload, LabelReceipt]
     exporter: ClipExporter
+    places: Mapping[str, str]
     player: EpisodePlayer | None = None
 
 
