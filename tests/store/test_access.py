@@ -32,6 +32,8 @@ BAD_NAMES = [
     "OWNER",
     "synthetic:me",
     "ImporTed:me",
+    "\u043ewner",
+    "imported\uff1ame",
 ]
 
 STRANGE_TOKENS = ["", "rlt_", "\x00", "rlt_\ud800", "rlt_" + "x" * 10**6, "'; --"]
@@ -94,6 +96,17 @@ class TestLabelers:
     def test_labeler_cannot_be_added_as_teacher(self, store):
         with pytest.raises(BadConfig, match="'teacher' is not a role"):
             store.labelers.add("Zoë", "teacher")
+
+    @pytest.mark.parametrize(
+        "name", ["ANNA", "\uff21nna", "\u0410nn\u0430", "\u0391nn\u03b1", "anna "]
+    )
+    def test_name_that_looks_like_another_is_refused(self, store, name):
+        """Full width, Cyrillic and Greek letters."""
+        store.labelers.add("Anna")
+        with pytest.raises(LabelerExists, match="Anna"):
+            store.labelers.add(name)
+        store.labelers.add("\u0410\u043d\u043d\u0430")
+        store.labelers.add("\u00c1nna")
 
     @pytest.mark.parametrize("name", ["synthetic:oracle", "imported:zoe"])
     def test_nobody_acts_as_teacher_or_imported_labeler(self, store, tomorrow, name):

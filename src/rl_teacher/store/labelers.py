@@ -30,6 +30,12 @@ LABELER_ROLES = ("owner", "labeler")
 
 MAX_NAME_LENGTH = 100
 
+CONFUSABLE = str.maketrans(
+    "аеорсхуіјѕһԁԛԝкмтвнɡıαονρικυτχε",
+    "aeopcxyijshdqwkmtbhgiaovpikutxe",
+)
+"""Letters that look like Latin ones, after case folding."""
+
 LABELERS = (
     select(
         *columns_of(
@@ -58,6 +64,8 @@ LABELERS_OF_EXPERIMENT = (
     .join(Experiment, Experiment.id == Tally.experiment_id)
     .where(Experiment.name == bindparam("experiment"))
 )
+
+NAMES = select(Labeler.name)
 
 EXCLUDED_IDS = select(Labeler.id).where(Labeler.excluded_at.is_not(None))
 
@@ -113,7 +121,7 @@ class Labelers:
         """Add a labeler and return the id.
 
         Raises:
-            LabelerExists: The name is taken.
+            LabelerExists: The name is taken, or looks like one that is.
             BadLabelerName: The name is not allowed.
         """
         with self._database.writing() as connection:
@@ -123,6 +131,10 @@ class Labelers:
         """Add a labeler within a transaction; see `add`."""
         check_role(role)
         normalised = normalise_name(name, role)
+        looks = appearance(normalised)
+        taken = (each for each in connection.execute(NAMES).scalars() if appearance(each) == looks)
+        if (other := next(taken, None)) is not None:
+            raise LabelerExists(other)
         row = {"name": normalised, "role": role, "created_at": self._database.now()}
         labeler_id = connection.execute(self._insert.returning(Labeler.id), row).scalar()
         if labeler_id is None:
@@ -210,6 +222,15 @@ def normalise_name(name: str, role: str) -> str:
 
 def is_reserved(name: str, role: str) -> bool:
     """Return whether a person of a role cannot have a name."""
-    # Regardless of case, since `Owner` would be mistaken for `owner`.
-    folded = name.casefold()
-    return folded.startswith(RESERVED_PREFIXES) or (folded == OWNER and role != "owner")
+    looks = appearance(name)
+    return looks.startswith(RESERVED_PREFIXES) or (looks == OWNER and role != "owner")
+
+
+def appearance(name: str) -> str:
+    """Return a text that is equal for names that look alike.
+
+    Case, width and other compatible forms of letters, repeated spaces, and Cyrillic and Greek
+    letters in the place of Latin ones make no difference.
+    """
+    compatible = unicodedata.normalize("NFKC", name).casefold().translate(CONFUSABLE)
+    return " ".join(compatible.split())
