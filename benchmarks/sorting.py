@@ -36,10 +36,9 @@ SCREEN_SIZES = (2, 3, 4, 5)
 MINUTES = (30, 60, 120)
 WATCH_S, JUDGE_S, SCREEN_S = 1.5, 1.0, 0.5
 """Seconds of the simulated person: to watch a clip, for a judgement, and between two screens."""
-# One thread for linear algebra, as in the service.
 HOW = (
-    "OPENBLAS_NUM_THREADS=1 python -m benchmarks.run sorting [--only tau screens person time] "
-    "[--seeds 0 1]"
+    "export OPENBLAS_NUM_THREADS=1  # as in the service\n"
+    "python -m benchmarks.run sorting [--only tau screens person time] [--seeds 0 1]"
 )
 
 Asked = list[tuple[int, int, Answer, int]]
