@@ -3,7 +3,12 @@
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
 
+import os
+import subprocess
+import sys
+import time
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -162,3 +167,35 @@ def test_mujoco_gl_variable_selects_backend(monkeypatch):
 @pytest.mark.parametrize(("length", "rounded"), [(0.6, 0.5), (1.0, 1.0), (4.9, 2.0), (77.0, 50.0)])
 def test_ground_squares_have_round_sides(length, rounded):
     assert round_length(length) == pytest.approx(rounded)
+
+
+STARTS_RENDERER = """
+import time
+from rl_teacher.clips.offscreen import OffscreenRenderer
+
+if __name__ == "__main__":
+    renderer = OffscreenRenderer()
+    print(*renderer._pool._processes, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_rendering_process_ends_with_a_killed_run(tmp_path):
+    script = tmp_path / "run.py"
+    script.write_text(STARTS_RENDERER)
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+        renderer_id = int(process.stdout.readline())
+        process.kill()
+    deadline_s = time.monotonic() + 30
+    while is_running(renderer_id):
+        assert time.monotonic() < deadline_s, "the rendering process still runs"
+        time.sleep(0.05)
+
+
+def is_running(process_id):
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    # A zombie has ended, and waits for its parent to notice.
+    return " Z " not in Path(f"/proc/{process_id}/stat").read_text()

@@ -14,6 +14,7 @@ import math
 import multiprocessing
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -160,8 +161,22 @@ def backends() -> tuple[str, ...]:
 
 def choose(backend: str) -> None:
     """Select the OpenGL backend before MuJoCo is imported."""
+    end_with_parent()
     if backend:
         os.environ["MUJOCO_GL"] = backend
+
+
+def end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, even if that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # noqa: S101 - called in processes of a pool only
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    # A killed parent does not close the queue that this process reads: it would wait for ever.
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def try_to_draw() -> None:

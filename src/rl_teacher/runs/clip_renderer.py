@@ -22,7 +22,12 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from rl_teacher.clips import poses
-from rl_teacher.clips.offscreen import OffscreenRenderer, View, report_killed_process
+from rl_teacher.clips.offscreen import (
+    OffscreenRenderer,
+    View,
+    end_with_parent,
+    report_killed_process,
+)
 from rl_teacher.clips.scene import Poses, aim_camera, build_scene, scene_bytes
 from rl_teacher.clips.segment import Segment, frame_steps, playback_speed
 from rl_teacher.clips.video import Frame, decode_mp4, encode_mp4
@@ -93,7 +98,8 @@ class SegmentRenderer:
     def _pool(self) -> ProcessPoolExecutor:
         # Another process, because pygame holds the GIL while it draws. Forking is unsafe once
         # MuJoCo has started threads, so it is spawned.
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(1, context, initializer=end_with_parent)
 
     def replay_record(self, venv: object, segment: Segment) -> ReplayRecord | None:
         """Return the record that a video of a segment is replayed from; None for poses.
