@@ -21,6 +21,11 @@ NO_PERMISSION = (
     "Give yourself write permission, or name another place with RL_TEACHER_HOME.",
 )
 
+FILE_IN_PLACE = (
+    "a file is where a folder is needed",
+    "Move that file, or name another place with RL_TEACHER_HOME.",
+)
+
 REASONS = {
     errno.EROFS: ("it is on a read-only file system", "Name another place with RL_TEACHER_HOME."),
     errno.EACCES: NO_PERMISSION,
@@ -30,10 +35,8 @@ REASONS = {
         "your disk quota is used up",
         "Free some space, and the same command continues.",
     ),
-    errno.ENOTDIR: (
-        "a file is where a folder is needed",
-        "Move that file, or name another place with RL_TEACHER_HOME.",
-    ),
+    errno.ENOTDIR: FILE_IN_PLACE,
+    errno.EEXIST: FILE_IN_PLACE,
 }
 """Reason and remedy by error number."""
 
