@@ -295,10 +295,10 @@ def test_experiment_without_newer_setting_continues_with_its_default(capsys):
     assert main(arguments) == 0
     path = Experiment.find("older").folder / "config.json"
     config = json.loads(path.read_text())
-    del config["hide_episode_ends"], config["ppo"]["entropy_coef"]
+    del config["clip_reward"], config["ppo"]["entropy_coef"]
     path.write_text(json.dumps(config))
-    assert main([*arguments, "--hide-episode-ends"]) == 2
-    assert "hide_episode_ends: was false, now true" in capsys.readouterr().err
+    assert main([*arguments, "--clip-reward", "1"]) == 2
+    assert "clip_reward: was 0.0, now 1.0" in capsys.readouterr().err
     assert main(arguments) == 0
     assert Experiment.find("older").config["ppo"]["entropy_coef"] == 0.0
 

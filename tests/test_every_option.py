@@ -507,6 +507,8 @@ WITHOUT_EFFECT = {"--no-videos"}
 OPTIONS = [
     option for owner in (TeachConfig, RunOptions, PresetChoice) for option in long_options(owner)
 ]
+SLOW_PREFIXES = ("--trpo.", "--a2c.", "--ga3c.", "--sac.")
+"""Options whose tests take a minute together, most of it for compilation."""
 REPEATABLE = (agent, replay, predictor, comparisons, answers)
 
 
@@ -531,7 +533,13 @@ def observed_without(base, observe):
     return observe(base)
 
 
-@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(
+    "option",
+    [
+        pytest.param(option, marks=[pytest.mark.slow] if option.startswith(SLOW_PREFIXES) else [])
+        for option in OPTIONS
+    ],
+)
 def test_option_changes_a_run(option):
     if option in WITHOUT_EFFECT:
         assert help_of(RunOptions)["no_videos"].startswith("no effect")
@@ -547,10 +555,13 @@ def test_every_line_is_an_option():
 
 @pytest.mark.parametrize(
     ("base", "observe"),
-    sorted(
-        {(each.base, each.observe) for each in CHANGES.values() if each.observe in REPEATABLE},
-        key=str,
-    ),
+    [
+        pytest.param(*each, marks=[pytest.mark.slow] if " -a " in each[0] else [])
+        for each in sorted(
+            {(each.base, each.observe) for each in CHANGES.values() if each.observe in REPEATABLE},
+            key=str,
+        )
+    ],
 )
 def test_run_without_a_change_repeats(base, observe):
     assert observed_without(base, observe) == observe(base)
