@@ -1,5 +1,7 @@
 """Fits to ranks and returns of clips: examples of the objectives, and what they recover."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,13 @@ def test_changed_answer_changes_ranks_of_its_clips():
     labels.set_target(7, 0.0)
     np.testing.assert_allclose(examples_of(labels, RANK).targets, -before)
     assert before[0] > 0
+
+
+def test_error_rate_changes_ranks_where_answers_contradict():
+    labels = label_set(random_clips(6), random_pairs(6, 20, 2), error_rate=0.3, seed=2)
+    few, many = (examples_of(labels, replace(RANK, error_rate=rate)) for rate in (0.1, 0.3))
+    assert not np.allclose(few.targets, many.targets)
+    assert not np.allclose(few.certainty, many.certainty)
 
 
 def test_replaced_comparison_takes_its_clips_from_the_examples():
