@@ -5,7 +5,9 @@ import io
 import json
 import os
 import pickle
+import tracemalloc
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,9 @@ from hypothesis import strategies as st
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.datasets import load
 from rl_teacher.datasets.arrays import pack_npz, read_npz
+from rl_teacher.datasets.reading import rows_of_parquet
 from rl_teacher.datasets.writing import arrays_of, files_of, zipped
+from rl_teacher.report.label_export import parquet
 
 
 def contents(dataset):
@@ -162,6 +166,45 @@ def test_zip_bomb_is_refused_before_allocation(dataset, files, tmp_path):
     )
     with pytest.raises(BadInput, match=r"would fill [\d,]+ bytes; 10,000,000 are allowed"):
         load(written(tmp_path / "set", files), max_bytes=10**7)
+
+
+def repeated(dataset, num_labels):
+    """Return a data set with a label many times."""
+    [row, *_] = dataset.rows
+    return replace(dataset, rows=(row,) * num_labels)
+
+
+@pytest.mark.parametrize("format_name", ["jsonl", "parquet"])
+def test_small_file_with_many_labels_is_refused(dataset, tmp_path, format_name):
+    repeated(dataset, 5_000).save(tmp_path / "set.zip", format_name)
+    assert (tmp_path / "set.zip").stat().st_size < 30_000
+    with pytest.raises(BadInput, match=r"more than .* labels, which cannot be in a file"):
+        load(tmp_path / "set.zip")
+
+
+@pytest.mark.parametrize(("column", "limit"), [("details", "120,000"), ("purpose", "1,000")])
+def test_long_text_in_parquet_is_refused_before_it_is_expanded(dataset, tmp_path, column, limit):
+    text = "x" * 1_000_000
+    rows = [{**row, column: {"x": text} if column == "details" else text} for row in dataset.rows]
+    content = b"".join(parquet(rows * 15))
+    tracemalloc.start()
+    with pytest.raises(BadInput, match=rf"bytes for its {column}; {limit} are allowed"):
+        list(rows_of_parquet(content, 2**32))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 30_000_000
+
+
+def test_declared_shape_is_compared_before_it_is_allocated(files, tmp_path):
+    spaces = json.loads(files["dataset.json"])["spaces"]
+    spaces["observation"]["shape"] = [2**25]
+    path = written(tmp_path / "set", files, spaces=spaces)
+    tracemalloc.start()
+    with pytest.raises(BadInput, match=r"observations are .* each; the space has"):
+        load(path)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 20_000_000
 
 
 def test_large_data_set_is_read_if_allowed(dataset, tmp_path):

@@ -18,7 +18,13 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
 from rl_teacher.datasets.dataset import Dataset
-from rl_teacher.datasets.rows import LabelColumns, check_version, invalid_field, validate_row
+from rl_teacher.datasets.rows import (
+    MAX_DETAILS_LENGTH,
+    LabelColumns,
+    check_version,
+    invalid_field,
+    validate_row,
+)
 from rl_teacher.datasets.spaces import Spaces, SpacesModel
 from rl_teacher.datasets.writing import (
     ARRAYS,
@@ -33,6 +39,16 @@ from rl_teacher.report.label_export import Row, parquet_schema, pyarrow
 MAX_BYTES = 4 * 2**30
 """Default limit of the unpacked size of a data set."""
 MAX_DESCRIPTION_BYTES = 2**20
+MIN_BYTES_PER_LABEL = 15
+"""A label has a request id of 122 random bits, which no compression makes shorter."""
+MAX_FEW_LABELS = 1_000
+"""Number of labels that a file of any size may have."""
+MAX_TEXT_BYTES = 1_000
+"""Maximum size of a text of a label in Parquet; details are longer."""
+MAX_DETAILS_BYTES = 6 * MAX_DETAILS_LENGTH
+"""Maximum size of the details in Parquet: JSON escapes a character with up to six times as many
+bytes."""
+PARQUET_BATCH = 100
 MAX_MEMBERS = 20
 """Maximum number of files in an archive; a data set has three."""
 MAX_ENV_ID_LENGTH = 200
@@ -73,14 +89,15 @@ def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
     path = Path(path)
     with read_errors(path):
         if path.is_dir():
-            return read(folder_reader(path), max_bytes)
+            packed_bytes = sum(each.stat().st_size for each in path.iterdir() if each.is_file())
+            return read(folder_reader(path), max_bytes, packed_bytes)
         if not path.is_file():
             raise BadInput("there is no such file or folder")
         check_size(path.stat().st_size, max_bytes)
         with open_archive(
             path.read_bytes(), "a label data set: a folder, or a .zip of one"
         ) as file:
-            return read(archive_reader(file, max_bytes), max_bytes)
+            return read(archive_reader(file, max_bytes), max_bytes, path.stat().st_size)
 
 
 @contextmanager
@@ -153,8 +170,14 @@ def is_safe_name(name: str) -> bool:
     return len(parts) <= 2 and not {"", ".", ".."} & set(parts) and not {"\\", ":"} & set(name)
 
 
-def read(read_file: Read, max_bytes: int) -> Dataset:
-    """Read a data set from its three files."""
+def read(read_file: Read, max_bytes: int, packed_bytes: int) -> Dataset:
+    """Read a data set from its three files.
+
+    Args:
+        read_file: Returns the content of a file.
+        max_bytes: Maximum unpacked size.
+        packed_bytes: Size of the files as they are stored, which limits the number of labels.
+    """
     text = read_file(DESCRIPTION, MAX_DESCRIPTION_BYTES)
     if text is None:
         raise BadInput(f"it has no {DESCRIPTION}")
@@ -168,9 +191,14 @@ def read(read_file: Read, max_bytes: int) -> Dataset:
         for name in (*label_names, SEGMENTS)
     }
     raw_rows = ROW_READERS[label_names[0]](contents[label_names[0]], max_bytes)
-    rows = tuple(validate_row(row, number) for number, row in enumerate(raw_rows, 1))
-    spaces = description.spaces.to_spaces()
-    segments = read_segments(contents[SEGMENTS], description.env_id, spaces, max_bytes)
+    max_rows = MAX_FEW_LABELS + packed_bytes // MIN_BYTES_PER_LABEL
+    rows = tuple(
+        validate_row(row, number) for number, row in enumerate(at_most(raw_rows, max_rows), 1)
+    )
+    arrays = read_npz(contents[SEGMENTS], (*ARRAYS, "offsets", "hashes"), max_bytes)
+    check_arrays(arrays)
+    spaces = fitting_spaces(arrays, description.spaces)
+    segments = segments_of(arrays, description.env_id)
     for number, row in enumerate(rows, 1):
         if missing := {row["left_clip"], row["right_clip"]} - segments.keys():
             raise BadInput(f"label {number} is about segment {missing.pop()}, which is not there")
@@ -209,6 +237,20 @@ def read_whole(read_file: Read, name: str, sha256: str, max_bytes: int) -> bytes
 # --- labels ---
 
 
+def at_most(rows: Iterable[Row], max_rows: int) -> Iterator[Row]:
+    """Yield rows up to a number.
+
+    Raises:
+        BadInput: There are more, as in a file that was made to fill the memory.
+    """
+    for number, row in enumerate(rows, 1):
+        if number > max_rows:
+            raise BadInput(
+                f"it has more than {max_rows:,} labels, which cannot be in a file of its size"
+            )
+        yield row
+
+
 def rows_of_jsonl(content: bytes, max_bytes: int) -> Iterator[Row]:  # noqa: ARG001 - same signature as for Parquet
     """Decode the lines."""
     for line in io.BytesIO(content):
@@ -234,8 +276,25 @@ def rows_of_parquet(content: bytes, max_bytes: int) -> Iterator[Row]:
     )
     if not file.schema_arrow.equals(schema):
         raise BadInput(f"the columns of {LABELS['parquet']} are not those of a label export")
-    for batch in file.iter_batches(batch_size=1000):
+    # As dictionaries, repeated texts take no memory before their lengths are checked.
+    texts = [field.name for field in schema if field.type == arrow.string()]
+    dictionaries = arrow.parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts)
+    for batch in dictionaries.iter_batches(batch_size=PARQUET_BATCH):
+        for name in texts:
+            check_texts(name, batch.column(name).dictionary, arrow)
         yield from map(from_parquet, batch.to_pylist())
+
+
+def check_texts(name: str, texts: Any, arrow: Any) -> None:
+    """Check the lengths of the texts of a Parquet column.
+
+    Raises:
+        BadInput: One is too long.
+    """
+    limit = MAX_DETAILS_BYTES if name == "details" else MAX_TEXT_BYTES
+    longest = arrow.compute.max(arrow.compute.binary_length(texts)).as_py() or 0
+    if longest > limit:
+        raise BadInput(f"a label has {longest:,} bytes for its {name}; {limit:,} are allowed")
 
 
 def from_parquet(row: Mapping[str, Any]) -> Row:
@@ -257,16 +316,12 @@ ROW_READERS: dict[str, Callable[[bytes, int], Iterable[Row]]] = {
 # --- segments ---
 
 
-def read_segments(
-    content: bytes, env_id: str, spaces: Spaces, max_bytes: int
-) -> dict[str, Segment]:
-    """Decode the segments and verify their hashes.
+def segments_of(arrays: Mapping[str, np.ndarray], env_id: str) -> dict[str, Segment]:
+    """Split arrays into segments and verify their hashes.
 
     Raises:
-        BadInput: The arrays are inconsistent, do not fit the spaces, or a hash differs.
+        BadInput: A hash differs.
     """
-    arrays = read_npz(content, (*ARRAYS, "offsets", "hashes"), max_bytes)
-    check_arrays(arrays, spaces)
     segments: dict[str, Segment] = {}
     offsets = arrays["offsets"].tolist()
     for place, (begin, end) in enumerate(pairwise(offsets)):
@@ -278,8 +333,8 @@ def read_segments(
     return segments
 
 
-def check_arrays(arrays: Mapping[str, np.ndarray], spaces: Spaces) -> None:
-    """Check that arrays fit each other and the spaces.
+def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
+    """Check that arrays fit each other.
 
     Raises:
         BadInput: They do not.
@@ -297,8 +352,22 @@ def check_arrays(arrays: Mapping[str, np.ndarray], spaces: Spaces) -> None:
     if offsets[0] != 0 or (np.diff(offsets) < 1).any():
         raise BadInput("the offsets do not rise from 0")
     check_columns(arrays, num_steps)
+
+
+def fitting_spaces(arrays: Mapping[str, np.ndarray], model: SpacesModel) -> Spaces:
+    """Create the spaces of the arrays.
+
+    Shapes are compared first: a space allocates bounds of its declared shape.
+
+    Raises:
+        BadInput: They do not fit the arrays.
+    """
+    check_shape(arrays["observations"], model.observation.value_shape, "observations")
+    check_shape(arrays["actions"], model.action.value_shape, "actions")
+    spaces = model.to_spaces()
     check_fits(arrays["observations"], spaces.observation, "observations")
     check_fits(arrays["actions"], spaces.action, "actions")
+    return spaces
 
 
 def check_columns(arrays: Mapping[str, np.ndarray], num_steps: int) -> None:
@@ -324,9 +393,7 @@ def check_fits(array: np.ndarray, space: gym.Space, name: str) -> None:
     Raises:
         BadInput: The shape differs, or a choice is out of range.
     """
-    shape = space.shape or ()
-    if array.shape[1:] != shape:
-        raise BadInput(f"the {name} are {array.shape[1:]} each; the space has {shape}")
+    check_shape(array, space.shape or (), name)
     if isinstance(space, gym.spaces.Box):
         return
     if not np.issubdtype(array.dtype, np.integer):
@@ -334,6 +401,16 @@ def check_fits(array: np.ndarray, space: gym.Space, name: str) -> None:
     low, high = choices_of(space)
     if ((array < low) | (array >= high)).any():
         raise BadInput(f"the {name} have choices in them that are not in {space}")
+
+
+def check_shape(array: np.ndarray, shape: tuple[int, ...], name: str) -> None:
+    """Check the shape of each observation or action.
+
+    Raises:
+        BadInput: It differs.
+    """
+    if array.shape[1:] != shape:
+        raise BadInput(f"the {name} are {array.shape[1:]} each; the space has {shape}")
 
 
 def choices_of(space: gym.Space) -> tuple[Any, Any]:

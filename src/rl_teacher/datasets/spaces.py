@@ -45,6 +45,11 @@ class SpaceModel(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
+    @property
+    def value_shape(self) -> tuple[int, ...]:
+        """Shape of one observation or action."""
+        return tuple(getattr(self, "shape", ()))
+
 
 class BoxModel(SpaceModel):
     """An unbounded Box: bounds are not kept, since no label depends on them."""
@@ -106,6 +111,11 @@ class MultiDiscreteModel(SpaceModel):
         if self.start is not None and len(self.start) != len(self.nvec):
             raise ValueError("start and nvec must have equal lengths")
         return self
+
+    @property
+    def value_shape(self) -> tuple[int, ...]:
+        """Shape of one observation or action."""
+        return (len(self.nvec),)
 
     def to_space(self) -> gym.Space:
         """Create the space."""

@@ -105,6 +105,7 @@ def pyarrow() -> Any:
     """
     try:
         import pyarrow as arrow  # noqa: PLC0415 - an optional extra
+        import pyarrow.compute  # noqa: PLC0415
         import pyarrow.parquet  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise BadInput(
