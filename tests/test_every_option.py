@@ -134,6 +134,11 @@ def last(name):
     return lambda options: execute(options).metrics()[-1].get(name)
 
 
+def videos(options):
+    """Return whether the run has written videos."""
+    return len(execute(options).videos.steps) > 0
+
+
 def steps(options):
     return execute(options).summary().step
 
@@ -468,6 +473,7 @@ CHANGES: dict[str, Change] = {
     # The run.
     "--name": adds(RL, "--name chosen", is_named),
     "--workers": adds(RL, "--workers 1", simulation_threads),
+    "--videos": adds(f"{RL} -t 512", "--videos", videos),
     "--no-tensorboard": adds(LOGGED, "--no-tensorboard", folders),
     "--tensorboard-dir": adds(LOGGED, "--tensorboard-dir written", folders),
     "--media": adds(f"{RL} -t 256", "--media written", folders),
@@ -503,7 +509,7 @@ CHANGES: dict[str, Change] = {
     },
 }
 WITHOUT_EFFECT = {"--no-videos"}
-"""Options whose help says that they have no effect."""
+"""Options whose help says that they are the default."""
 OPTIONS = [
     option for owner in (TeachConfig, RunOptions, PresetChoice) for option in long_options(owner)
 ]
@@ -542,7 +548,7 @@ def observed_without(base, observe):
 )
 def test_option_changes_a_run(option):
     if option in WITHOUT_EFFECT:
-        assert help_of(RunOptions)["no_videos"].startswith("no effect")
+        assert "the default" in help_of(RunOptions)["no_videos"]
         return
     change = CHANGES[option]
     assert change.changed.split().count(option) > change.base.split().count(option)
