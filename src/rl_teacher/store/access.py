@@ -194,7 +194,7 @@ class Access:
 
     @property
     def has_uses_to_write(self) -> bool:
-        """Whether uses of credentials have been collected for long enough."""
+        """True if collected uses of credentials are due to be written."""
         is_due = self._database.now() - self._uses_written_at >= USES_WRITE_INTERVAL
         return bool(self._uses) and is_due
 
@@ -355,7 +355,7 @@ class Access:
         if invite["name"] is not None:
             known = connection.execute(LABELER_BY_NAME, {"name": invite["name"]}).one_or_none()
             if known is not None:
-                # Otherwise an invite would give the rights of whoever has the name by now.
+                # Or the invite would grant the role of the labeler who has taken the name since.
                 if known.role != invite["role"]:
                     raise LabelerExists(known.name)
                 return Identity(known.id, known.name, known.role, invite["experiment"])
