@@ -184,6 +184,7 @@ def test_rendering_process_ends_with_a_killed_run(tmp_path):
     script = tmp_path / "run.py"
     script.write_text(STARTS_RENDERER)
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
         renderer_id = int(process.stdout.readline())
         process.kill()
     deadline_s = time.monotonic() + 30
