@@ -20,6 +20,7 @@ from rl_teacher.report import plot as report_plot  # noqa: E402
 from rl_teacher.report.plot import plot  # noqa: E402
 from rl_teacher.store import database as store_database  # noqa: E402
 from rl_teacher.store.store import Store  # noqa: E402
+from rl_teacher.web.address import Address  # noqa: E402
 from rl_teacher.web.service_process import PageService  # noqa: E402
 
 os.environ.setdefault(
@@ -133,6 +134,9 @@ class NoPage:
 
     def __init__(self, options):
         pass
+
+    def address(self):
+        return Address("http://127.0.0.1", "127.0.0.1", 80, os.getpid(), "page", "store", "media")
 
     def link(self, name, labels):
         return f"http://127.0.0.1/e/{name}"

@@ -105,6 +105,8 @@ class TestNext:
             "target": 175,
             "waiting": 2,
             "message": "2 comparisons are waiting for an answer.",
+            "clips": None,
+            "newest_label": 1,
         }
 
     @pytest.mark.parametrize(

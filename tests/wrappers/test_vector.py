@@ -12,7 +12,7 @@ from rl_teacher import PreferenceVectorWrapper
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.envs.registry import make_vector
-from tests.wrappers.environments import QUICK, Counter, InPlace, Parts, wrapped
+from tests.wrappers.environments import QUICK, Counter, InPlace, Parts, quick_with, wrapped
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
@@ -21,7 +21,7 @@ def vector(mode=AutoresetMode.SAME_STEP, kind=Counter, lengths=(5, 7, 9), **keyw
     venv = SyncVectorEnv(
         [lambda length=length: kind(length=length) for length in lengths], autoreset_mode=mode
     )
-    return PreferenceVectorWrapper(venv, **{**QUICK, **keywords})
+    return PreferenceVectorWrapper(venv, **quick_with(keywords))
 
 
 def actions_for(observations):
