@@ -70,7 +70,7 @@ MAX_SEED = 2**31 - 1
 
 LabelerWeights = Literal["equal", "reliability"]
 Objective = Literal["preferences", "rank", "returns"]
-SelectorName = Literal["disagreement", "uniform", "entropy", "k_center", "distinguishable"]
+SelectorName = Literal["disagreement", "uniform", "entropy", "k_center"]
 QueryMethod = Literal["pairs", "tree", "sort"]
 SortingMethod = Literal["tree", "sort"]
 
@@ -111,16 +111,6 @@ class PredictorConfig:
     """environment steps over which the predicted reward is normalised"""
     label_buffer: Annotated[int, Between(0, MAX_SEED)] = 0
     """number of most recent labels that are fitted; 0: all"""
-    crop: Annotated[float, Between(0.0, 1.0)] = 1.0
-    """smallest share of a segment that a gradient step uses (temporal cropping, Park et al. 2022)"""
-    pseudo_labels: Annotated[float, Between(0.0, 100.0)] = 0.0
-    """weight of pairs that the ensemble labels itself, if it is confident (Park et al. 2022)"""
-    pseudo_confidence: Annotated[float, Between(0.5, 1.0)] = 0.95
-    """probability from which on the ensemble's own label is used"""
-    dynamics: Annotated[float, Between(0.0, 100.0)] = 0.0
-    """weight of the prediction of the next observation (Metcalf et al. 2022)"""
-    uncertainty_bonus: Annotated[float, Between(0.0, 100.0)] = 0.0
-    """reward for the disagreement of the ensemble, falling to 0 (RUNE, Liang et al. 2022)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,8 +125,6 @@ class QuerySettings:
     """parameter of the synthetic teacher (epsilon, beta or gamma); by default B-Pref's value"""
     candidates: Annotated[int, AtLeast(1), LABELS, PAIR_SCORES, CANDIDATES] = 10
     """candidate pairs per query, from which the selector chooses"""
-    recorded_steps: Annotated[int, AtLeast(1)] = 48_000
-    """environment steps that segments are cut from (near-policy queries, Hu et al. 2024)"""
     queries: Annotated[QueryMethod, LABELS] = "pairs"
     """comparisons of unrelated pairs (pairs), or comparisons that sort clips: by binary insertion
     (tree), or between neighbours in the current ranking (sort)"""

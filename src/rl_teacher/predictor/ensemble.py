@@ -186,15 +186,6 @@ class RewardPredictor:
         )
         return rewards.astype(np.float32)
 
-    def spread(
-        self, member_rewards: Float32[np.ndarray, "member *batch"]
-    ) -> Float32[np.ndarray, "*batch"]:
-        """Return the standard deviation over normalised members."""
-        mean, std = self.recent.mean_and_std
-        shape = (len(mean), *[1] * (member_rewards.ndim - 1))
-        normalised = (member_rewards - mean.reshape(shape)) / std.reshape(shape)
-        return (self.config.reward_std * normalised.std(0)).astype(np.float32)
-
     def __call__(
         self, observations: Shaped[np.ndarray, "..."], actions: Shaped[np.ndarray, "..."]
     ) -> Float32[np.ndarray, "..."]:

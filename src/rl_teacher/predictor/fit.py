@@ -82,22 +82,8 @@ def _minibatch_loss(
     network: RewardNetwork, batch: Mapping[str, Array], config: PredictorConfig, key: Array
 ) -> tuple[Array, RewardNetwork]:
     """Compute the loss of a minibatch, and the network with updated running statistics."""
-    loss = 0.0
-    if config.dynamics:
-        outputs = network(batch["rows"])
-        rewards, predicted = outputs[..., 0], outputs[..., 1:]
-        num = predicted.shape[-1]
-        change = batch["next_rows"][..., :num] - batch["rows"][..., :num]
-        is_valid = batch["has_next"][..., None]
-        scale = jnp.sqrt((is_valid * change**2).sum((0, 1, 2)) / jnp.maximum(is_valid.sum(), 1.0))
-        errors = is_valid * (predicted - change / (scale + 1e-3)) ** 2
-        loss = config.dynamics * errors.sum() / jnp.maximum(is_valid.sum() * num, 1.0)
-    else:
-        rewards, network = training_rewards(network, batch["rows"], config.dropout, key)
-    losses = _scores_and_losses(rewards, batch, config)[1]
-    if config.objective == "preferences":
-        losses = losses * batch["certainty"]
-    return losses.sum() / config.batch_size + loss, network
+    rewards, network = training_rewards(network, batch["rows"], config.dropout, key)
+    return _scores_and_losses(rewards, batch, config)[1].mean(), network
 
 
 def _scores_and_losses(
@@ -197,12 +183,8 @@ def _normalised(batch: Mapping[str, Array], normaliser: InputNormaliser) -> Mapp
     if not len(normaliser.mean):
         return batch
     # x' = mask * (x - mean) / std
-    normalised = {
-        name: jnp.where(normaliser.mask, (batch[name] - normaliser.mean) / normaliser.std, 0.0)
-        for name in ("rows", "next_rows")
-        if name in batch
-    }
-    return {**batch, **normalised}
+    rows = (batch["rows"] - normaliser.mean) / normaliser.std
+    return {**batch, "rows": jnp.where(normaliser.mask, rows, 0.0)}
 
 
 @dataclass(frozen=True)
@@ -263,7 +245,6 @@ class Fitter:
         self._l2 = np.full(config.ensemble_size, config.l2, np.float32)
         self._normaliser = InputNormaliser.identity(space)
         self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
-        self._unlabelled: Examples | None = None
 
     def warm_start_from(self, networks: RewardNetwork, normaliser: InputNormaliser) -> None:
         """Warm-start from saved networks and input statistics."""
@@ -282,7 +263,6 @@ class Fitter:
         *,
         patience: int | None = None,
         held_out: Examples | None = None,
-        unlabelled: Examples | None = None,
     ) -> FitResult:
         """Train until the held-out loss stops improving, or for `max_steps`.
 
@@ -296,7 +276,6 @@ class Fitter:
                 convergence.
             held_out: a held-out set, for the report alone: it does not affect the fit.
         """
-        self._unlabelled = unlabelled
         result = self._train(examples, max_steps, patience)
         if held_out is None:
             return result
@@ -374,25 +353,8 @@ class Fitter:
         offset = int(self._rng.integers(stride))
         evaluated = gather_steps(examples, np.resize(sample, MAX_EVALUATED), stride // 2)
 
-        num_crops = 4 * CHUNK_STEPS * self._config.batch_size * 2
-        crops = [self._rng.random((2, num_crops)) for _ in self._members]
-
-        def improve(
-            member: _MemberState,
-            indices: np.ndarray,
-            l2: np.float32,
-            extra: np.ndarray | None,
-            crop: np.ndarray,
-        ) -> tuple:
-            minibatches = self._gather(examples, indices, offset)
-            if extra is not None:
-                further = self._gather(self._unlabelled, extra, offset)
-                minibatches = {
-                    name: np.concatenate([minibatches[name], further[name]], axis=1)
-                    for name in minibatches
-                }
-            if self._config.crop < 1.0:
-                minibatches["weights"] = cropped(minibatches["weights"], crop, self._config.crop)
+        def improve(member: _MemberState, indices: np.ndarray, l2: np.float32) -> tuple:
+            minibatches = gather_steps(examples, indices, offset)
             # Dispatch is asynchronous: waiting here keeps a thread busy until its member is done.
             return jax.block_until_ready(
                 _improve_member(member, minibatches, evaluated, self._normaliser, l2, self._config)
@@ -401,11 +363,7 @@ class Fitter:
         # [M, K, B] examples of K minibatches from each member's bootstrap sample
         shape = CHUNK_STEPS, self._config.batch_size
         indices = draw_examples(examples.counts, shape, self._rng)
-        extra = [None] * len(self._members)
-        if self._unlabelled is not None:
-            num = len(self._unlabelled.targets)
-            extra = [self._rng.integers(0, num, shape) for _ in self._members]
-        results = self._threads.map(improve, self._members, indices, self._l2, extra, crops)
+        results = self._threads.map(improve, self._members, indices, self._l2)
         members, scores, losses = zip(*results, strict=True)
         if not np.isfinite(losses).all():
             raise Diverged(
@@ -419,11 +377,6 @@ class Fitter:
         scores, losses = (np.stack(each)[:, : len(sample)] for each in (scores, losses))
         report = self._report(examples, sample, scores, losses)
         return [member.network for member in self._members], report
-
-    def _gather(
-        self, examples: Examples, indices: np.ndarray, offset: int
-    ) -> dict[str, np.ndarray]:
-        return gather_steps(examples, indices, offset, has_next=self._config.dynamics > 0)
 
     def _report(
         self,
@@ -557,21 +510,7 @@ def subsampling_stride(segment_steps: int, *, is_image: bool) -> int:
     return max(round(segment_steps / sampled), 1)
 
 
-def cropped(weights: np.ndarray, draws: np.ndarray, smallest: float) -> np.ndarray:
-    """Set the weights outside a random window to 0: [..., B, 2, T], windows of equal length."""
-    num_steps = weights.shape[-1]
-    pairs = weights.reshape(-1, 2, num_steps)
-    length = np.ceil((smallest + (1 - smallest) * draws[0, : len(pairs)]) * num_steps)
-    places = draws[1, : 2 * len(pairs)].reshape(-1, 2)
-    first = np.floor(places * (num_steps - length + 1)[:, None])
-    steps = np.arange(num_steps)
-    is_inside = (steps >= first[..., None]) & (steps < (first + length[:, None])[..., None])
-    return (pairs * is_inside).reshape(weights.shape)
-
-
-def gather_steps(
-    examples: Examples, indices: np.ndarray, offset: int, *, has_next: bool = False
-) -> dict[str, np.ndarray]:
+def gather_steps(examples: Examples, indices: np.ndarray, offset: int) -> dict[str, np.ndarray]:
     """Gather examples with every k-th step of their segments.
 
     Consecutive steps are similar, so every k-th step with weight k estimates the same return at a
@@ -594,16 +533,7 @@ def gather_steps(
     sampled = weights[..., steps]
     # Rescale so that the weights of the sampled steps sum to those of the whole segment.
     whole, part = weights.sum(-1, keepdims=True), sampled.sum(-1, keepdims=True)
-    following = {}
-    if has_next:
-        at = np.arange(labels.num_steps)[steps] + 1
-        is_inside = at < labels.num_steps
-        at = np.minimum(at, labels.num_steps - 1)
-        following = {
-            "next_rows": rows[:, at][places],
-            "has_next": (is_inside * (weights[..., at] > 0)).astype(np.float32),
-        }
-    return following | {
+    return {
         "rows": rows[:, steps][places],
         "weights": sampled * whole / np.maximum(part, 1e-9),
         "targets": examples.targets[indices],

@@ -86,29 +86,6 @@ class ClipExamples:
     counts: Int64[np.ndarray, "member clip"]
 
 
-@dataclass(frozen=True)
-class UnlabelledPairs:
-    """Pairs without a label of a teacher as examples; see `Examples`."""
-
-    labels: "LabelSet"
-    certainty: Float32[np.ndarray, " pair"]
-
-    @property
-    def places(self) -> Int64[np.ndarray, "pair side"]:
-        """[E, 2] numbers of the segments."""
-        return self.labels.places
-
-    @property
-    def targets(self) -> Float32[np.ndarray, " pair"]:
-        """[E] the ensemble's own labels."""
-        return self.labels.targets
-
-    @property
-    def counts(self) -> Int64[np.ndarray, "member pair"]:
-        """[M, E]; no pair is held out."""
-        return np.ones((self.labels.num_members, len(self.labels)), np.int64)
-
-
 def draw_examples(
     counts: Int64[np.ndarray, "member example"], shape: tuple[int, ...], rng: np.random.Generator
 ) -> Int64[np.ndarray, "member ..."]:

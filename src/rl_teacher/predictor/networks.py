@@ -83,8 +83,7 @@ def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> Rewar
     """Initialise M networks, stacked: the first axis of every array is the member."""
     # One generator for all members: they differ by initialisation and by bootstrap sample.
     rng = np.random.default_rng([seed, 7])
-    num_outputs = 1 + (space.num_observation_inputs if config.dynamics else 0)
-    layer_sizes = (space.num_features, *config.hidden, num_outputs)
+    layer_sizes = (space.num_features, *config.hidden, 1)
     members = [
         ImageRewardNetwork(space, config, rng)
         if space.has_byte_rows

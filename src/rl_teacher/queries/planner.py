@@ -151,7 +151,7 @@ class QueryPlanner:
             return []
         is_person = self._settings.is_person
         per_pair = self._settings.candidates_per_pair if is_fitted or is_person else 1
-        left, right = self.candidate_cuts(num * per_pair)
+        left, right = self._candidate_cuts(num * per_pair)
         if not len(left):
             return []
         if is_fitted or is_person:
@@ -175,7 +175,7 @@ class QueryPlanner:
         ]
         return pairs if is_fitted else self._with_shared_segments(pairs)
 
-    def candidate_cuts(self, num: int) -> tuple[SegmentSpans, SegmentSpans]:
+    def _candidate_cuts(self, num: int) -> tuple[SegmentSpans, SegmentSpans]:
         """Sample the sides of random pairs, without those whose sides share steps."""
         # One draw for both sides: segments come in random order, so that the halves pair at random.
         cuts = self._recorder.cut(2 * num, self._rng)

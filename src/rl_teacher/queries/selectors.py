@@ -102,17 +102,7 @@ def k_center(
     return np.asarray(chosen)
 
 
-def distinguishable(
-    candidates: Candidates, num: int, rng: np.random.Generator
-) -> Int64[np.ndarray, " chosen"]:
-    """Select by disagreement among the half with the larger predicted difference."""
-    margin = np.abs(candidates.logits.mean(axis=0))
-    kept = np.flatnonzero(margin >= np.median(margin))
-    return kept[disagreement(candidates.take(kept), num, rng)]
-
-
 SELECTORS: dict[str, Selector] = {
-    "distinguishable": distinguishable,
     "uniform": uniform,
     "disagreement": disagreement,
     "entropy": entropy,

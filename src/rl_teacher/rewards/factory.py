@@ -73,9 +73,7 @@ def make_reward_source(
         return EnvironmentReward(config.clip_reward)
     length = segment_steps(config, get_env_info(config.env_id))
     space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)
-    task = RewardTask(
-        config.env_id, space, venv.num_envs, length, shows_ends(config), config.recorded_steps
-    )
+    task = RewardTask(config.env_id, space, venv.num_envs, length, shows_ends(config))
     training = TrainerSettings(
         config.reward,
         config.pretrain_iters,

@@ -35,7 +35,7 @@ from rl_teacher.predictor.diagnostics import (
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitResult, gather_steps
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LabelledPair, LabelSet, UnlabelledPairs
+from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.quality.reliability import estimate_reliability, mean_targets, posterior_targets
 from rl_teacher.quality.votes import Votes
 from rl_teacher.queries.planner import PlannerSettings, QueryPlanner
@@ -54,8 +54,6 @@ EQUAL = 0.5
 """Target of a label that prefers neither segment."""
 FRESH_LABELS = 40
 """Newest labels whose agreement with the predictor is logged."""
-UNLABELLED_PAIRS = 128
-"""Unlabelled pairs that a fit uses."""
 REMEASURED_SEGMENTS = 64
 """Recent segments on which the reward scale is measured after a fit."""
 REFERENCE_COMPARISONS = 32
@@ -80,7 +78,6 @@ class RewardTask:
     num_envs: int
     segment_steps: int
     shows_ends: bool = False
-    recorded_steps: int = RECORDED_STEPS
 
 
 class RewardLearner(RewardSource):
@@ -111,9 +108,7 @@ class RewardLearner(RewardSource):
         # The number of pretraining labels sets the size of the buffer; see `recorded_steps`.
         budget = queries.budget
         self._asks = budget.total != 0
-        num_steps = recorded_steps(
-            budget.pretraining, length, task.num_envs, space, task.recorded_steps
-        )
+        num_steps = recorded_steps(budget.pretraining, length, task.num_envs, space)
         self.recorder = Recorder(
             task.env_id,
             segment_steps=length,
@@ -130,7 +125,6 @@ class RewardLearner(RewardSource):
         self._trainer = PredictorTrainer(
             training, space, length, min(MIN_LABELS_TO_FINE_TUNE, wanted)
         )
-        self._trainer.draw_unlabelled = self._draw_unlabelled
         self._is_pretrained = training.pretrained is not None
         self._report: FitReport | None = None
         self._agreed: deque[bool] = deque(maxlen=FRESH_LABELS)
@@ -206,9 +200,6 @@ class RewardLearner(RewardSource):
         is_valid = rollout.is_valid
         self._predictor.recent.update(members[:, is_valid])
         rewards = self._predictor.normalised(members)
-        if bonus := self._predictor.config.uncertainty_bonus:
-            left = max(1 - self._num_steps / self._planner.budget.num_steps, 0.0)
-            rewards = rewards + bonus * left * self._predictor.spread(members)
         self._num_steps += rollout.num_steps
         metrics = prediction_metrics(rollout, self._predictor, rows, members, rewards)
         labels = self._trainer.labels
@@ -337,31 +328,6 @@ class RewardLearner(RewardSource):
         fitted = self._trainer.finish(wait=True)
         if fitted is not None:
             self._install(fitted)
-
-    def _draw_unlabelled(self, drawn: LabelSet) -> UnlabelledPairs | None:
-        """Cut unlabelled pairs from the recorded steps, labelled by the ensemble if confident."""
-        config = self._predictor.config
-        if not (config.dynamics or config.pseudo_labels):
-            return None
-        left, right = self._planner.candidate_cuts(UNLABELLED_PAIRS)
-        sides = [self._planner.input_rows(each) for each in (left, right)]
-        returns = [
-            (self._predictor.member_rewards(rows) * is_real).sum(-1) for rows, is_real in sides
-        ]
-        chance = (0.5 * (1 + np.tanh(0.5 * (returns[0] - returns[1])))).mean(0)
-        is_confident = np.maximum(chance, 1 - chance) > config.pseudo_confidence
-        is_confident &= self._trainer.has_fitted
-        (left_rows, left_real), (right_rows, right_real) = sides
-        for place in range(len(chance)):
-            drawn.add(
-                LabelledPair(
-                    left_rows[place][left_real[place]],
-                    right_rows[place][right_real[place]],
-                    float(chance[place] > 0.5),
-                )
-            )
-        certainty = np.where(is_confident, config.pseudo_labels, 0.0).astype(np.float32)
-        return UnlabelledPairs(drawn, certainty) if len(chance) else None
 
     def _evaluate_on_fresh(self, queries: Sequence[Query]) -> None:
         """Record whether the predictor agrees with new labels, which it was not fitted to yet."""
@@ -570,11 +536,7 @@ class RewardLearner(RewardSource):
 
 
 def recorded_steps(
-    pretraining: int,
-    segment_steps: int,
-    num_envs: int,
-    space: InputSpace | None = None,
-    steps: int = RECORDED_STEPS,
+    pretraining: int, segment_steps: int, num_envs: int, space: InputSpace | None = None
 ) -> int:
     """Compute how many environment steps to record: enough for all pretraining comparisons.
 
@@ -584,6 +546,7 @@ def recorded_steps(
         num_envs: N; the result is a multiple of it.
         space: if given, the memory limit applies to its observations.
     """
+    steps = RECORDED_STEPS
     if space is not None:
         num_numbers = int(np.prod(space.observation_shape))
         num_bytes = space.image.num_bytes if space.image is not None else 4 * num_numbers

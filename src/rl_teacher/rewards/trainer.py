@@ -13,14 +13,7 @@ from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitResult, Fitter
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import (
-    MIN_STD,
-    ClipExamples,
-    Examples,
-    LabelledPair,
-    LabelSet,
-    UnlabelledPairs,
-)
+from rl_teacher.predictor.labels import MIN_STD, ClipExamples, Examples, LabelledPair, LabelSet
 from rl_teacher.queries.ranking import RankingAnswers, certainties, fit_qualities, rank_targets
 
 FIT_GROWTH = 0.02
@@ -155,7 +148,6 @@ class PredictorTrainer:
         self._is_revised = False
         self._thread = ThreadPoolExecutor(1, "reward-fit") if settings.in_background else None
         self._running: Future[FitResult] | None = None
-        self.draw_unlabelled: Callable[[LabelSet], UnlabelledPairs | None] = lambda _: None
 
     def _empty_label_set(self, capacity: int | None = None) -> LabelSet:
         config, pretrained = self._settings.config, self._settings.pretrained
@@ -270,14 +262,7 @@ class PredictorTrainer:
         if not self.has_fitted or (self.num_fits == 0 and self._fits_given):
             # The first fit runs to convergence, and training waits for it.
             max_steps = self._settings.first_fit_steps
-            return self._count(
-                self._fitter.fit(
-                    self._examples,
-                    max_steps,
-                    held_out=self._held_out,
-                    unlabelled=self.draw_unlabelled(self._empty_label_set(capacity=0)),
-                )
-            )
+            return self._count(self._fitter.fit(self._examples, max_steps, held_out=self._held_out))
         if self._thread is None:
             return self._count(self._refit())
         self._running = self._thread.submit(self._refit)
@@ -293,11 +278,7 @@ class PredictorTrainer:
 
     def _refit(self) -> FitResult:
         return self._fitter.fit(
-            self._examples,
-            REFIT_STEPS,
-            patience=REFIT_PATIENCE,
-            held_out=self._held_out,
-            unlabelled=self.draw_unlabelled(self._empty_label_set(capacity=0)),
+            self._examples, REFIT_STEPS, patience=REFIT_PATIENCE, held_out=self._held_out
         )
 
     def finish(self, *, wait: bool) -> FitResult | None:
