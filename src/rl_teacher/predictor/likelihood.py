@@ -73,14 +73,14 @@ def regression_loss(
     targets: Float[Array, "*#batch"],
     certainty: Float[Array, "*#batch"],
 ) -> Float[Array, "*batch"]:
-    """Compute the squared error of ordinal regression.
+    """Compute the weighted squared error of clips whose rank or true return is known.
 
     rl-teacher-atari's (s z - sum_t r_t)^2 divided by s^2, where s is the number of steps: the scale
     of the loss does not depend on the length of a clip.
 
     Args:
         scores: [B] mean reward per step.
-        targets: [B] z, the normal quantile of the clip's rank.
+        targets: [B] z, the normal quantile of the clip's rank, or its standardised return.
         certainty: [B] weights.
     """
     return certainty * jnp.square(targets - scores)
