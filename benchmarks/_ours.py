@@ -26,6 +26,8 @@ from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfi
 if TYPE_CHECKING:
     from rl_teacher.agents.agent import Agent
     from rl_teacher.envs.interface import StatefulVectorEnv
+    from rl_teacher.predictor.inputs import InputSpace
+    from rl_teacher.predictor.labels import LabelledPair
     from rl_teacher.rewards.learner import RewardLearner
     from rl_teacher.runs.folder import Experiment
 
@@ -268,6 +270,83 @@ def uninformed(saved: Mapping[str, Any], predictor: str, workers: int | None = N
     with tempfile.TemporaryDirectory() as folder:
         made.save(folder)
         return teach(replace(config, predictor_path=folder).saved(), workers)
+
+
+def offline_fits(
+    saved: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any]], labels: list[int]
+) -> Metrics:
+    """Collect labels in a run, and fit predictors to some of them.
+
+    Args:
+        saved: configuration of the run that collects the labels.
+        variants: settings of the predictors, by name.
+        labels: numbers of labels to fit to.
+
+    Returns:
+        Quality on the labels of the other half, by number of labels and by variant.
+    """
+    from rl_teacher.datasets.given_labels import labelled_pairs
+    from rl_teacher.datasets.import_export import labels_in_home
+    from rl_teacher.predictor.inputs import InputSpace
+    from rl_teacher.teach import teach as run
+
+    config = saved_to_config(saved)
+    run(config, RunOptions(workers=1, no_tensorboard=True))
+    dataset = labels_in_home(config.name)
+    space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
+    # Which half a label is in does not depend on when it was asked.
+    pairs = labelled_pairs(dataset, space)
+    order = np.random.default_rng(config.seed).permutation(len(pairs))
+    training, test = np.array_split(order, 2)
+    fits = {
+        num: {
+            name: fitted_quality(
+                [pairs[each] for each in training[:num]],
+                [pairs[each] for each in test],
+                space,
+                saved_to_config({**saved, "reward": settings}),
+            )
+            for name, settings in variants.items()
+        }
+        for num in labels
+    }
+    return {"fits": fits}
+
+
+def fitted_quality(
+    training: list["LabelledPair"],
+    test: list["LabelledPair"],
+    space: "InputSpace",
+    config: TeachConfig,
+) -> Metrics:
+    """Fit a predictor, and compare it with the true reward on other labels."""
+    from rl_teacher.predictor.ensemble import RewardPredictor
+    from rl_teacher.predictor.fit import Fitter
+    from rl_teacher.predictor.labels import LabelSet
+
+    length = max(len(side) for pair in [*training, *test] for side in (pair.left, pair.right))
+    sets = [LabelSet(length, space, config.reward.ensemble_size, config.seed) for _ in range(2)]
+    for labels, some in zip(sets, (training, test), strict=True):
+        for pair in some:
+            labels.add(pair)
+    fitter = Fitter(space, config.reward, seed=config.seed)
+    fitted = fitter.fit(sets[0], config.pretrain_iters)
+    fitter.close()
+    predictor = RewardPredictor(space, config.reward)
+    predictor.set_networks(fitted.networks, fitted.normaliser)
+    is_step, true = sets[1].weights > 0, sets[1].true_rewards
+    members = predictor.member_rewards(sets[1].rows)
+    predictor.recent.update(members[:, is_step])
+    predicted = predictor.normalised(members)
+    returns, true_returns = ((each * is_step).sum(-1) for each in (predicted, true))
+    is_decided = sets[1].targets != 0.5
+    is_left = returns[:, 0] > returns[:, 1]
+    return {
+        "step_correlation": float(np.corrcoef(predicted[is_step], true[is_step])[0, 1]),
+        "return_correlation": float(np.corrcoef(returns.ravel(), true_returns.ravel())[0, 1]),
+        "accuracy": float(np.mean((is_left == (sets[1].targets > 0.5))[is_decided])),
+        "fit_steps": fitted.report.num_steps,
+    }
 
 
 # --- physics: upper limit of the speed ---
@@ -523,6 +602,7 @@ JOBS: dict[str, Callable[..., Metrics]] = {
     "emulators": emulators,
     "atari": atari,
     "labels": labels,
+    "offline_fits": offline_fits,
     "study": study,
     "film": film,
 }
