@@ -337,6 +337,7 @@ CHANGES: dict[str, Change] = {
     "--candidates": adds(SYNTH, "--candidates 2", comparisons),
     "--queries": adds(SYNTH, "--queries sort", comparisons),
     "--n-clips": adds(f"{SYNTH} -l 6 --queries sort", "--n-clips 6", comparisons),
+    "--null-action-clip": adds(f"{SYNTH} --queries sort", "--null-action-clip", comparisons),
     "--reuse-clips": adds(SYNTH, "--reuse-clips", comparisons),
     "--n-labels": adds(SYNTH, "--n-labels 12", answers),
     "--pretrain-labels": adds(SYNTH, "--pretrain-labels 6", comparisons),

@@ -140,14 +140,29 @@ def extend(**targets):
         store.experiments.set_control(store.experiments.get("mine").id, Control(**targets))
 
 
-@pytest.mark.parametrize("queries", ["tree", "sort"])
-def test_person_sorts_clips_while_comparisons_depend_on_answers(queries):
-    config = replace(CONFIG, queries=queries, n_clips=8, num_timesteps=1024)
+@pytest.mark.parametrize(
+    ("queries", "env_id"), [("tree", "ShortReacher-v1"), ("sort", "Pendulum-v1")]
+)
+def test_person_sorts_clips_and_one_of_null_actions(queries, env_id):
+    """Comparisons depend on answers. Clips are poses, or videos of replayed episodes."""
+    config = replace(
+        CONFIG,
+        env_id=env_id,
+        queries=queries,
+        n_clips=8,
+        num_timesteps=1024,
+        null_action_clip=True,
+    )
     with Labeler() as labeler:
         assert teach(config, OPTIONS).is_finished
     row = Experiment.find("mine").metrics()[-1]
     assert row["labels_answered"] == len(labeler.answers) == 16
     assert row["clips_sorted"] == 8
+    segments = SegmentFiles(home() / "segments")
+    with Store.open(default_url(home())) as store:
+        asked = store.comparisons.asked(store.experiments.get("mine").id)
+        shown = {h for each in asked if each.is_rendered for h in (each.left_hash, each.right_hash)}
+    assert len([each for each in shown if not segments.load(each).actions.any()]) == 1
 
 
 def stored_diagnostics():

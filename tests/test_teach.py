@@ -28,6 +28,7 @@ from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
+from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.teach import TrainingLoop, teach
 from tests.store.comparisons import answered_comparisons
@@ -141,6 +142,52 @@ def test_run_that_sorts_clips_learns_from_them_and_resumes_exactly(queries, monk
     assert not teach(dataclasses.replace(config, name="test"), QUIET).is_finished
     assert teach(dataclasses.replace(config, name="test"), QUIET).is_finished
     assert curve("test") == curve("whole")
+
+
+def null_action_clips():
+    """Return the places of clips of null actions among the clips, in the order of first use."""
+    segments = SegmentFiles(home() / "segments")
+    with Store.open(default_url(home())) as store:
+        asked = store.comparisons.asked(store.experiments.get("test").id)
+    hashes = dict.fromkeys(h for each in asked for h in (each.left_hash, each.right_hash))
+    return [place for place, h in enumerate(hashes) if not segments.load(h).actions.any()]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "queries"),
+    [("ShortReacher-v1", "tree"), ("Pendulum-v1", "sort"), ("Pong-v0", "sort")],
+)
+def test_one_clip_of_null_actions_is_sorted_with_others(env_id, queries):
+    config = changed(
+        env_id=env_id,
+        queries=queries,
+        n_clips=4,
+        n_labels=5,
+        collect_only=True,
+        null_action_clip=True,
+        ppo=PPOConfig(num_envs=2, rollout_steps=32),
+    )
+    teach(config, QUIET)
+    assert len(null_action_clips()) == 1
+
+
+@pytest.mark.parametrize("stopped_at", ["exploration", "training"])
+def test_resumed_run_keeps_its_null_action_clip(stopped_at, monkeypatch):
+    config = changed(queries="tree", n_clips=12, null_action_clip=True)
+    name = "train_step" if stopped_at == "training" else "_explore_once"
+    method = getattr(TrainingLoop, name)
+
+    def interrupted(self, *args):
+        self.session.stop.request()
+        return method(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingLoop, name, interrupted)
+        assert not teach(config, QUIET).is_finished
+    assert teach(config, QUIET).is_finished
+    assert len(list((home() / "segments").glob("*/*"))) == 12
+    # The root of the tree is in the first comparison.
+    assert null_action_clips() in ([0], [1])
 
 
 @pytest.mark.usefixtures("draws_pictures")

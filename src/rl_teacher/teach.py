@@ -366,6 +366,8 @@ class TrainingLoop:
         session, config = self.session, self._config
         is_resumed = self._resume()
         with stop_requests() as session.stop:
+            if config.null_action_clip and not is_resumed:
+                self._add_null_action_clip()
             if config.collect_only:
                 self._collect_labels()
                 is_finished = session.rewards.read_answers() >= self._num_pretraining
@@ -462,6 +464,27 @@ class TrainingLoop:
             self._agent.relabel_buffer(self.session.rewards.predictor)
 
     # --- before training ---
+
+    def _add_null_action_clip(self) -> None:
+        """Begin the ranking with a clip of null actions, from which no other clip is cut.
+
+        A run that was killed before its first checkpoint repeats the steps and finds the same clip.
+        """
+        session, rewards = self.session, self.session.rewards
+        assert isinstance(rewards, RewardLearner)  # noqa: S101 - only a learner sorts clips
+        session.set_phase(Phase.RANDOM, "taking null actions, for the first clip")
+        # In twice the length, there is a whole segment or a complete episode.
+        num_steps = 2 * segment_steps(self._config, session.experiment.spec.env_info)
+        is_added = False
+        while not is_added and session.should_continue():
+            try:
+                rollout = self._collector.collect(
+                    self._collector.null_actions, num_steps, self._is_stop_requested
+                )
+            except RolloutInterrupted:
+                return
+            session.count_episodes(rollout)
+            is_added = rewards.add_clip_to_sort(rollout)
 
     def _pretrain(self) -> None:
         """Collect the first labels and fit the first predictor.

@@ -162,6 +162,33 @@ def test_random_actions_respect_action_masks(mode):
     assert taken.all()
 
 
+def test_null_actions_respect_action_masks():
+    collector = Collector(masked_vector(AutoresetMode.SAME_STEP), seed=0)
+    # The environment fails if a forbidden action is taken.
+    rollout = collector.collect(collector.null_actions, 12)
+    assert set(rollout.actions.ravel().tolist()) == {4, 5, 6}
+
+
+@pytest.mark.parametrize(
+    ("env_id", "expected"),
+    [("ShortHopper-v1", [0.0, 0.0, 0.0]), ("Pong-v0", 0), ("CartPole-v1", 0)],
+)
+def test_null_actions_are_zeros_or_first_action(env_id, expected):
+    venv = make_vector(env_id, 2)
+    collector = Collector(venv, seed=0)
+    rollout = collector.collect(collector.null_actions, 5)
+    venv.close()
+    np.testing.assert_array_equal(rollout.actions, np.broadcast_to(expected, rollout.actions.shape))
+
+
+def test_null_action_is_nearest_to_zero_that_bounds_allow():
+    class PositiveActions(Countdown):
+        action_space = gym.spaces.Box(np.array([1.0, -2.0], np.float32), np.float32(3.0))
+
+    rollout = Collector(SyncVectorEnv([PositiveActions] * 2), seed=0)
+    np.testing.assert_array_equal(rollout.null_actions(np.zeros((2, 1))), [[1, 0], [1, 0]])
+
+
 def test_state_without_action_masks_omits_them():
     collector = Collector(make_vector("CartPole-v1", 2), seed=0)
     assert collector.collect(collector.random_actions, 3).action_masks is None

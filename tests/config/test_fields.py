@@ -165,6 +165,11 @@ def test_keyword_spelling_is_used_in_messages_for_python():
             "--reward.error-rate 0.2",
             "--objective preferences or rank",
         ),
+        (
+            [*VECTORS, "-p", "synth", "--null-action-clip"],
+            "--null-action-clip",
+            "--queries tree or sort",
+        ),
         ([*COLLECT_ONLY, "-t", "9"], "--num-timesteps 9", "not --collect-only"),
         ([*COLLECT_ONLY, "-i", "9"], "--pretrain-iters 9", "not --collect-only"),
         ([*COLLECT_ONLY, "-L", "2"], "--pretrain-labels 2", "--collect-only"),

@@ -146,6 +146,18 @@ class Collector:
         high = np.where(np.isfinite(space.high), space.high, 1.0)
         return self._rng.uniform(low, high, (self.num_envs, *low.shape)).astype(np.float32)
 
+    def null_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:  # noqa: ARG002
+        """Return null actions: the first one that is allowed (Atari: NOOP); zeros of a Box."""
+        space = self.venv.single_action_space
+        if isinstance(space, gym.spaces.Discrete):
+            first = np.zeros(self.num_envs, np.int64) if masks is None else masks.argmax(-1)
+            return space.start + first
+        if not isinstance(space, gym.spaces.Box):
+            raise TypeError(f"null actions need a Box or Discrete space, not {space}")
+        # The nearest to zero where the bounds exclude it.
+        null = np.clip(np.zeros(space.shape, np.float32), space.low, space.high)
+        return np.broadcast_to(null, (self.num_envs, *space.shape)).astype(np.float32)
+
     def collect(
         self, act: Act, num_steps: int, should_stop: Callable[[], bool] | None = None
     ) -> Rollout:

@@ -191,6 +191,8 @@ class ExperimentSettings:
     module:function"""
     selector: Annotated[SelectorName, LABELS, PAIR_SCORES] = "disagreement"
     """query selection: how pairs are chosen among the candidates"""
+    null_action_clip: Annotated[bool, SORTING] = False
+    """the first clip to sort shows null actions (zeros, or NOOP), as a reference for the others"""
     ppo: Annotated[PPOConfig, only_with_agent("ppo")] = field(default_factory=PPOConfig)
     trpo: Annotated[TRPOConfig, only_with_agent("trpo")] = field(default_factory=TRPOConfig)
     a2c: Annotated[A2CConfig, only_with_agent("a2c")] = field(default_factory=A2CConfig)

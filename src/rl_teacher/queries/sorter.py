@@ -182,10 +182,13 @@ class ClipSorter:
             cuts = self._recorder.cut(max(wanted - self.num_clips, 0), self._rng)
             for own in self._recorder.segments(cuts):
                 is_shared = self._shared and self.num_clips % SHARED_EVERY == 0
-                segment = self._shared.pop() if is_shared else own
-                # Saved before a comparison or a checkpoint names it.
-                queue.save_segment(segment)
-                self._add_clip(segment.content_hash)
+                self.add_clip(self._shared.pop() if is_shared else own, queue)
+
+    def add_clip(self, segment: Segment, queue: QueryQueue) -> None:
+        """Add a clip to sort, unless it is one already."""
+        # Saved before a comparison or a checkpoint names it.
+        queue.save_segment(segment)
+        self._add_clip(segment.content_hash)
 
     def _add_clip(self, content_hash: str) -> None:
         if self._ranking.add_clip(content_hash) == self._order.num_clips:

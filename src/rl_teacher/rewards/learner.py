@@ -213,6 +213,24 @@ class RewardLearner(RewardSource):
             )
         return RewardedRollout(rewards, metrics)
 
+    def add_clip_to_sort(self, rollout: Rollout) -> bool:
+        """Cut a clip from a rollout and add it to those to sort; record nothing else of it.
+
+        Returns:
+            False if no episode of the rollout is long enough, or complete.
+        """
+        assert self._sorter is not None  # noqa: S101 - the settings are checked
+        recorder = Recorder(
+            self._task.env_id,
+            segment_steps=self._task.segment_steps,
+            capacity=len(rollout.rewards),
+        )
+        recorder.observe(rollout)
+        segments = recorder.segments(recorder.cut(1, self._rng))
+        for segment in segments:
+            self._sorter.add_clip(segment, self._queue)
+        return len(segments) > 0
+
     # --- ask ---
 
     def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:
