@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.cli import main
+from rl_teacher.clips.answer import Answer
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home, open_store
 from tests.test_workflows import rows
@@ -132,6 +133,42 @@ def test_nothing_is_deleted_unless_the_answer_at_the_terminal_is_yes(
     assert main(command) == 2
     assert "error: Nothing was deleted." in capsys.readouterr().err
     assert Experiment.find("agent").summary().labels.answered == 8
+
+
+@pytest.fixture
+def _labelled_by_ann(trained):
+    """Give the experiment a label of a person."""
+    with open_store() as store:
+        comparison = store.comparisons.page(store.experiments.get("agent").id).rows[0]
+        store.labels.add(comparison.id, Answer.LEFT, "ann")
+
+
+@pytest.mark.parametrize(("typed", "is_deleted"), [(b"y\n", False), (b"agent\n", True)])
+@pytest.mark.parametrize("command", [["delete", "agent"], [*TEACH, "--force-new"]])
+@pytest.mark.usefixtures("_labelled_by_ann")
+def test_labels_of_people_are_deleted_only_if_the_name_is_typed(
+    command, typed, is_deleted, terminal, capsys
+):
+    terminal(typed)
+    assert (main(command) == 0) == is_deleted
+    assert "1,024 steps? Type its name to confirm:" in " ".join(capsys.readouterr().out.split())
+    with open_store() as store:
+        kinds = [each.kind for each in store.events.page().rows]
+    assert ("delete" in kinds) == is_deleted
+
+
+@pytest.mark.usefixtures("_labelled_by_ann")
+def test_labels_of_another_home_are_deleted_only_after_confirmation(
+    terminal, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("RL_TEACHER_DATABASE_URL", str(home() / "labels.sqlite"))
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "second"))
+    terminal(b"y\n")
+    assert main([*TEACH, "--force-new"]) == 2
+    output = capsys.readouterr().out
+    assert "Delete experiment 'agent', its 8 labels and 0 steps? Type its name" in output
+    with open_store() as store:
+        assert store.experiments.get("agent").answered == 8
 
 
 def test_nothing_is_archived_if_the_new_experiment_cannot_start(capsys):

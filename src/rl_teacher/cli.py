@@ -5,7 +5,6 @@ import os
 # OpenBLAS reads this when NumPy is imported; its threads would compete with the physics.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import contextlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -318,11 +317,12 @@ def confirm_force_new(name: str) -> None:
     Raises:
         BadInput: the answer is no, or the terminal is not interactive.
     """
-    from rl_teacher.common.errors import ExperimentNotFound
-    from rl_teacher.runs.folder import Experiment
+    from rl_teacher.runs.folder import experiment_names, label_counts, validate_name
 
-    with contextlib.suppress(ExperimentNotFound):
-        confirm_deletion(Experiment.find(name), "Choose another name with -n, or omit --force-new.")
+    name = validate_name(name)
+    # A home that shares the database may have an experiment that has no folder in this one.
+    if name in experiment_names() or name in label_counts():
+        confirm(name, "delete", "Choose another name with -n, or omit --force-new.")
 
 
 def confirm_archiving(name: str, kept: "KeptParts", *, is_confirmed: bool) -> None:
@@ -339,7 +339,6 @@ def confirm_archiving(name: str, kept: "KeptParts", *, is_confirmed: bool) -> No
     from shlex import quote
 
     from rl_teacher.config.fields import as_flag
-    from rl_teacher.runs.folder import Experiment
     from rl_teacher.runs.management import archive_name
 
     target = archive_name(name)
@@ -349,39 +348,48 @@ def confirm_archiving(name: str, kept: "KeptParts", *, is_confirmed: bool) -> No
         flags = " ".join(as_flag(setting, value) for setting, value in settings.items())
         print(f"To continue the new one later, replace the --force-new-... options by: {flags}")
     if not is_confirmed:
-        confirm(Experiment.find(name), "archive", "Choose another name with -n.")
+        confirm(name, "archive", "Choose another name with -n.")
 
 
-def confirm_deletion(experiment: "Experiment", alternative: str) -> None:
-    """Ask for confirmation before an experiment is deleted; see `confirm`."""
-    confirm(experiment, "delete", alternative)
-
-
-def confirm(experiment: "Experiment", verb: str, alternative: str) -> None:
+def confirm(name: str, verb: str, alternative: str) -> None:
     """Ask for confirmation before an experiment is changed.
 
+    To delete labels that cannot be given again, such as those of people, its name has to be typed.
+
     Args:
-        experiment: the experiment
+        name: name of the experiment
         verb: delete or archive
         alternative: what to do instead, for the error text
 
     Raises:
-        BadInput: the answer is not yes, or the terminal is not interactive.
+        BadInput: the answer is no, or the terminal is not interactive.
     """
-    existing = experiment.summary()
+    from rl_teacher.runs.folder import (
+        Experiment,
+        experiment_names,
+        has_irreproducible_labels,
+        label_counts,
+    )
+
     if not sys.stdin.isatty():
         raise BadInput(
-            f"Experiment {existing.name!r} is {verb}d after confirmation, and there is no terminal "
-            f"to ask on. Add --yes to {verb} it without confirmation."
+            f"Experiment {name!r} is {verb}d after confirmation, and there is no terminal to ask "
+            f"on. Add --yes to {verb} it without confirmation."
         )
-    contents = f"its {existing.labels.answered:,} labels and {existing.step:,} steps"
-    question = f"{verb.capitalize()} experiment {existing.name!r}, {contents}? [y/N] "
+    counts = label_counts().get(name)
+    num_labels = 0 if counts is None else counts.answered
+    num_steps = Experiment.find(name).summary().step if name in experiment_names() else 0
+    contents = f"its {num_labels:,} labels and {num_steps:,} steps"
+    question = f"{verb.capitalize()} experiment {name!r}, {contents}?"
+    must_type_name = verb == "delete" and num_labels > 0 and has_irreproducible_labels(name)
+    hint = "Type its name to confirm:" if must_type_name else "[y/N]"
     try:
-        answer = input(question)
+        answer = input(f"{question} {hint} ").strip()
     except EOFError:
         print()
         answer = ""
-    if answer.strip().lower() not in ("y", "yes"):
+    is_confirmed = answer == name if must_type_name else answer.lower() in ("y", "yes")
+    if not is_confirmed:
         raise BadInput(f"Nothing was {verb}d. {alternative}")
 
 
@@ -611,7 +619,7 @@ def rename(name: str, new_name: str, /) -> None:
     from rl_teacher.runs.management import rename_experiment
 
     with open_store() as store:
-        rename_experiment(store, name, new_name, is_reporting=False)
+        rename_experiment(store, name, new_name)
     print(f"{name} is now called {new_name}.")
 
 
@@ -672,7 +680,7 @@ def set_archived(name: str, *, is_archived: bool) -> None:
     from rl_teacher.runs.management import archive_experiment
 
     with open_store() as store:
-        archive_experiment(store, name, is_archived=is_archived, is_reporting=False)
+        archive_experiment(store, name, is_archived=is_archived)
 
 
 def delete(name: str, /, yes: bool = False) -> None:
@@ -685,11 +693,11 @@ def delete(name: str, /, yes: bool = False) -> None:
     from rl_teacher.runs.folder import Experiment, open_store
     from rl_teacher.runs.management import delete_experiment
 
-    experiment = Experiment.find(name)
+    name = Experiment.find(name).name
     if not yes:
-        confirm_deletion(experiment, "`rl-teacher archive` hides it from labelers instead.")
+        confirm(name, "delete", "`rl-teacher archive` hides it from labelers instead.")
     with open_store() as store:
-        delete_experiment(store, name, is_reporting=False)
+        delete_experiment(store, name)
     print(f"{name} deleted.")
 
 

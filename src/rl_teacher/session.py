@@ -30,8 +30,10 @@ from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from rl_teacher.runs.control import Phase, RunControl, RunStatus
 from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.runs.management import locked_experiment
 from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
 from rl_teacher.runs.video_writer import VideoWriter
+from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
 
@@ -97,12 +99,14 @@ class OpenExperiment:
         folder: checkpoints, metrics and plots.
         store: comparisons, labels and status.
         id: the experiment's id in the store.
+        lock: the experiment's lock in the store.
     """
 
     spec: ExperimentSpec
     folder: Experiment
     store: Store
     id: int
+    lock: HeldLock
 
     @property
     def clip_store(self) -> ClipStore:
@@ -130,20 +134,20 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
             exists with another configuration.
     """
     with contextlib.ExitStack() as stack:
-        # The folder first: its lock excludes other runs of this experiment on this machine.
-        folder = stack.enter_context(
-            Experiment.open(spec.name, spec.config, spec.force_new, spec.defaults)
-        )
         # Without syncing, a power cut may lose synthetic answers; they are computed again.
         store = stack.enter_context(open_store(is_synced=spec.asks_a_person))
-        if folder.starts_over:
-            store.experiments.delete(folder.name)
+        locked = stack.enter_context(
+            locked_experiment(
+                store, spec.name, spec.config, force_new=spec.force_new, defaults=spec.defaults
+            )
+        )
+        folder = locked.folder
         experiment_id = store.experiments.ensure(folder.name, spec.env_info.id, dict(spec.config))
         instructions = spec.instructions or store.experiments.get(folder.name).instructions
         # A number that the owner has set on the page takes precedence over that of the command.
         target = store.experiments.control(experiment_id).target_labels or spec.max_labels
         store.experiments.describe(experiment_id, instructions, target)
-        yield OpenExperiment(spec, folder, store, experiment_id)
+        yield OpenExperiment(spec, folder, store, experiment_id, locked.lock)
 
 
 @dataclass(frozen=True)
@@ -370,6 +374,9 @@ class PreferenceSession:
         """Apply the owner's commands; return False if the run should stop.
 
         Blocks while the run is paused.
+
+        Raises:
+            ExperimentInUse: another trainer has taken the experiment over.
         """
         self.follow_plan()
         if self.control.is_paused:
@@ -383,7 +390,12 @@ class PreferenceSession:
         return bool(self.stop)
 
     def follow_plan(self) -> None:
-        """Apply the owner's settings: the rate and the number of labels, and the steps."""
+        """Apply the owner's settings: the rate and the number of labels, and the steps.
+
+        Raises:
+            ExperimentInUse: another trainer has taken the experiment over.
+        """
+        self.experiment.lock.check()
         wanted = self.control.latest()
         # A run can be extended, never shortened.
         self.num_steps = max(self.num_steps, wanted.target_steps or 0)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from rl_teacher.clips.answer import Answer
 from rl_teacher.web.address import label_path
 from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE, WIDE
@@ -136,6 +137,25 @@ class TestEveryPage:
         names = [each.name for each in store.experiments.all()]
         assert full.name in names
         assert {old.name, new_name}.isdisjoint(names)
+
+    def test_labelled_experiment_is_deleted_only_after_its_name_is_typed(
+        self, open_context, service, store, full
+    ):
+        old = Experiment(store, full.media, f"{full.name}-labelled")
+        store.labels.add(old.ask()[0], Answer.LEFT, "Ada")
+        old.set_status("finished", "Finished.")
+        page = open_context().new_page()
+        go_to_experiments(page, service, full)
+        page.get_by_role("button", name=f"Manage {old.name}").click()
+        page.get_by_role("button", name="Delete…").click()
+        delete = page.get_by_role("button", name="Delete permanently")
+        name = page.get_by_label("Type the name of the experiment")
+        for typed, is_enabled in (("", False), (full.name, False), (old.name, True)):
+            name.fill(typed)
+            assert delete.is_enabled() == is_enabled
+        delete.click()
+        page.get_by_role("link", name=old.name, exact=True).wait_for(state="detached")
+        assert old.name not in [each.name for each in store.experiments.all()]
 
     def test_running_experiment_cannot_be_deleted(self, open_context, service, full):
         page = open_context().new_page()

@@ -48,15 +48,17 @@ def names(store):
 
 
 def test_deleted_experiment_leaves_neither_folder_nor_labels(store, labels):
-    delete_experiment(store, "hopper", is_reporting=False, by="zoe")
+    delete_experiment(store, "hopper", by="zoe")
     assert names(store) == []
     assert store.labels.answers(labels) == {}
     assert not (home() / "experiments" / "hopper").exists()
-    assert events(store) == [("delete", {"experiment": "hopper"}, "zoe")]
+    assert events(store) == [
+        ("delete", {"experiment": "hopper", "comparisons": 2, "labels": 1}, "zoe")
+    ]
 
 
 def test_renamed_experiment_keeps_labels_and_continues(store, labels):
-    rename_experiment(store, "hopper", "walker", is_reporting=False, by="zoe")
+    rename_experiment(store, "hopper", "walker", by="zoe")
     assert names(store) == ["walker"]
     assert store.labels.answers(labels) == {labels[0]: Answer.LEFT}
     assert store.experiments.get("walker").config == CONFIG | {"name": "walker"}
@@ -73,7 +75,7 @@ def test_credentials_and_invites_follow_renamed_experiment(store):
     token = store.access.issue_credential("ann2", experiment="hopper")
     expires_at = datetime.now(UTC) + timedelta(days=1)
     store.access.invite(experiment="hopper", expires_at=expires_at)
-    rename_experiment(store, "hopper", "walker", is_reporting=False)
+    rename_experiment(store, "hopper", "walker")
     identity = store.access.identify(token)
     assert identity is not None
     assert identity.experiment == "walker"
@@ -88,7 +90,7 @@ def test_credentials_and_invites_follow_renamed_experiment(store):
 def test_unusable_new_name_changes_nothing(store, new_name, error):
     store.experiments.ensure("other", ENV_ID, {})
     with pytest.raises(error):
-        rename_experiment(store, "hopper", new_name, is_reporting=False)
+        rename_experiment(store, "hopper", new_name)
     assert names(store) == ["other", "hopper"]
     assert json.loads((home() / "experiments/hopper/config.json").read_text()) == CONFIG
 
@@ -96,14 +98,14 @@ def test_unusable_new_name_changes_nothing(store, new_name, error):
 def test_archived_experiment_is_not_labelled_until_restored(store, labels):
     experiment_id = store.experiments.get("hopper").id
     for is_archived, waiting in ((True, []), (False, [labels[1]])):
-        archive_experiment(store, "hopper", is_archived=is_archived, is_reporting=False, by="zoe")
+        archive_experiment(store, "hopper", is_archived=is_archived, by="zoe")
         assert [each.id for each in open_comparisons(store, experiment_id)] == waiting
     assert events(store) == [("restore", {}, "zoe"), ("archive", {}, "zoe")]
 
 
 @pytest.mark.usefixtures("labels")
 def test_continued_experiment_is_restored(store):
-    archive_experiment(store, "hopper", is_archived=True, is_reporting=False)
+    archive_experiment(store, "hopper", is_archived=True)
     assert store.experiments.get("hopper").archived_at is not None
     store.experiments.ensure("hopper", ENV_ID, CONFIG)
     assert store.experiments.get("hopper").archived_at is None
@@ -113,9 +115,9 @@ def test_continued_experiment_is_restored(store):
 def test_running_experiment_is_neither_deleted_nor_renamed_nor_archived(store):
     with Experiment.open("hopper", CONFIG):
         for manage in (
-            lambda: delete_experiment(store, "hopper", is_reporting=False),
-            lambda: rename_experiment(store, "hopper", "walker", is_reporting=False),
-            lambda: archive_experiment(store, "hopper", is_archived=True, is_reporting=False),
+            lambda: delete_experiment(store, "hopper"),
+            lambda: rename_experiment(store, "hopper", "walker"),
+            lambda: archive_experiment(store, "hopper", is_archived=True),
         ):
             with pytest.raises(ExperimentInUse, match="Stop it first"):
                 manage()
@@ -123,17 +125,17 @@ def test_running_experiment_is_neither_deleted_nor_renamed_nor_archived(store):
     assert events(store) == []
 
 
-def test_experiment_that_runs_on_another_machine_is_refused(store):
+def test_experiment_that_another_home_runs_is_refused(store):
     store.experiments.ensure("remote", ENV_ID, {})
-    with pytest.raises(ExperimentInUse, match="another machine"):
-        delete_experiment(store, "remote", is_reporting=True)
-    delete_experiment(store, "remote", is_reporting=False)
+    with store.locks.hold("remote"), pytest.raises(ExperimentInUse, match="Stop it first"):
+        delete_experiment(store, "remote")
+    delete_experiment(store, "remote")
     assert names(store) == []
 
 
 def test_unknown_experiment_is_not_found(store):
     with pytest.raises(ExperimentNotFound):
-        delete_experiment(store, "nothing", is_reporting=False)
+        delete_experiment(store, "nothing")
 
 
 @pytest.mark.usefixtures("labels")

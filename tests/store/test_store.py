@@ -92,10 +92,10 @@ class TestExperiments:
 
     def test_deletion_by_owner_outlives_experiment_in_audit_log(self, store, experiment_id):
         ask(store, experiment_id, 1)
-        store.experiments.delete_by("syn-1400", "zoe")
+        assert store.experiments.delete("syn-1400", by="zoe")
         [event] = store.events.page().rows
         assert (event.kind, event.labeler, event.experiment) == ("delete", "zoe", None)
-        assert event.details == {"experiment": "syn-1400"}
+        assert event.details == {"experiment": "syn-1400", "comparisons": 1, "labels": 0}
 
     def test_comparisons_are_numbered_in_each_experiment(self, store, experiment_id):
         other = store.experiments.ensure("other", ENV_ID, {})
@@ -126,7 +126,8 @@ class TestExperiments:
         assert store.experiments.counts(other_id) == Counts(asked=1, answered=0)
 
     def test_deletion_of_unknown_experiment_changes_nothing(self, store, experiment_id):
-        store.experiments.delete("never was")
+        assert not store.experiments.delete("never was")
+        assert store.events.page().rows == []
         assert store.experiments.ensure("syn-1400", ENV_ID, {}) == experiment_id
 
     def test_ids_of_deleted_comparisons_are_not_reused(self, store, experiment_id):

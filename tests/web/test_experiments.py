@@ -353,13 +353,14 @@ class TestManagement:
 
     @pytest.mark.parametrize("action", ["delete", "archive", "rename"])
     def test_running_experiment_is_refused(self, program, trainer, action):
-        trainer.set_phase("training")
         method, path, body = {
             "delete": ("DELETE", self.URL, None),
             "archive": ("POST", f"{self.URL}/archive", None),
             "rename": ("POST", f"{self.URL}/rename", {"name": "walker"}),
         }[action]
-        assert "Stop it first" in assert_problem(program.request(method, path, json=body), 409)
+        with trainer.store.locks.hold("hopper"):
+            response = program.request(method, path, json=body)
+        assert "Stop it first" in assert_problem(response, 409)
 
     def test_invalid_or_taken_name_is_rejected(self, program, ended, store):
         store.experiments.ensure("walker", ENV_ID, {})

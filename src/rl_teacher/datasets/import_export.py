@@ -16,7 +16,8 @@ from rl_teacher.datasets.rows import RESTORED, counts
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.envs.registry import env_spaces, get_env_info, make_single_env
 from rl_teacher.report.label_export import Row, label_rows
-from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.runs.folder import home, open_store
+from rl_teacher.runs.management import locked_experiment
 from rl_teacher.store.labelers import IMPORTED_PREFIX
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import NewLabel
@@ -138,7 +139,8 @@ def import_as(dataset: Dataset, name: str) -> int:
         raise BadInput("There is no current label in it, so there is nothing to import.")
     kept = {"content": dataset.content_hash, "spaces": dataset.spaces.to_json()}
     config = {"env_id": dataset.env_id, IMPORTED: kept}
-    with Experiment.open(name, config) as experiment, open_store() as store:
+    with open_store() as store, locked_experiment(store, name, config) as locked:
+        experiment = locked.folder
         # Segments are written before the comparisons that refer to them.
         files = SegmentFiles(home() / "segments")
         for row in rows:

@@ -162,6 +162,7 @@ class Experiment:
         config: Mapping[str, Any],
         force_new: bool = False,
         defaults: Mapping[str, Any] | None = None,
+        stored_config: Mapping[str, Any] | None = None,
     ) -> "Experiment":
         """Create an experiment or resume the one with this name.
 
@@ -170,6 +171,8 @@ class Experiment:
             config: JSON-compatible; must equal the configuration of an existing experiment.
             force_new: delete existing data. The caller asks for confirmation.
             defaults: values of settings that are missing in an older experiment's configuration.
+            stored_config: configuration of the experiment in the database, which several homes may
+                share; None if it has no records there.
 
         Raises:
             BadExperimentName, ConfigMismatch, ExperimentInUse, RunFolderUnusable.
@@ -186,7 +189,10 @@ class Experiment:
                 )
             experiment._lock.sign()
             try:
-                experiment._prepare(config, defaults or {}, force_new=force_new)
+                experiment.starts_over = force_new or experiment._must_start_over(
+                    as_json(config), as_json(defaults or {}), stored_config
+                )
+                experiment._prepare(config)
             except BaseException:
                 experiment._lock.release()
                 raise
@@ -372,27 +378,38 @@ class Experiment:
     def _state_path(self) -> Path:
         return self.folder / "state.json"
 
-    def _prepare(
-        self, config: Mapping[str, Any], defaults: Mapping[str, Any], *, force_new: bool
-    ) -> None:
-        """Write the configuration; refuse another one before anything is changed.
+    def _must_start_over(
+        self,
+        wanted: Mapping[str, Any],
+        defaults: Mapping[str, Any],
+        stored: Mapping[str, Any] | None,
+    ) -> bool:
+        """Return whether a failed start is discarded; refuse another configuration.
 
         A start that failed before its first checkpoint does not bind the name to its configuration.
         """
-        wanted = as_json(config)
-        self.starts_over = force_new
-        if not force_new and self._config_path.exists():
-            try:
-                check_same_config(self.name, self.config, wanted, as_json(defaults))
-            except ConfigMismatch:
-                if self.has_records:
-                    raise
-                self.starts_over = True
+        known = self.config if self._config_path.exists() else stored
+        if known is None:
+            return False
+        try:
+            check_same_config(self.name, known, wanted, defaults)
+        except ConfigMismatch:
+            # What another home has written to the database is no failed start of this one.
+            is_own = known is not stored and stored in (None, known)
+            if not is_own or self.has_records:
+                raise
+            return True
+        if stored is not None:
+            check_same_config(self.name, stored, wanted, defaults)
+        return False
+
+    def _prepare(self, config: Mapping[str, Any]) -> None:
+        """Write the configuration, and mark the experiment running."""
         if self.starts_over:
             self.wipe()
         remove_unfinished(self.folder)
         self._checkpoints.clear_unfinished()
-        self._write_json(self._config_path, wanted)
+        self._write_json(self._config_path, as_json(config))
         self._mark(State.RUNNING)
 
     def _mark(self, state: State) -> None:
@@ -415,6 +432,12 @@ class Experiment:
         if not self._lock.is_held:
             raise RuntimeError(f"{self.name!r} is read-only: use Experiment.open to write to it")
         with folder_errors(self.folder):
+            if not self._lock.renew():
+                raise ExperimentInUse(
+                    f"The lock file {self._lock.path} was deleted, and experiment {self.name!r} is "
+                    f"being run by {self._lock.holder} by now, so nothing is written to it. "
+                    "Continue it when that process has ended."
+                )
             yield
 
 

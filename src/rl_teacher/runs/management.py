@@ -1,51 +1,99 @@
-"""Deletion, renaming and archiving of experiments, which must not be running."""
+"""Opening of experiments for a run; deletion, renaming and archiving, which no run may use."""
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from rl_teacher.common.errors import (
     ExperimentExists,
     ExperimentInUse,
     ExperimentNotFound,
-    RlTeacherError,
 )
 from rl_teacher.runs.folder import Experiment, experiments_folder, validate_name
+from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.files import folder_errors, write_atomically
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.lock import FolderLock
+from rl_teacher.store.sql import experiment_not_found
 from rl_teacher.store.store import Store
 
 
-def delete_experiment(store: Store, name: str, *, is_reporting: bool, by: str = OWNER) -> None:
+@dataclass(frozen=True)
+class LockedExperiment:
+    """An experiment whose locks this process holds.
+
+    Attributes:
+        folder: its folder.
+        lock: its lock in the database.
+    """
+
+    folder: Experiment
+    lock: HeldLock
+
+
+@contextmanager
+def locked_experiment(
+    store: Store,
+    name: str,
+    config: Mapping[str, Any],
+    *,
+    force_new: bool = False,
+    defaults: Mapping[str, Any] | None = None,
+) -> Iterator[LockedExperiment]:
+    """Lock an experiment in the database and open its folder; see `Experiment.open`.
+
+    Several homes may share a database, so an experiment of this name may be another home's. Its
+    records are deleted if the experiment starts over.
+
+    Raises:
+        BadExperimentName, ConfigMismatch, ExperimentInUse, RunFolderUnusable.
+    """
+    name = validate_name(name)
+    with (
+        store.locks.hold(name) as lock,
+        Experiment.open(name, config, force_new, defaults, stored_config(store, name)) as folder,
+    ):
+        if folder.starts_over:
+            store.experiments.delete(name)
+        yield LockedExperiment(folder, lock)
+
+
+def stored_config(store: Store, name: str) -> Mapping[str, Any] | None:
+    """Return the configuration of an experiment in the database; None if it has no records."""
+    try:
+        view = store.experiments.get(name)
+    except ExperimentNotFound:
+        return None
+    has_records = view.asked or store.metrics.latest(view.id) is not None
+    return view.config if has_records else None
+
+
+def delete_experiment(store: Store, name: str, *, by: str = OWNER) -> None:
     """Delete an experiment with its comparisons, labels and folder; clips are shared and stay.
 
     Args:
         store: Store of the experiment.
         name: Name of the experiment.
-        is_reporting: Its trainer has just reported; this counts if it runs on another machine.
         by: Name of the owner.
 
     Raises:
         BadExperimentName, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
     """
-    with idle_folder(name, is_reporting=is_reporting) as folder:
-        try:
-            store.experiments.delete_by(validate_name(name), by)
+    with idle_folder(store, name) as folder:
+        is_deleted = store.experiments.delete(validate_name(name), by=by)
         # The entry is gone already if an earlier deletion was interrupted.
-        except ExperimentNotFound:
-            if folder is None:
-                raise
+        if not is_deleted and folder is None:
+            raise experiment_not_found(name)
         if folder is not None:
             shutil.rmtree(folder)
 
 
-def rename_experiment(
-    store: Store, name: str, new_name: str, *, is_reporting: bool, by: str = OWNER
-) -> None:
+def rename_experiment(store: Store, name: str, new_name: str, *, by: str = OWNER) -> None:
     """Rename an experiment and its folder; see `delete_experiment`.
 
     Raises:
@@ -53,7 +101,7 @@ def rename_experiment(
     """
     new_name = validate_name(new_name)
     target = experiments_folder() / new_name
-    with idle_folder(name, is_reporting=is_reporting) as folder:
+    with idle_folder(store, name) as folder:
         if target.exists():
             raise ExperimentExists(new_name)
         # The store first, which refuses a name that is taken.
@@ -66,15 +114,13 @@ def rename_experiment(
             folder.rename(target)
 
 
-def archive_experiment(
-    store: Store, name: str, *, is_archived: bool, is_reporting: bool, by: str = OWNER
-) -> None:
+def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = OWNER) -> None:
     """Hide an experiment from labelers, or show it again; see `delete_experiment`.
 
     Raises:
         BadExperimentName, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
     """
-    with idle_folder(name, is_reporting=is_reporting):
+    with idle_folder(store, name):
         store.experiments.set_archived(validate_name(name), is_archived=is_archived, by=by)
 
 
@@ -88,8 +134,8 @@ def archive_for_new(store: Store, name: str, *, by: str = OWNER) -> str:
         BadExperimentName, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
     """
     new_name = archive_name(name)
-    rename_experiment(store, name, new_name, is_reporting=False, by=by)
-    archive_experiment(store, new_name, is_archived=True, is_reporting=False, by=by)
+    rename_experiment(store, name, new_name, by=by)
+    archive_experiment(store, new_name, is_archived=True, by=by)
     return new_name
 
 
@@ -100,8 +146,8 @@ def archive_name(name: str) -> str:
 
 
 @contextmanager
-def idle_folder(name: str, *, is_reporting: bool) -> Iterator[Path | None]:
-    """Lock the folder of an experiment, so that no run of it starts.
+def idle_folder(store: Store, name: str) -> Iterator[Path | None]:
+    """Lock an experiment and its folder, so that no run of it starts.
 
     Yields:
         The folder; None if the experiment has none on this machine.
@@ -110,23 +156,19 @@ def idle_folder(name: str, *, is_reporting: bool) -> Iterator[Path | None]:
         ExperimentInUse: The experiment is running.
     """
     folder = experiments_folder() / validate_name(name)
-    if not folder.is_dir():
-        if is_reporting:
-            raise in_use(name, "another machine")
-        yield None
-        return
-    lock = FolderLock(folder / "lock")
-    with folder_errors(folder):
-        if not lock.acquire():
-            raise in_use(name, lock.holder)
-        try:
-            yield folder
-        finally:
-            lock.release()
-
-
-def in_use(name: str, holder: str) -> RlTeacherError:
-    """Return the error for an experiment that is running."""
-    return ExperimentInUse(
-        f"Experiment {name!r} is being run by {holder}. Stop it first (it saves), and try again."
-    )
+    with store.locks.hold(validate_name(name)):
+        if not folder.is_dir():
+            yield None
+            return
+        lock = FolderLock(folder / "lock")
+        with folder_errors(folder):
+            # Runs of a folder that has another database do not hold the lock in this one.
+            if not lock.acquire():
+                raise ExperimentInUse(
+                    f"Experiment {name!r} is being run by {lock.holder}. Stop it first (it saves), "
+                    "and try again."
+                )
+            try:
+                yield folder
+            finally:
+                lock.release()

@@ -90,22 +90,25 @@ class Experiments:
             )
         return found.id
 
-    def delete(self, name: str) -> None:
-        """Delete an experiment with its comparisons and labels; clips are shared and stay."""
-        with self._database.writing() as connection:
-            connection.execute(delete(Experiment).where(Experiment.name == name))
+    def delete(self, name: str, *, by: str = OWNER) -> bool:
+        """Delete an experiment with its comparisons and labels; clips are shared and stay.
 
-    def delete_by(self, name: str, by: str) -> None:
-        """Delete an experiment on behalf of an owner; see `delete`.
-
-        Raises:
-            ExperimentNotFound: There is no such experiment.
+        Returns:
+            False if there is no such experiment.
         """
         by_id = self._labelers.id_of(by)
+        gone = delete(Experiment).where(Experiment.name == name)
+        counted = gone.returning(Experiment.num_asked, Experiment.num_answered)
         with self._database.writing() as connection:
-            sql.find_experiment(connection, name)
-            connection.execute(delete(Experiment).where(Experiment.name == name))
-            self._events.append(connection, "delete", {"experiment": name}, by_id)
+            counts = connection.execute(counted).one_or_none()
+            if counts is not None:
+                details = {
+                    "experiment": name,
+                    "comparisons": counts.num_asked,
+                    "labels": counts.num_answered,
+                }
+                self._events.append(connection, "delete", details, by_id)
+        return counts is not None
 
     def rename(self, name: str, new_name: str, *, by: str = OWNER) -> None:
         """Rename an experiment; credentials and invites that are limited to it follow.

@@ -34,8 +34,10 @@ class FolderLock:
             except portalocker.LockException:
                 file.close()
             else:
-                self._file = file
-                return True
+                if is_at(file, self.path):
+                    self._file = file
+                    return True
+                file.close()  # It was deleted meanwhile, and another process may lock a new one.
             if time.monotonic() >= deadline_s:
                 return False
             time.sleep(POLL_S)
@@ -50,6 +52,16 @@ class FolderLock:
     def is_held(self) -> bool:
         """True while this object holds the lock."""
         return self._file is not None
+
+    def renew(self) -> bool:
+        """Lock the file again if it was deleted; return False if another process has done so."""
+        if self._file is None or is_at(self._file, self.path):
+            return self.is_held
+        deleted, self._file = self._file, None
+        with deleted:
+            self.acquire()
+            self.sign()
+        return self.is_held
 
     @property
     def holder(self) -> str:
@@ -71,6 +83,14 @@ class SharedLock(FolderLock):
     """A lock that several processes may hold, while none holds it exclusively."""
 
     _flags = LockFlags.SHARED | LockFlags.NON_BLOCKING
+
+
+def is_at(file: IO[str], path: Path) -> bool:
+    """Return whether an open file is still the one at its path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def is_locked(path: Path) -> bool:

@@ -13,6 +13,7 @@ from rl_teacher.store.comparisons import Comparisons
 from rl_teacher.store.database import BUSY_TIMEOUT_S, Database, open_database
 from rl_teacher.store.episodes import Episodes
 from rl_teacher.store.events import EventLog
+from rl_teacher.store.experiment_locks import ExperimentLocks
 from rl_teacher.store.experiments import Experiments
 from rl_teacher.store.labelers import Labelers
 from rl_teacher.store.labels import Labels
@@ -38,6 +39,7 @@ class Store:
     Attributes:
         database: Connections and transactions.
         experiments: Configuration, status, assignment policy and the owner's commands.
+        locks: Locks of experiments.
         comparisons: Questions to labelers.
         labels: Answers.
         leases: Comparisons claimed by labelers.
@@ -56,6 +58,7 @@ class Store:
         self.labelers = Labelers(database, self.events)
         self.access = Access(database, self.labelers, self.events)
         self.experiments = Experiments(database, self.labelers, self.events)
+        self.locks = ExperimentLocks(database)
         self.comparisons = Comparisons(database, self.labelers, self.events)
         self.labels = Labels(database, self.labelers, self.events)
         self.leases = Leases(database, self.labelers)

@@ -122,6 +122,24 @@ class Experiment(Base):
     archived_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
+class ExperimentLock(Base):
+    """Lock of an experiment, by its name, since it outlives the row of an experiment started over.
+
+    Attributes:
+        token: Token of the one who holds the lock.
+        holder: Process that holds it; see `experiment_locks.Holder`.
+        heartbeat_at: Time of its last heartbeat.
+    """
+
+    __tablename__ = "experiment_locks"
+
+    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    token: Mapped[UUID]
+    holder: Mapped[dict[str, Any]] = mapped_column(JSON)
+    acquired_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    heartbeat_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
 class Clip(Base):
     """A segment of an environment, shared by its experiments.
 

@@ -71,8 +71,7 @@ def list_episodes(name: str, services: ServicesDep) -> schemas.EpisodeList:
 @requires(Access.OWNER)
 def delete_experiment(name: str, services: ServicesDep, owner: LabelerName) -> None:
     """Delete an experiment with its comparisons, labels and checkpoints; it must not be running."""
-    is_reporting = is_running(name, services)
-    management.delete_experiment(services.store, name, is_reporting=is_reporting, by=owner)
+    management.delete_experiment(services.store, name, by=owner)
 
 
 @router.post("/{name}/rename")
@@ -81,11 +80,8 @@ def rename_experiment(
     name: str, body: schemas.RenameRequest, services: ServicesDep, owner: LabelerName
 ) -> schemas.OwnerExperimentDetail:
     """Rename an experiment, which must not be running."""
-    is_reporting = is_running(name, services)
     try:
-        management.rename_experiment(
-            services.store, name, body.name, is_reporting=is_reporting, by=owner
-        )
+        management.rename_experiment(services.store, name, body.name, by=owner)
     except BadExperimentName as error:
         raise ProblemError(NOT_VALID, str(error)) from error
     return owner_experiment_detail(services.experiments.find(body.name), services, owner)
@@ -107,18 +103,7 @@ def restore_experiment(name: str, services: ServicesDep, owner: LabelerName) -> 
 
 def set_archived(name: str, services: Services, owner: str, *, is_archived: bool) -> None:
     """Archive or restore an experiment."""
-    management.archive_experiment(
-        services.store,
-        name,
-        is_archived=is_archived,
-        is_reporting=is_running(name, services),
-        by=owner,
-    )
-
-
-def is_running(name: str, services: Services) -> bool:
-    """Return True if the trainer of an experiment reports that it is running."""
-    return services.experiments.is_running(services.experiments.find(name))
+    management.archive_experiment(services.store, name, is_archived=is_archived, by=owner)
 
 
 def visible_to(identity: Identity, summary: schemas.ExperimentSummary) -> schemas.ExperimentSummary:

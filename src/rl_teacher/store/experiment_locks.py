@@ -1,0 +1,226 @@
+"""Locks of experiments in the database, which exclude trainers of other homes and machines.
+
+    acquired --heartbeat every 10 s--> released
+        |
+        `-- process killed --> taken over by the next trainer: at once on the same machine, 60 s
+                               after the last heartbeat from another one
+
+The lock of the run folder excludes trainers of the same home only, and is lost if its file is
+deleted.
+"""
+
+import os
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from platform import node
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, delete, func, select, update
+
+from rl_teacher.common.errors import ExperimentInUse, StoreUnavailable
+from rl_teacher.store import sql
+from rl_teacher.store.database import Database
+from rl_teacher.store.tables import ExperimentLock
+
+HEARTBEAT_S = 10.0
+
+STALE_AFTER = timedelta(seconds=60)
+"""Time after the last heartbeat from another machine until a lock can be taken over."""
+
+Holder = dict[str, Any]
+"""Process that holds a lock: `host`, `machine`, `pid` and `start`."""
+
+
+class HeldLock:
+    """Lock of an experiment that this process holds."""
+
+    def __init__(self, locks: "ExperimentLocks", name: str) -> None:
+        self.name = name
+        self.token = uuid.uuid4()
+        self._locks = locks
+        self._lost: ExperimentInUse | None = None
+
+    def check(self) -> None:
+        """Check that no other trainer has taken the lock over.
+
+        Raises:
+            ExperimentInUse: One has, because there was no heartbeat for `STALE_AFTER`.
+        """
+        if self._lost is not None:
+            raise self._lost
+
+    def renew(self) -> None:
+        """Write a heartbeat."""
+        try:
+            self._locks.renew(self)
+        except ExperimentInUse as error:
+            self._lost = error
+        except StoreUnavailable:
+            pass  # The trainer reports it when it writes.
+
+    def renew_until(self, is_released: threading.Event, every_s: float) -> None:
+        """Write heartbeats until the lock is released or lost."""
+        while self._lost is None and not is_released.wait(every_s):
+            self.renew()
+
+
+class ExperimentLocks:
+    """The locks of a store, by the name of the experiment."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._upsert = upsert(database.dialect)
+
+    @contextmanager
+    def hold(self, name: str, heartbeat_s: float = HEARTBEAT_S) -> Iterator[HeldLock]:
+        """Hold the lock of an experiment within the context; the experiment need not exist.
+
+        Args:
+            name: Name of the experiment.
+            heartbeat_s: Time between two heartbeats, which a thread writes.
+
+        Raises:
+            ExperimentInUse: Another process holds it.
+        """
+        lock = HeldLock(self, name)
+        with self._database.writing() as connection:
+            self._claim(connection, lock)
+        is_released = threading.Event()
+        arguments = (is_released, heartbeat_s)
+        heart = threading.Thread(target=lock.renew_until, args=arguments, daemon=True)
+        heart.start()
+        try:
+            yield lock
+        finally:
+            is_released.set()
+            heart.join()
+            with self._database.writing() as connection:
+                connection.execute(delete(ExperimentLock).where(row_of(lock)))
+
+    def renew(self, lock: HeldLock) -> None:
+        """Write a heartbeat; claim the lock again if its row was lost with a restored backup.
+
+        Raises:
+            ExperimentInUse: Another process holds it by now.
+        """
+        with self._database.writing() as connection:
+            heartbeat = update(ExperimentLock).where(row_of(lock))
+            moment = self._time(connection)
+            if not connection.execute(heartbeat.values(heartbeat_at=moment)).rowcount:
+                self._claim(connection, lock)
+
+    def _claim(self, connection: Connection, lock: HeldLock) -> None:
+        moment = self._time(connection)
+        row = {
+            "name": lock.name,
+            "token": lock.token,
+            "holder": this_process(),
+            "acquired_at": moment,
+            "heartbeat_at": moment,
+        }
+        # Returns the row that exists, which stays locked until the transaction ends.
+        found = connection.execute(self._upsert, row).one()
+        if found.token == lock.token:
+            return
+        if not is_over(found.holder, moment - found.heartbeat_at):
+            raise in_use(lock.name, found.holder, found.acquired_at)
+        taken = update(ExperimentLock).where(ExperimentLock.name == lock.name)
+        connection.execute(taken.values(row))
+
+    def _time(self, connection: Connection) -> datetime:
+        """Return the time of the server, because the clocks of two machines may differ."""
+        if self._database.dialect == "postgresql":
+            return connection.execute(select(func.clock_timestamp())).scalar_one()
+        return self._database.now()
+
+
+def row_of(lock: HeldLock) -> ColumnElement[bool]:
+    """Return the condition on the row of a lock that this process still holds."""
+    return (ExperimentLock.name == lock.name) & (ExperimentLock.token == lock.token)
+
+
+def upsert(dialect: str) -> Any:
+    """Return an INSERT that returns the row of the name, also if there is one already."""
+    insert = sql.insert_into(dialect, ExperimentLock)
+    unchanged = {"name": insert.excluded.name}
+    return insert.on_conflict_do_update(index_elements=["name"], set_=unchanged).returning(
+        ExperimentLock.token,
+        ExperimentLock.holder,
+        ExperimentLock.acquired_at,
+        ExperimentLock.heartbeat_at,
+    )
+
+
+def is_over(holder: Holder, silence: timedelta) -> bool:
+    """Return whether a lock can be taken over from its holder.
+
+    Args:
+        holder: Process that acquired the lock.
+        silence: Time since its last heartbeat.
+    """
+    if holder["machine"] == machine():
+        if (start := start_time(holder["pid"])) is not None:
+            # The same process lives, even if it was suspended and wrote no heartbeat.
+            return start != holder["start"]
+        if has_ended(holder["pid"]):
+            return True
+    return silence > STALE_AFTER
+
+
+def in_use(name: str, holder: Holder, since: datetime) -> ExperimentInUse:
+    """Return the error for an experiment that another process has locked."""
+    return ExperimentInUse(
+        f"Experiment {name!r} is being run by process {holder['pid']} on {holder['host']} since "
+        f"{since:%Y-%m-%d %H:%M} UTC. Stop it first (it saves), wait until it ends, or choose "
+        f"another name. If it was killed on another machine, try again "
+        f"{STALE_AFTER.total_seconds():.0f} s later."
+    )
+
+
+def this_process() -> Holder:
+    """Return this process as a holder."""
+    pid = os.getpid()
+    return {"host": node(), "machine": machine(), "pid": pid, "start": start_time(pid)}
+
+
+@cache
+def machine() -> str:
+    """Return a text that is equal for processes which see each other's process ids.
+
+    Containers may share the name of their host, but not its process ids.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        processes = Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return f"{node()}/{uuid.getnode()}"
+    return f"{node()}/{boot}/{processes}"
+
+
+def start_time(pid: int) -> str | None:
+    """Return a text that tells a process from a later one of its number; None if unknown."""
+    try:
+        # The name of the program, in parentheses, may contain spaces.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:  # there is no such process, it is another user's, or this is not Linux
+        return None
+    state, start_ticks = fields[0], fields[19]
+    return "ended" if state in ("Z", "X") else start_ticks
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether there is no process of this number; False if that is unknown."""
+    if os.name != "posix":
+        return False  # On Windows, signal 0 would interrupt the process.
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
