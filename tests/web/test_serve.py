@@ -43,12 +43,12 @@ sys.exit(serve(ServeOptions(port=0, no_browser=True)))
 class Running:
     """Running service and its output."""
 
-    def __init__(self, home):
+    def __init__(self, home, code=CODE):
         self.home = home
         self.output, self.log = home / "output.txt", home / "log.txt"
         with self.output.open("wb") as output, self.log.open("wb") as log:
             environment = os.environ | {"RL_TEACHER_HOME": str(home)}
-            command = [sys.executable, "-c", CODE]
+            command = [sys.executable, "-c", code]
             self.process = subprocess.Popen(command, stdout=output, stderr=log, env=environment)
         self.address = await_service(self.process)
         self.token = access_token(home)
@@ -345,6 +345,12 @@ class TestRequestLog:
         log = (tmp_path / "logs" / "service.log").read_text()
         assert "INFO GET / 200" in log
         assert "WARNING the store is gone" in log
+
+    def test_service_without_terminal_warns_in_its_log_only(self, tmp_path, capsys):
+        with serve.request_log(tmp_path, has_terminal=False):
+            logging.getLogger("rl_teacher.web.poller").warning("the store is gone")
+        assert capsys.readouterr().err == ""
+        assert "WARNING the store is gone" in (tmp_path / "logs" / "service.log").read_text()
 
     def test_unwritable_log_folder_is_reported(self, tmp_path, as_nobody):
         (tmp_path / "locked").mkdir(mode=0o500)

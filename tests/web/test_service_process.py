@@ -188,3 +188,12 @@ def test_port_of_running_service_is_named_if_another_was_given(caplog):
         assert page.link("mine", labels=True).startswith(service.url)
         page.close()
         process.terminate()
+
+
+@pytest.mark.parametrize(("earlier", "kept"), [(999_999, 999_999), (1_000_000, 0)])
+def test_errors_of_earlier_services_are_bounded(tmp_path, monkeypatch, earlier, kept):
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: command)
+    errors = tmp_path / "errors.log"
+    errors.write_bytes(b"x" * earlier)
+    service_process.start_service(OPTIONS, errors)
+    assert errors.stat().st_size == kept

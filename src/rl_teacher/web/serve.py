@@ -11,12 +11,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import uvicorn
 from rich.console import Console
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import home
@@ -34,6 +36,15 @@ from rl_teacher.web.address import (
     published,
 )
 from rl_teacher.web.app import create_app
+from rl_teacher.web.connections import (
+    BACKLOG,
+    ConnectionLimits,
+    Connections,
+    Damped,
+    LimitedProtocol,
+    max_connections,
+    raise_descriptor_limit,
+)
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.service_process import Lifetime, log_folder, open_in_browser
 from rl_teacher.web.services import Services
@@ -52,6 +63,8 @@ LOG_NAME = "service.log"
 MAX_LOG_BYTES = 5_000_000
 NUM_OLD_LOGS = 3
 """Rotated request logs to keep besides the current one."""
+DAMPED_LOGGERS = ("asyncio", "uvicorn.error", "rl_teacher.web.connections")
+"""Loggers of accept errors, invalid requests and refused connections."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +84,18 @@ class ServeOptions:
     """seconds after the last run until the service ends; by default it does not end"""
 
 
-def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
+def serve(
+    options: ServeOptions,
+    player: EpisodePlayer | None = None,
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - frozen
+) -> int:
     """Serve the page until a signal stops it and return the exit code.
 
     Args:
         options: Options of the service.
         player: Plays the episodes to show instead of experiments; training runs do not find such a
             service.
+        limits: Limits of the connections.
 
     Raises:
         BadInput: The address is unavailable, or the URL of the media is invalid.
@@ -87,8 +105,11 @@ def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
     database = default_url(home())
     media = options.media or str(home() / "media")
     settings = Settings(access_token(home()), secrets.token_hex(8))
+    limits = replace(limits, total=max_connections(limits.total, raise_descriptor_limit()))
+    # The standard error of a service that a run has started is a file, which is not rotated.
+    has_terminal = options.end_after_runs is None
     with (
-        request_log(home()),
+        request_log(home(), has_terminal=has_terminal),
         listening(options.host, options.port) as listener,
         Store.open(database, busy_timeout_s=BUSY_TIMEOUT_S) as store,
     ):
@@ -97,15 +118,19 @@ def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
         address = local_address(options.host, port, settings.instance, database, media)
         config = uvicorn.Config(
             app,
-            http="httptools",
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,  # would write the tokens of links
             server_header=False,
+            backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
+        config.load()
+        assert isinstance(config.loaded_app, ProxyHeadersMiddleware)  # noqa: S101 - by default
+        connections = Connections(limits, proxies=config.loaded_app.trusted_hosts)
+        config.http_protocol_class = partial(LimitedProtocol, connections)  # pyright: ignore[reportAttributeAccessIssue]
         # What is loaded by now lives as long as the service. Otherwise a full collection visits all
         # of it during a request, which takes 100 ms.
         gc.freeze()
@@ -218,7 +243,7 @@ def listen(host: str, port: int) -> socket.socket:
             if os.name == "posix":
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(place)
-            listener.listen()
+            listener.listen(BACKLOG)
         except OSError:
             listener.close()
             raise
@@ -233,10 +258,15 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 @contextlib.contextmanager
-def request_log(home: Path) -> Iterator[None]:
+def request_log(home: Path, *, has_terminal: bool = True) -> Iterator[None]:
     """Log requests, warnings and errors of this process to a file within the context.
 
     Warnings and errors also go to the terminal. A full disk is reported there and fails no request.
+    What any client can cause as often as it likes is logged once a minute.
+
+    Args:
+        home: Home of the service.
+        has_terminal: Whether the standard error is shown to a person.
 
     Raises:
         RunFolderUnusable: The log file cannot be written.
@@ -259,13 +289,19 @@ def request_log(home: Path) -> Iterator[None]:
     package = logging.getLogger("rl_teacher")
     before = package.level
     package.setLevel(logging.INFO)
-    for handler in (file, terminal):
+    handlers = (file, terminal) if has_terminal else (file,)
+    damped = Damped()
+    for handler in handlers:
         logging.getLogger().addHandler(handler)
+    for name in DAMPED_LOGGERS:
+        logging.getLogger(name).addFilter(damped)
     try:
         yield
     finally:
         package.setLevel(before)
-        for handler in (file, terminal):
+        for name in DAMPED_LOGGERS:
+            logging.getLogger(name).removeFilter(damped)
+        for handler in handlers:
             logging.getLogger().removeHandler(handler)
             handler.close()
 

@@ -32,6 +32,8 @@ LOG_FOLDER = "logs"
 ERRORS_NAME = "service-errors.log"
 """Standard error of a service that a training run has started."""
 
+MAX_ERRORS_BYTES = 1_000_000
+
 END_TIMEOUT_S = 5.0
 END_AFTER_S = 60.0
 """Seconds until a service stops by itself if its run was killed; a new run finds it until then."""
@@ -120,7 +122,9 @@ def start_service(options: RunOptions, errors: Path) -> "subprocess.Popen[bytes]
     command += ["--host", options.host, "--port", str(options.port)]
     command += ["--media", options.media] if options.media else []
     command += ["--end-after-runs", str(END_AFTER_S)]
-    with errors.open("ab") as output:
+    # What was written since the service last started is enough; requests are logged elsewhere.
+    is_small = not errors.exists() or errors.stat().st_size < MAX_ERRORS_BYTES
+    with errors.open("ab" if is_small else "wb") as output:
         return subprocess.Popen(  # noqa: S603
             command,
             stdin=subprocess.DEVNULL,
