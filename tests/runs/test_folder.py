@@ -53,6 +53,19 @@ def answer_one_comparison(name, labeler):
 
 
 class TestHome:
+    def test_home_that_others_can_read_is_made_private(self):
+        home().mkdir()
+        home().chmod(0o755)
+        with Experiment.open("x", CONFIG):
+            assert stat.S_IMODE(home().stat().st_mode) == 0o700
+
+    def test_home_that_all_users_share_is_warned_about(self, caplog):
+        home().mkdir()
+        home().chmod(0o1777)
+        with Experiment.open("x", CONFIG):
+            assert stat.S_IMODE(home().stat().st_mode) == 0o1777
+        assert f"Other users of this machine have access to {home()}" in caplog.text
+
     def test_new_home_is_readable_by_its_owner_only(self):
         with Experiment.open("x", CONFIG):
             assert stat.S_IMODE(home().stat().st_mode) == 0o700

@@ -18,6 +18,7 @@ from rl_teacher.common.errors import (
     LabelerNotFound,
 )
 from rl_teacher.store.records import Counts, Identity
+from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Credential, Event, Invite
 from tests.store.comparisons import ENV_ID, ask, ask_and_show, ids_of, open_comparisons, rows_of
 
@@ -107,6 +108,27 @@ class TestLabelers:
             store.labelers.add(name)
         store.labelers.add("\u0410\u043d\u043d\u0430")
         store.labelers.add("\u00c1nna")
+
+    def test_names_that_look_alike_do_not_race(self, store, url):
+        """The second name is compared before the first one is committed."""
+        errors = []
+
+        def add_second():
+            with Store.open(url) as other:
+                try:
+                    other.labelers.add("\uff21NNA")
+                except LabelerExists as error:
+                    errors.append(error)
+
+        with store.database.writing() as connection:
+            store.labelers.add_within(connection, "Anna", "labeler")
+            thread = threading.Thread(target=add_second)
+            thread.start()
+            thread.join(0.5)
+            assert thread.is_alive()
+        thread.join(30)
+        assert len(errors) == 1
+        assert [each.name for each in store.labelers.all()] == ["Anna"]
 
     @pytest.mark.parametrize("name", ["synthetic:oracle", "imported:zoe"])
     def test_nobody_acts_as_teacher_or_imported_labeler(self, store, tomorrow, name):

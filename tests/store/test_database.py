@@ -1,6 +1,7 @@
 """Tests of opening databases: schema versions and faults."""
 
 import json
+import os
 import sqlite3
 import stat
 import threading
@@ -279,6 +280,20 @@ class TestWhereItIs:
         made.chmod(0o644)
         Store.open(made).close()
         assert stat.S_IMODE(made.stat().st_mode) == 0o600
+
+    def test_file_that_cannot_be_made_private_is_warned_about(self, made, monkeypatch, caplog):
+        made.chmod(0o644)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        Store.open(made).close()
+        assert f"Other users of this machine have access to {made}" in caplog.text
+        assert stat.S_IMODE(made.stat().st_mode) == 0o644
+
+    def test_folder_of_a_database_outside_the_home_keeps_its_permissions(self, tmp_path):
+        folder = tmp_path / "shared"
+        folder.mkdir()
+        folder.chmod(0o755)
+        Store.open(folder / "labels.sqlite").close()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
     def test_path_creates_sqlite_file_and_folder(self, tmp_path):
         path = tmp_path / "a folder" / "ünï 100% #?" / "labels.sqlite"

@@ -1,7 +1,9 @@
 """Problem responses of all errors."""
 
 import asyncio
+import shutil
 import sqlite3
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -9,6 +11,8 @@ from fastapi import APIRouter
 from sqlalchemy.exc import ProgrammingError
 
 from rl_teacher.common.errors import BadInput
+from rl_teacher.store.database import unavailable
+from rl_teacher.store.media import MediaFiles
 from rl_teacher.web.access import Access, requires
 from rl_teacher.web.poller import Subscriber
 from rl_teacher.web.problems import PROBLEM_TYPES, problem, problem_from_error
@@ -151,6 +155,34 @@ class TestMalformedHeaders:
         assert_problem(response, 413 if length.startswith("9") else 400)
 
 
+def raises(error):
+    """Return a coroutine function that raises an error."""
+
+    async def fail(*_args, **_kwargs):
+        raise error
+
+    return fail
+
+
+class TestMedia:
+    def test_missing_clip_names_no_folder(self, guest, trainer, tmp_path, media):
+        clip = trainer.add_clip("one", "video")
+        shutil.rmtree(tmp_path / "media")
+        detail = assert_problem(guest.get(f"/api/v1/clips/{clip}"), 502)
+        assert "is not in <media>" in detail
+        assert str(tmp_path) not in detail
+
+    def test_remote_folder_that_does_not_answer_is_not_named(self, guest, trainer, monkeypatch):
+        clip = trainer.add_clip("one", "video")
+        remote = MediaFiles("memory://bucket-of-the-lab/clips")
+        monkeypatch.setattr(trainer.media, "_backend", remote._backend)
+        failing = lambda _key: 1 / 0  # noqa: E731 - stands for any error of a driver
+        monkeypatch.setattr(remote._backend, "_file_system", SimpleNamespace(cat_file=failing))
+        detail = assert_problem(guest.get(f"/api/v1/clips/{clip}"), 503)
+        assert detail.startswith("The media cannot be used.")
+        assert "division" not in detail
+
+
 @pytest.mark.usefixtures("trainer")
 class TestDatabase:
     def test_deleted_database_is_reported(self, program, database):
@@ -168,6 +200,14 @@ class TestDatabase:
         detail = assert_problem(guest.get("/api/v1/me"), 503)
         assert "The database <database> was deleted" in detail
         assert path in caplog.text
+
+    def test_error_of_the_database_server_names_no_host(self, app, guest, monkeypatch):
+        text = 'connection to server at "db.internal" (10.0.0.5), port 5432 failed'
+        monkeypatch.setattr(
+            app.state.services.authenticator, "of", raises(unavailable("postgresql://db", text))
+        )
+        detail = assert_problem(guest.get("/api/v1/me"), 503)
+        assert detail.startswith("The database cannot be used: the server does not answer.")
 
     def test_events_name_no_folder_of_the_service(self, app, database):
         poller = app.state.services.poller

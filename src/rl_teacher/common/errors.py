@@ -183,7 +183,15 @@ class CorruptClip(RlTeacherError):
 
 
 class StoreUnavailable(RlTeacherError):
-    """A database that cannot be opened, read or written."""
+    """A database, or a remote folder of media, that cannot be opened, read or written.
+
+    Attributes:
+        public: Text for labelers, if the message contains a driver's text, which may name servers.
+    """
+
+    def __init__(self, message: str, public: str | None = None) -> None:
+        super().__init__(message)
+        self.public = public
 
 
 class RunFolderUnusable(RlTeacherError):

@@ -39,7 +39,7 @@ from rl_teacher.runs.metrics_file import MetricsFile, Row
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
 from rl_teacher.store.files import (
     folder_errors,
-    make_private_folder,
+    make_private_home,
     remove_unfinished,
     write_atomically,
 )
@@ -180,7 +180,7 @@ class Experiment:
         name = validate_name(name)
         experiment = cls(name, experiments_folder() / name)
         with folder_errors(experiment.folder):
-            make_private_folder(home())
+            make_private_home(home())
             experiment.folder.mkdir(parents=True, exist_ok=True)
             if not experiment._lock.acquire():
                 raise ExperimentInUse(

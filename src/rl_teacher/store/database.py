@@ -42,7 +42,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rl_teacher.common.errors import StoreUnavailable
-from rl_teacher.store.files import make_private_folder
+from rl_teacher.store.files import make_private, make_private_folder
 
 BUSY_TIMEOUT_S = 10.0
 """Time that a transaction waits for one of another process."""
@@ -123,7 +123,7 @@ class WriteLock:
 
     def __enter__(self) -> None:
         if not self._lock.acquire(timeout=self._timeout_s):
-            raise StoreUnavailable(explain(self._label, "database is locked"))
+            raise unavailable(self._label, "database is locked")
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
@@ -283,10 +283,11 @@ def make_parent_folder(url: URL, label: str) -> None:
         ) from error
 
     # SQLite creates files that everybody can read; its other files get the permissions of this one.
-    with suppress(OSError):  # of another user, or on a read-only file system
+    with suppress(OSError):  # it cannot be created, which SQLite will report
         os.close(os.open(file, os.O_RDONLY | os.O_CREAT, 0o600))
-        if file.stat().st_mode & 0o077:
-            file.chmod(0o600)
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            make_private(file.with_name(file.name + suffix))
 
 
 def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool) -> Engine:
@@ -406,21 +407,25 @@ def driver_errors(label: str) -> Iterator[None]:
     except (IntegrityError, ProgrammingError, DataError, NotSupportedError):
         raise
     except DBAPIError as error:
-        raise StoreUnavailable(explain(label, str(error.orig))) from error
+        raise unavailable(label, str(error.orig)) from error
     except PoolTimeoutError as error:
         raise StoreUnavailable(
             f"The database {label} is in use by too many threads at once. Try again."
         ) from error
 
 
-def explain(label: str, message: str) -> str:
-    """Return an error text with reason and remedy for a driver's message."""
+def unavailable(label: str, message: str) -> StoreUnavailable:
+    """Return the error with reason and remedy for a driver's message."""
     for fragment, reason, remedy in REASONS:
         if fragment in message:
-            return f"The database {label} cannot be used: {reason} ({message}). {remedy}"
-    return (
-        f"The database {label} cannot be used: {message.strip()}. "
-        "Check that it is there and that you may write to it."
+            return StoreUnavailable(
+                f"The database {label} cannot be used: {reason} ({message}). {remedy}",
+                f"The database cannot be used: {reason}. {remedy}",
+            )
+    remedy = "Check that it is there and that you may write to it."
+    return StoreUnavailable(
+        f"The database {label} cannot be used: {message.strip()}. {remedy}",
+        f"The database cannot be used. {remedy}",
     )
 
 

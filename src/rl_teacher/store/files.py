@@ -2,8 +2,10 @@
 
 import errno
 import json
+import logging
 import math
 import os
+import stat
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,6 +42,11 @@ REASONS = {
 }
 """Reason and remedy by error number."""
 
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+"""Permissions of everybody but the owner."""
+
+logger = logging.getLogger(__name__)
+
 TEMPORARY_SUFFIX = ".unfinished"
 
 
@@ -63,6 +70,36 @@ def folder_errors(folder: Path) -> Iterator[None]:
 def make_private_folder(folder: Path) -> None:
     """Create a folder that only its owner can read; one that exists keeps its permissions."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def make_private_home(home: Path) -> None:
+    """Create a home that only its owner can read, or make one that exists private."""
+    make_private_folder(home)
+    make_private(home)
+
+
+def make_private(path: Path) -> None:
+    """Remove the access of other users to a file or a folder, or log a warning if it stays.
+
+    Folders of another user, and those that all users share, such as /tmp, are left as they are.
+    """
+    if os.name != "posix":
+        return
+    found = path.stat()
+    if not found.st_mode & OTHERS:
+        return
+    is_own = found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX
+    try:
+        if is_own:
+            path.chmod(stat.S_IMODE(found.st_mode) & ~OTHERS)
+            return
+    except OSError:
+        pass  # such as a read-only file system
+    logger.warning(
+        "Other users of this machine have access to %s. Change that with chmod go= or name another "
+        "place with RL_TEACHER_HOME.",
+        path,
+    )
 
 
 @contextmanager

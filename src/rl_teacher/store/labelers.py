@@ -11,7 +11,7 @@ from rl_teacher.store.counters import COMPARISONS_OF_LABELER, recount
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.records import LabelerView, Role
-from rl_teacher.store.sql import columns_of, insert_or_skip, lock_labels
+from rl_teacher.store.sql import columns_of, insert_into, insert_or_skip, lock_labels
 from rl_teacher.store.tables import Experiment, Labeler, Lease, Tally
 
 OWNER = "owner"
@@ -77,6 +77,8 @@ class Labelers:
         self._database = database
         self._events = events
         self._insert = insert_or_skip(database.dialect, Labeler, "name")
+        insert = insert_into(database.dialect, Labeler)
+        self._insert_new = insert.on_conflict_do_nothing().returning(Labeler.id)
         self._ids: dict[str, int] = {}
 
     def all(self) -> list[LabelerView]:
@@ -135,8 +137,14 @@ class Labelers:
         taken = (each for each in connection.execute(NAMES).scalars() if appearance(each) == looks)
         if (other := next(taken, None)) is not None:
             raise LabelerExists(other)
-        row = {"name": normalised, "role": role, "created_at": self._database.now()}
-        labeler_id = connection.execute(self._insert.returning(Labeler.id), row).scalar()
+        row = {
+            "name": normalised,
+            "role": role,
+            "created_at": self._database.now(),
+            "appearance": looks,
+        }
+        # Skipped if another transaction, which was not visible above, adds a name that looks alike.
+        labeler_id = connection.execute(self._insert_new, row).scalar()
         if labeler_id is None:
             raise LabelerExists(normalised)
         return labeler_id

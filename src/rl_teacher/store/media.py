@@ -143,6 +143,11 @@ class MediaFiles:
         """
         self._backend = open_backend(url_or_path)
 
+    @property
+    def label(self) -> str:
+        """Path of the folder, or URL without a password."""
+        return self._backend.label
+
     def put(self, key: str, content: bytes) -> None:
         """Write the content of a key, unless it exists; a damaged file is replaced.
 
@@ -341,9 +346,10 @@ def remote_errors(label: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        remedy = "Check that it is there, and that your credentials allow reading and writing."
         raise StoreUnavailable(
-            f"The media at {label} cannot be used: {type(error).__name__} {error}. Check that it "
-            "is there, and that your credentials allow reading and writing."
+            f"The media at {label} cannot be used: {type(error).__name__} {error}. {remedy}",
+            f"The media cannot be used. {remedy}",
         ) from error
 
 

@@ -227,10 +227,11 @@ class Labeler(Base):
         role: `owner`, `labeler` or `teacher`.
         excluded_at: Time since which their labels are not used; null while they are.
         practised: Ids of the gold comparisons with which they practised.
+        appearance: Text that is equal for names that look alike; null for a name that nobody chose.
     """
 
     __tablename__ = "labelers"
-    __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012 - SQLAlchemy's own spelling
+    __table_args__ = (Index(None, "appearance", unique=True), {"sqlite_autoincrement": True})
 
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
@@ -238,6 +239,7 @@ class Labeler(Base):
     role: Mapped[str] = mapped_column(String(16), server_default="labeler")
     excluded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     practised: Mapped[list[int] | None] = mapped_column(MAYBE_JSON)
+    appearance: Mapped[str | None]
 
 
 class Credential(Base):

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
-from rl_teacher.store.files import folder_errors, make_private_folder, write_atomically
+from rl_teacher.store.files import folder_errors, make_private_home, write_atomically
 
 SERVICES_FOLDER = "services"
 """Folder with one file per running service."""
@@ -292,8 +292,8 @@ def access_token(home: Path) -> str:
     """
     path = home / ACCESS_FILE_NAME
     with folder_errors(home):
+        make_private_home(home)
         if not path.exists():
-            make_private_folder(home)
             _create_token_file(path)
         # A file that was copied or restored may be readable by others.
         if path.stat().st_mode & 0o077:

@@ -59,7 +59,7 @@ def create_app(
     experiments = ExperimentViews(store, settings.now)
     workers = WorkerPool()
     authenticator = Authenticator(store, settings)
-    places = {store.database.label: "database", str(home()): "home"}
+    places = {store.database.label: "database", media_files.label: "media", str(home()): "home"}
     app.state.services = Services(
         store=store,
         media=media_files,

@@ -165,7 +165,11 @@ def problem_from_error(error: Exception) -> Problem:
             )
     kinds = (kind for error_class, kind in TYPE_OF_ERROR if isinstance(error, error_class))
     kind = next(kinds, UNEXPECTED)
-    return problem(kind, UNEXPECTED_DETAIL if kind is UNEXPECTED else str(error))
+    detail = UNEXPECTED_DETAIL if kind is UNEXPECTED else str(error)
+    if isinstance(error, StoreUnavailable) and error.public is not None:
+        logger.warning("%s", error)
+        detail = error.public
+    return problem(kind, detail)
 
 
 def hide_places(details: Problem, places: Mapping[str, str]) -> Problem:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.folder import home
-from rl_teacher.store.files import folder_errors, make_private_folder
+from rl_teacher.store.files import folder_errors, make_private_home
 from rl_teacher.store.lock import FolderLock, SharedLock
 from rl_teacher.web.address import (
     Address,
@@ -193,7 +193,7 @@ def log_folder(home: Path) -> Path:
     """
     folder = home / LOG_FOLDER
     with folder_errors(home):
-        make_private_folder(home)
+        make_private_home(home)
         folder.mkdir(exist_ok=True)
     return folder
 
