@@ -42,7 +42,7 @@ from rl_teacher.report import label_export
 from rl_teacher.rewards import learner, trainer
 from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.runs import reporting
-from rl_teacher.store import leases, media
+from rl_teacher.store import experiment_locks, leases, media
 from rl_teacher.store.access import Access
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.tables import Base
@@ -51,6 +51,7 @@ from rl_teacher.web import (
     access,
     address,
     app,
+    authentication,
     experiment_views,
     labelers_cli,
     problems,
@@ -58,6 +59,7 @@ from rl_teacher.web import (
     service_process,
     terminal,
 )
+from rl_teacher.web.connections import ConnectionLimits
 from rl_teacher.web.routes import events, experiments, labelers
 from rl_teacher.web.schemas import labelling
 from rl_teacher.web.settings import MAX_BODY_BYTES, Limits, Settings
@@ -65,6 +67,8 @@ from rl_teacher.wrappers.environments import ASSUMED_FPS
 from rl_teacher.wrappers.settings import WrapperSettings
 
 ROOT = Path(__file__).parents[1]
+
+CONNECTIONS = ConnectionLimits()
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -401,8 +405,18 @@ def text_of(name):
             "docs/getting-started.md",
             f"http://{RunOptions().host}:{RunOptions().port}/e/human-175/label?token=",
         ),
-        ("docs/remote.md", f"as a cookie for {access.COOKIE_AGE_S // 86_400} days"),
+        ("docs/remote.md", f"stays signed in for {authentication.SESSION_AGE.days} days"),
         ("docs/remote.md", f"is the labeler `{OWNER}`"),
+        ("docs/files.md", f"a heartbeat every {experiment_locks.HEARTBEAT_S:g} seconds"),
+        ("docs/files.md", f"{experiment_locks.STALE_AFTER.seconds} seconds\nafter the last"),
+        (
+            "docs/service.md",
+            f"At most {CONNECTIONS.total:,} are open, {CONNECTIONS.per_network} of one",
+        ),
+        ("docs/service.md", f"headers are not complete after {CONNECTIONS.header_timeout_s:g} s"),
+        ("docs/service.md", f"more than {CONNECTIONS.header_bytes:,} bytes (431)"),
+        ("docs/service.md", f"{CONNECTIONS.body_timeout_s:g} s pass between two parts"),
+        ("docs/service.md", f"slower than {CONNECTIONS.body_bytes_per_s:g} bytes a second"),
         ("docs/remote.md", f"`~/.rl-teacher/{address.ACCESS_FILE_NAME}`"),
         ("docs/labelling.md", f"at most {planner.MAX_WAITING} wait at any time"),
         ("docs/labelling.md", f"the latest {learner.FRESH_LABELS} answers"),

@@ -41,6 +41,17 @@ class TestAccess:
         assert page.evaluate("document.cookie") == ""
         assert service.token not in page.content()
 
+    def test_user_signs_out(self, open_context, service, full):
+        page = open_context().new_page()
+        go_to_experiments(page, service, full)
+        [cookie] = page.context.cookies()
+        assert service.token not in cookie["value"]
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_text("Open the link that you received").wait_for()
+        assert page.context.cookies() == []
+        page.context.add_cookies([cookie])
+        assert page.goto(service.address.url).status == 401
+
     def test_lost_cookie_shows_message_and_keeps_answer(self, open_page, full):
         opened = open_page(full.name)
         opened.shown_comparison()

@@ -288,6 +288,86 @@ class TestCookie:
         assert len(post(program, label(comparison_id)).json()["accepted"]) == 1
 
 
+class TestSessions:
+    def sign_in(self, app, token):
+        """Return a client that has followed a link."""
+        client = TestClient(app, follow_redirects=False)
+        assert client.get(f"/?token={token}").status_code == 303
+        return client
+
+    def ann(self, app, store):
+        if not any(each.name == "ann" for each in store.labelers.all()):
+            store.labelers.add("ann")
+        return self.sign_in(app, store.access.issue_credential("ann"))
+
+    @pytest.mark.parametrize("user", ["owner", "ann"])
+    def test_cookie_of_a_session_that_was_ended_is_worthless(self, app, store, user):
+        client = self.sign_in(app, TOKEN) if user == "owner" else self.ann(app, store)
+        copied = client.cookies[Settings(TOKEN).cookie]
+        assert client.get("/api/v1/me").json()["name"] == user
+        assert client.post("/api/v1/sign-out", headers=SAME_ORIGIN).status_code == 204
+        assert Settings(TOKEN).cookie not in client.cookies
+        assert_problem(enter(app, copied).get("/api/v1/me"), 401)
+        client.cookies.set(Settings(TOKEN).cookie, copied)
+        assert_problem(client.get("/api/v1/me"), 401)
+
+    def test_ended_session_is_rejected_after_a_restart(self, app, store, media, static, clock):
+        client = self.sign_in(app, TOKEN)
+        copied = client.cookies[Settings(TOKEN).cookie]
+        client.post("/api/v1/sign-out", headers=SAME_ORIGIN)
+        restarted = create_app(store, media, Settings(TOKEN, static=static, now=clock))
+        assert_problem(enter(restarted, copied).get("/api/v1/me"), 401)
+
+    def test_signing_out_ends_no_other_session(self, app, store):
+        store.labelers.add("ann")
+        token = store.access.issue_credential("ann")
+        one, other = self.sign_in(app, token), self.sign_in(app, token)
+        one.post("/api/v1/sign-out", headers=SAME_ORIGIN)
+        assert other.get("/api/v1/me").status_code == 200
+        assert self.sign_in(app, token).get("/api/v1/me").status_code == 200
+
+    def test_session_ends_with_its_credential(self, app, store):
+        client = self.ann(app, store)
+        store.access.revoke_credentials("ann")
+        assert_problem(client.get("/api/v1/me"), 401)
+
+    def test_cookie_contains_no_credential(self, app, store):
+        store.labelers.add("ann")
+        for token in (TOKEN, store.access.issue_credential("ann")):
+            assert token not in str(self.sign_in(app, token).cookies)
+
+    @pytest.mark.parametrize("name", ["owner", "ann"])
+    def test_altered_session_is_rejected(self, app, store, name):
+        client = self.ann(app, store)
+        cookie = client.cookies[Settings(TOKEN).cookie]
+        session_id, began_s, _, proof = cookie.split(".")
+        altered = {
+            "owner": f"{session_id}.{began_s}..{proof}",
+            "ann": f"{cookie.removesuffix(proof)}{proof[::-1]}",
+        }[name]
+        assert_problem(enter(app, altered).get("/api/v1/me"), 401)
+
+    def test_session_expires(self, app, store, clock):
+        client = self.ann(app, store)
+        clock.advance(90 * 24 * 3600 + 1)
+        assert_problem(client.get("/api/v1/me"), 401)
+
+    def test_sessions_share_the_rate_limit_of_their_credential(self, app, store):
+        store.labelers.add("ann")
+        token = store.access.issue_credential("ann")
+        statuses = [self.sign_in(app, token).get("/api/v1/me").status_code for _ in range(20)] + [
+            enter(app, token).get("/api/v1/me").status_code for _ in range(40)
+        ]
+        assert statuses[0] == 200
+        assert statuses[-1] == 429
+
+    def test_other_site_cannot_sign_anyone_out(self, app, store):
+        client = self.ann(app, store)
+        headers = {"Sec-Fetch-Site": "cross-site"}
+        assert_problem(client.post("/api/v1/sign-out", headers=headers), 403)
+        assert client.get("/api/v1/me").status_code == 200
+
+
 class TestLinksOfOtherSites:
     def follow(self, client, store, **headers):
         """Open a page with Ann's token, and return the name of the user afterwards."""

@@ -21,6 +21,7 @@ WITHOUT_A_NAME = {
     "/api/v1/leases/release",
     "/api/v1/leases/renew",
     "/api/v1/me",
+    "/api/v1/sign-out",
     "/api/v1/scenes/{scene_hash}",
     "/e/{name}",
     "/e/{name}/label",

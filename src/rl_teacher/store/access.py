@@ -2,12 +2,12 @@
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from rl_teacher.common.errors import (
     BadConfig,
@@ -28,8 +28,14 @@ from rl_teacher.store.labelers import (
     normalise_name,
 )
 from rl_teacher.store.records import CredentialView, Identity, InviteView, NewInvite, Role
-from rl_teacher.store.sql import EXPERIMENT_ID, MAX_ID, columns_of, find_experiment
-from rl_teacher.store.tables import Credential, Invite, Labeler
+from rl_teacher.store.sql import (
+    EXPERIMENT_ID,
+    MAX_ID,
+    columns_of,
+    find_experiment,
+    insert_or_skip,
+)
+from rl_teacher.store.tables import Credential, EndedSession, Invite, Labeler
 
 TOKEN_PREFIX = "rlt_"  # noqa: S105 - not a secret
 
@@ -79,6 +85,10 @@ SET_LAST_USED = (
     .values(last_used_at=bindparam("moment"))
 )
 
+ENDED_SESSIONS = select(EndedSession.id).where(
+    EndedSession.id.in_(bindparam("session_ids", expanding=True))
+)
+
 INVITES = (
     select(*columns_of(InviteView, Invite, used_by=Labeler.name))
     .outerjoin(Labeler, Labeler.id == Invite.used_by)
@@ -93,6 +103,7 @@ class Access:
         self._database = database
         self._labelers = labelers
         self._events = events
+        self._insert_ended = insert_or_skip(database.dialect, EndedSession, "id")
         self._uses: dict[int, datetime] = {}
         self._uses_written_at = datetime.min.replace(tzinfo=UTC)
 
@@ -178,7 +189,12 @@ class Access:
 
     def identify_many(self, tokens: Sequence[str]) -> list[Identity | None]:
         """Return the holders of tokens; see `identify`."""
-        hashes = [hash_token(each) if is_token_like(each) else "" for each in tokens]
+        return self.identify_hashes(
+            [hash_token(each) if is_token_like(each) else "" for each in tokens]
+        )
+
+    def identify_hashes(self, hashes: Sequence[str]) -> list[Identity | None]:
+        """Return the holders of tokens by their hashes; see `identify`."""
         possible = sorted(set(hashes) - {""})
         rows = self._database.rows(HOLDERS, token_hashes=possible) if possible else []
         moment = self._database.now()
@@ -191,6 +207,30 @@ class Access:
                 if used_at is None or moment - used_at >= LAST_USED_RESOLUTION:
                     self._uses[row["id"]] = moment
         return [identities.get(each) for each in hashes]
+
+    # --- sessions of browsers ---
+
+    def end_session(self, session_id: str, max_age: timedelta) -> None:
+        """Record that a user has signed out.
+
+        Args:
+            session_id: Id of the session.
+            max_age: Age at which sessions expire anyway, so that older records are deleted.
+        """
+        moment = self._database.now()
+        with self._database.writing() as connection:
+            expired = delete(EndedSession).where(EndedSession.ended_at < moment - max_age)
+            connection.execute(expired)
+            connection.execute(self._insert_ended, {"id": session_id, "ended_at": moment})
+
+    def ended_sessions(self, session_ids: Collection[str]) -> set[str]:
+        """Return those of these sessions that their users have ended."""
+        if not session_ids:
+            return set()
+        rows = self._database.rows(ENDED_SESSIONS, session_ids=sorted(session_ids))
+        return {row["id"] for row in rows}
+
+    # --- uses of credentials ---
 
     @property
     def has_uses_to_write(self) -> bool:

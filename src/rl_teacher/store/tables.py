@@ -265,6 +265,18 @@ class Credential(Base):
     experiment: Mapped[str | None] = mapped_column(String(255))
 
 
+class EndedSession(Base):
+    """A session of a browser that its user has ended by signing out.
+
+    Sessions that were not ended need no row: the service verifies them by their signature.
+    """
+
+    __tablename__ = "ended_sessions"
+
+    id: Mapped[str] = mapped_column(String(HASH_LENGTH), primary_key=True)
+    ended_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+
+
 class Invite(Base):
     """A link that creates credentials; only the SHA-256 of its token is stored.
 

@@ -17,7 +17,13 @@ from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import Identity
 from rl_teacher.store.sql import experiment_not_found
-from rl_teacher.web.authentication import Authenticator, RateLimited, is_owner, network_of
+from rl_teacher.web.authentication import (
+    SESSION_AGE,
+    Authenticator,
+    RateLimited,
+    is_owner,
+    network_of,
+)
 from rl_teacher.web.problems import (
     FORBIDDEN,
     NO_CREDENTIAL,
@@ -29,7 +35,6 @@ from rl_teacher.web.problems import (
     problem_from_error,
 )
 
-COOKIE_AGE_S = 90 * 24 * 3600
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz")
 """Path prefixes for programs: a token in the query sets no cookie."""
@@ -203,17 +208,30 @@ class AccessMiddleware:
 
 
 def set_cookie(response: Response, request: Request, credential: str) -> None:
-    """Store a credential in a cookie that scripts and other sites cannot read."""
+    """Start a session, in a cookie that scripts and other sites cannot read."""
+    sessions = request.app.state.services.authenticator.sessions
     response.set_cookie(
         cookie_name(request),
-        credential,
-        max_age=COOKIE_AGE_S,
-        path="/",
-        secure=request.url.scheme == "https",
-        httponly=True,
-        # Not strict: the first request after a click on a link elsewhere needs the cookie.
-        samesite="lax",
+        sessions.start(credential),
+        max_age=int(SESSION_AGE.total_seconds()),
+        **cookie_attributes(request),
     )
+
+
+def delete_cookie(response: Response, request: Request) -> None:
+    """Delete the cookie of the session."""
+    response.delete_cookie(cookie_name(request), **cookie_attributes(request))
+
+
+def cookie_attributes(request: Request) -> dict[str, Any]:
+    """Return the attributes of the cookie but its age."""
+    return {
+        "path": "/",
+        "secure": request.url.scheme == "https",
+        "httponly": True,
+        # Not strict: the first request after a click on a link elsewhere needs the cookie.
+        "samesite": "lax",
+    }
 
 
 def cookie_name(request: Request) -> str:

@@ -4,11 +4,14 @@ import hashlib
 import ipaddress
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from rl_teacher.common.errors import RlTeacherError
+from rl_teacher.store.access import hash_token, is_token_like
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Store
@@ -17,6 +20,12 @@ from rl_teacher.web.batching import Batcher, WorkerPool
 from rl_teacher.web.settings import Rate, Settings
 
 OWNER_ROLE = "owner"
+
+HOME_OWNER = Identity(0, OWNER, OWNER_ROLE)
+"""Identity of those who have the token of the home."""
+
+SESSION_PREFIX = "rls_"
+SESSION_AGE = timedelta(days=90)
 
 MAX_CACHED = 10_000
 """Credentials in each cache."""
@@ -55,8 +64,9 @@ class Authenticator:
         self._store = store
         self._readers = WorkerPool("authentication", 1)
         self._writers = WorkerPool("uses of credentials", 1)
-        self._look_up = Batcher(self._readers, store.access.identify_many)
+        self._look_up = Batcher(self._readers, self._identify)
         self._token = settings.token.encode()
+        self.sessions = Sessions(settings)
         self._labeler_buckets = Buckets(settings.limits.labeler, settings.clock_s)
         self._owner_buckets = Buckets(settings.limits.owner, settings.clock_s)
         self._label_buckets = Buckets(settings.limits.labels, settings.clock_s)
@@ -79,11 +89,11 @@ class Authenticator:
         """
         if self.is_home_token(token):
             self._owner_buckets.count(self._token)
-            return Identity(0, OWNER, OWNER_ROLE)
-        key = digest_of(token)
-        if self._wrong.get(key, WRONG_FOR_S) is not None:
+            return HOME_OWNER
+        wrong_key, key = digest_of(token), self.key_of(token)
+        if self._wrong.get(wrong_key, WRONG_FOR_S) is not None:
             return None
-        role = self._good.get(key)
+        role = OWNER_ROLE if key == self._token else self._good.get(key)
         if role is not None:
             (self._owner_buckets if role == OWNER_ROLE else self._labeler_buckets).count(key)
         # Looked up even if the network has sent too many wrong credentials: others share it.
@@ -92,7 +102,7 @@ class Authenticator:
             self._writers.submit(self._store.access.write_uses)
         if identity is None:
             self._good.remove(key)
-            self._wrong.add(key, "")
+            self._wrong.add(wrong_key, "")
             self._anonymous_buckets.count(address)
         else:
             self._good.add(key, identity.role)
@@ -107,6 +117,35 @@ class Authenticator:
             return await self._look_up(token) is not None
         except (RlTeacherError, SQLAlchemyError):
             return True
+
+    def _identify(self, tokens: Sequence[str]) -> list[Identity | None]:
+        """Return the identities that credentials and sessions belong to."""
+        sessions = [self.sessions.read(each) for each in tokens]
+        hashes = [
+            session.token_hash if session else hash_token(token) if is_token_like(token) else ""
+            for token, session in zip(tokens, sessions, strict=True)
+        ]
+        identities = self._store.access.identify_hashes(hashes)
+        ended = self._store.access.ended_sessions({each.id for each in sessions if each})
+        for i, session in enumerate(sessions):
+            if session is not None and session.is_of_home:
+                identities[i] = HOME_OWNER
+            if session is not None and session.id in ended:
+                identities[i] = None
+        return identities
+
+    def key_of(self, token: str) -> bytes:
+        """Return the key of a credential for rate limits, which its sessions share."""
+        session = self.sessions.read(token)
+        if session is None:
+            return digest_of(token)
+        return self._token if session.is_of_home else bytes.fromhex(session.token_hash)
+
+    def end_session(self, token: str) -> None:
+        """End the session of a browser; a credential that a program sends stays valid."""
+        session = self.sessions.read(token)
+        if session is not None:
+            self._store.access.end_session(session.id, SESSION_AGE)
 
     def close(self) -> None:
         """Stop the threads after their current calls."""
@@ -131,7 +170,7 @@ class Authenticator:
             RateLimited: Too many labels with this credential.
         """
         if not is_owner(identity):
-            self._label_buckets.count(digest_of(credential), num_labels)
+            self._label_buckets.count(self.key_of(credential), num_labels)
 
     def count_anonymous(self, address: str) -> None:
         """Count a request without a credential.
@@ -145,6 +184,57 @@ class Authenticator:
         """Cache a new credential and refund its request, so that a whole class can join at once."""
         self._good.add(digest_of(credential), identity.role)
         self._anonymous_buckets.refund(address)
+
+
+@dataclass(frozen=True)
+class Session:
+    """Session of a browser.
+
+    Attributes:
+        id: Random id.
+        token_hash: SHA-256 of the credential; empty for the token of the home.
+    """
+
+    id: str
+    token_hash: str
+
+    @property
+    def is_of_home(self) -> bool:
+        """True if the user signed in with the token of the home."""
+        return self.token_hash == ""
+
+
+class Sessions:
+    """Signed values of the cookie, which neither contain a credential nor need the database."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def start(self, credential: str) -> str:
+        """Return the cookie of a new session, or of the one that is given."""
+        if self.read(credential) is not None:
+            return credential
+        digest = hash_token(credential)
+        is_home = secrets.compare_digest(digest, hash_token(self._settings.token))
+        token_hash = "" if is_home else digest
+        began_s = int(self._settings.now().timestamp())
+        content = f"{SESSION_PREFIX}{secrets.token_hex(16)}.{began_s}.{token_hash}"
+        return f"{content}.{self._sign(content)}"
+
+    def read(self, cookie: str) -> Session | None:
+        """Return the session of a cookie; None if it is invalid, or contains a credential."""
+        if not cookie.startswith(SESSION_PREFIX):
+            return None
+        content, _, proof = cookie.rpartition(".")
+        expected = self._sign(content)
+        if not secrets.compare_digest(proof.encode(errors="replace"), expected.encode()):
+            return None
+        session_id, began_s, token_hash = content.removeprefix(SESSION_PREFIX).split(".")
+        age_s = self._settings.now().timestamp() - float(began_s)
+        return Session(session_id, token_hash) if age_s < SESSION_AGE.total_seconds() else None
+
+    def _sign(self, content: str) -> str:
+        return hmac_of(self._settings.token, f"session {content}")
 
 
 class OneTimeCodes:

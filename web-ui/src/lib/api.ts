@@ -159,6 +159,9 @@ export async function postLabels(labels: LabelSubmission[]): Promise<LabelReceip
 
 export const getCurrentUser = (): Promise<CurrentUser> => getJson(`${API}/me`)
 
+/** End the session of this browser. */
+export const signOut = (): Promise<null> => sendJson('POST', `${API}/sign-out`, {})
+
 export const join = (invite: string, name: string): Promise<JoinResponse> =>
   sendJson('POST', `${API}/join`, { invite, name })
 

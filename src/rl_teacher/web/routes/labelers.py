@@ -12,9 +12,11 @@ from rl_teacher.store.records import LabelerView
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import (
     Access,
+    CurrentCredential,
     CurrentIdentity,
     LabelerName,
     client_network,
+    delete_cookie,
     requires,
     set_cookie,
 )
@@ -151,6 +153,19 @@ def service_url(request: Request) -> str:
 def show_me(identity: CurrentIdentity) -> schemas.CurrentUser:
     """Return the current user."""
     return schemas.CurrentUser(name=identity.name, role=identity.role)
+
+
+@router.post("/sign-out", status_code=204)
+@requires(Access.LABELER)
+def sign_out(
+    request: Request, response: Response, services: ServicesDep, credential: CurrentCredential
+) -> None:
+    """End the session of this browser; its cookie is worthless from now on.
+
+    Other sessions and the credential, with which one can sign in again, stay valid.
+    """
+    services.authenticator.end_session(credential)
+    delete_cookie(response, request)
 
 
 @router.post("/join")
