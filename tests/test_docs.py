@@ -41,7 +41,7 @@ from rl_teacher.queries.schedules import Budget
 from rl_teacher.report import label_export
 from rl_teacher.rewards import learner, trainer
 from rl_teacher.rewards.factory import SECONDS_BETWEEN
-from rl_teacher.runs import reporting
+from rl_teacher.runs import backup, reporting
 from rl_teacher.store import experiment_locks, leases, media
 from rl_teacher.store.access import Access
 from rl_teacher.store.labelers import OWNER
@@ -180,6 +180,9 @@ def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, write_
     monkeypatch.setattr(Access, "revoke_credentials", lambda self, name: 1)
     monkeypatch.setattr(labelers_cli, "invite", lambda uses, days, experiment: "/join")
     monkeypatch.setattr(Access, "revoke_invite", lambda self, number: None)
+    summary = backup.BackupSummary(0, 0, 0, 0)
+    monkeypatch.setattr(backup, "save_backup", lambda path, media: summary)
+    monkeypatch.setattr(backup, "restore_backup", lambda path: summary)
     exit_code = cli.main(arguments)
     printed = capsys.readouterr()
     if arguments[0] in ("report", "export", "play", "reward"):
@@ -199,7 +202,7 @@ def test_docs_have_command_lines_of_every_command():
     assert found == {
         *("teach", "serve", "label", "envs", "runs", "report", "reward"),
         *("labelers", "collect", "fit", "check", "export", "import"),
-        *("play", "circus", "examples"),
+        *("play", "circus", "examples", "backup", "restore"),
     }
 
 
@@ -565,8 +568,9 @@ def test_owner_routes_in_docs_match_code():
     }
 
 
-def test_tests_named_in_security_docs_exist():
-    promises = table("docs/security.md", "promise", "how", "test")
+@pytest.mark.parametrize("page", ["security.md", "reliability.md"])
+def test_tests_named_with_promises_exist(page):
+    promises = table(f"docs/{page}", "promise", "how", "test")
     named = [name for _, _, tests in promises for name in quoted(tests)]
     assert all(quoted(tests) for _, _, tests in promises)
     for name in named:

@@ -49,6 +49,8 @@ commands:
   labelers         add, invite, list and revoke labelers
   export NAME      export labels with their segments, labels alone, or the agent
   import PATH      import a data set as an experiment
+  backup PATH      copy everything to a folder, also while experiments run
+  restore PATH     restore a backup into an empty home
 
 examples:
   rl-teacher teach -p rl -e ShortHopper-v1 -n base-rl
@@ -1019,6 +1021,36 @@ def import_(arguments: Sequence[str]) -> int:
     return parse_and_call("import", import_data_set, arguments)
 
 
+# --- backup, restore ---
+
+
+def backup(path: Path, /, media: Path | None = None) -> None:
+    """Copy everything to a new folder and verify the copy, also while experiments run.
+
+    Args:
+        path: folder to create
+        media: folder of the clips, if it is not the media folder of RL_TEACHER_HOME
+    """
+    from rl_teacher.runs.backup import save_backup
+
+    summary = save_backup(path.expanduser(), media)
+    print(f"{summary} in {path}")
+    print(f"next: RL_TEACHER_HOME=NEW rl-teacher restore {path}")
+
+
+def restore(path: Path, /) -> None:
+    """Restore a backup into RL_TEACHER_HOME, which must be empty or not exist.
+
+    Args:
+        path: folder that `rl-teacher backup` has written
+    """
+    from rl_teacher.runs.backup import restore_backup
+    from rl_teacher.runs.folder import home
+
+    summary = restore_backup(path.expanduser())
+    print(f"{summary} restored in {home()}")
+
+
 def _table(*headings: str) -> "Table":
     from rich.box import SIMPLE
     from rich.table import Table
@@ -1049,6 +1081,8 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "labelers": labelers,
     "export": partial(parse_and_call, "export", export),
     "import": import_,
+    "backup": partial(parse_and_call, "backup", backup),
+    "restore": partial(parse_and_call, "restore", restore),
     "--version": version,
 }
 

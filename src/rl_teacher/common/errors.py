@@ -24,6 +24,7 @@
     |-- Diverged                       losses, weights or predicted rewards that are not finite
     |-- CorruptCheckpoint              a truncated or altered file, or of another version
     |-- CorruptClip                    a truncated or altered clip
+    |-- CorruptBackup                  an incomplete or altered backup
     |-- StoreUnavailable               the database cannot be opened, read or written
     |-- RunFolderUnusable              read-only, or the disk is full
     |-- RendererKilled                 the process that renders images was killed
@@ -180,6 +181,10 @@ class CorruptCheckpoint(RlTeacherError):
 
 class CorruptClip(RlTeacherError):
     """A clip file that is truncated, altered, or of another version."""
+
+
+class CorruptBackup(RlTeacherError):
+    """A backup that is incomplete, altered, or of a newer version."""
 
 
 class StoreUnavailable(RlTeacherError):

@@ -1,0 +1,342 @@
+"""Backup of a home while its service and trainers run, and its restoration.
+
+<backup>/
+    backup.json     format, versions, and the SHA-256 of SHA256SUMS
+    SHA256SUMS      hash of every file below; `sha256sum --check` reads it
+    labels.sqlite   the database as of one moment, also if it is in PostgreSQL
+    experiments/, segments/, media/, tensorboard/, access-token
+
+The order of copying makes the copy consistent. Checkpoints come before the database: a restored
+home is then as after a killed trainer, whose database may be newer than its last checkpoint.
+Segments and clips are copied again after the database, because their files are written before the
+rows that refer to them.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+
+from rl_teacher.common.errors import BadInput, CorruptBackup
+from rl_teacher.runs.folder import home, open_store
+from rl_teacher.store.database import as_url, default_url, file_of
+from rl_teacher.store.files import (
+    TEMPORARY_SUFFIX,
+    folder_errors,
+    make_private_folder,
+    sync_folder,
+    write,
+)
+from rl_teacher.store.snapshot import faults_of, load_snapshot, save_snapshot
+from rl_teacher.store.store import utc_now
+
+FORMAT_VERSION = 1
+ABOUT, SUMS, DATABASE = "backup.json", "SHA256SUMS", "labels.sqlite"
+
+SHARED = ("segments", "media")
+"""Folders whose files never change; see the module's docstring."""
+LEFT_OUT = {"services", "service-in-use", "logs", "cache", *SHARED}
+"""Entries of a home that belong to running processes or can be made again, and `SHARED`."""
+LOCK = "lock"
+
+ATTEMPTS = 10
+"""Attempts to copy checkpoints, while a trainer replaces them."""
+CHUNK_BYTES = 1 << 20
+SUM_LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>[^\0\n]+)")
+
+
+@dataclass(frozen=True)
+class BackupSummary:
+    """Contents of a backup.
+
+    Attributes:
+        num_files: Number of files.
+        size_bytes: Their size.
+        num_experiments: Number of experiments in the database.
+        num_labels: Number of labels in the database, with replaced ones.
+    """
+
+    num_files: int
+    size_bytes: int
+    num_experiments: int
+    num_labels: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_experiments:,} experiments with {self.num_labels:,} labels, "
+            f"{self.num_files:,} files of {self.size_bytes / 1e6:,.1f} MB"
+        )
+
+
+def save_backup(target: Path, media: Path | None = None) -> BackupSummary:
+    """Copy the home to a new folder, and verify the copy.
+
+    Processes may use the home meanwhile. The backup contains every label that was acknowledged
+    before it began.
+
+    Args:
+        target: Folder to create.
+        media: Folder of the clips; None for the home's.
+
+    Raises:
+        BadInput: The folder exists or is inside the home, or there is no home.
+        StoreUnavailable: The database cannot be read.
+        RunFolderUnusable: A folder cannot be read or written.
+        CorruptBackup: The copy differs from what was read.
+    """
+    source, target = home().resolve(), target.resolve()
+    check_target(source, target)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    with folder_errors(target), removed_on_failure(unfinished):
+        make_private_folder(unfinished)
+        digests = copy_home(source, unfinished, media or source / "media")
+        write_sums(unfinished, digests)
+        summary = verify_backup(unfinished)
+        if target.exists():
+            target.rmdir()
+        unfinished.rename(target)
+        sync_folder(target.parent)
+    return summary
+
+
+def check_target(source: Path, target: Path) -> None:
+    """Check that there is a home, and that the folder of the backup can be created.
+
+    Raises:
+        BadInput: One of them is not so.
+    """
+    if not source.is_dir():
+        raise BadInput(f"There is no home at {source}, so there is nothing to back up.")
+    if target.is_relative_to(source):
+        raise BadInput(f"{target} is inside the home {source}. Name a folder outside of it.")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadInput(f"{target} exists already. Name a new folder for the backup.")
+
+
+def copy_home(source: Path, target: Path, media: Path) -> dict[str, str]:
+    """Copy all parts of a home in the order that makes the copy consistent.
+
+    Returns:
+        SHA-256 of each file by its name.
+    """
+    digests: dict[str, str] = {}
+
+    def copy_shared() -> None:
+        for name, folder in (("segments", source / "segments"), ("media", media)):
+            copy_tree(folder, target / name, target, digests, only_new=True)
+
+    with open_store() as store:
+        file = store.database.file
+        databases = {DATABASE} if file is None else {DATABASE, file.name}
+        names = {f"{each}{end}" for each in databases for end in ("", "-wal", "-shm")}
+        # Before the database, too: clips of episodes are deleted after a while.
+        copy_shared()
+        for path in sorted(source.iterdir()):
+            if path.name not in LEFT_OUT | names:
+                copy_tree(path, target / path.name, target, digests)
+        for checkpoints in (source / "experiments").glob("*/checkpoints"):
+            copied = target / "experiments" / checkpoints.parent.name / "checkpoints"
+            copy_newest(checkpoints, copied, target, digests)
+        save_snapshot(store.database, target / DATABASE)
+        copy_shared()
+    digests[DATABASE] = digest_of(target / DATABASE)
+    return digests
+
+
+def copy_newest(source: Path, target: Path, root: Path, digests: dict[str, str]) -> None:
+    """Copy checkpoints again if a running trainer has deleted all that were listed."""
+    for _ in range(ATTEMPTS):
+        if any(target.glob("*")) or not any(source.glob("checkpoint-*")):
+            return
+        copy_tree(source, target, root, digests)
+
+
+def copy_tree(
+    source: Path, target: Path, root: Path, digests: dict[str, str], *, only_new: bool = False
+) -> None:
+    """Copy a file or a folder; files that a process deletes meanwhile are left out.
+
+    Args:
+        source: What to copy; nothing is copied if it does not exist.
+        target: Its place in the backup.
+        root: Folder of the backup.
+        digests: SHA-256 by the name in the backup; the copied files are added.
+        only_new: Leave out files that were copied before.
+    """
+    for path in files_in(source):
+        copy = target / path.relative_to(source)
+        name = copy.relative_to(root).as_posix()
+        if only_new and name in digests:
+            continue
+        with suppress(FileNotFoundError):
+            digests[name] = copy_file(path, copy)
+
+
+def files_in(path: Path) -> Iterator[Path]:
+    """Yield the files of a folder and its subfolders, the newest checkpoints first."""
+    if path.is_file():
+        if path.name != LOCK and not path.name.endswith(TEMPORARY_SUFFIX):
+            yield path
+    elif path.is_dir() and not path.name.endswith(TEMPORARY_SUFFIX):
+        with suppress(FileNotFoundError):
+            for each in sorted(path.iterdir(), reverse=True):
+                yield from files_in(each)
+
+
+def copy_file(source: Path, target: Path) -> str:
+    """Copy a file, wait until it is on disk, and return its SHA-256."""
+    digest = hashlib.sha256()
+    with source.open("rb") as reading:
+        make_private_folder(target.parent)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as writing:
+            while chunk := reading.read(CHUNK_BYTES):
+                digest.update(chunk)
+                writing.write(chunk)
+            writing.flush()
+            os.fsync(writing.fileno())
+    return digest.hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_sums(folder: Path, digests: dict[str, str]) -> None:
+    """Write the list of files and the description of a backup."""
+    sums = "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())).encode()
+    about = {
+        "format_version": FORMAT_VERSION,
+        "rl_teacher_version": version("rl-teacher"),
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "sums_sha256": hashlib.sha256(sums).hexdigest(),
+    }
+    for name, content in ((SUMS, sums), (ABOUT, json.dumps(about, indent=2).encode())):
+        (folder / name).touch(mode=0o600)
+        write(folder / name, content, is_synced=True)
+
+
+# --- restoration ---
+
+
+def restore_backup(source: Path) -> BackupSummary:
+    """Restore a backup into the home, which must be empty or not exist, and into its database.
+
+    Raises:
+        BadInput: The home or the database is not empty.
+        CorruptBackup: The backup is incomplete or altered; nothing is restored.
+        StoreUnavailable: The database cannot be used, or the backup is of a newer version.
+        RunFolderUnusable: A folder cannot be read or written.
+    """
+    target = home()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadInput(
+            f"The home {target} is not empty, and a backup is restored only into an empty one. "
+            "Name another with RL_TEACHER_HOME."
+        )
+    summary = verify_backup(source)
+    url = default_url(target)
+    with folder_errors(target), removed_on_failure(target):
+        make_private_folder(target)
+        for name, digest in read_sums(source).items():
+            if name != DATABASE and copy_file(source / name, target / name) != digest:
+                raise corrupt(source, f"{name} has changed while it was read")
+        load_snapshot_of(source, url)
+    return summary
+
+
+def load_snapshot_of(backup: Path, url: str) -> None:
+    """Copy the database of a backup, which stays as it is, to the database of the home."""
+    file = file_of(as_url(url))
+    if file is not None:
+        load_snapshot(backup / DATABASE, url, utc_now)
+        return
+    # Migrated before its rows are copied.
+    unfinished = home() / f".{DATABASE}{TEMPORARY_SUFFIX}"
+    shutil.copyfile(backup / DATABASE, unfinished)
+    try:
+        load_snapshot(unfinished, url, utc_now)
+    finally:
+        for end in ("", "-wal", "-shm"):
+            Path(f"{unfinished}{end}").unlink(missing_ok=True)
+
+
+def verify_backup(folder: Path) -> BackupSummary:
+    """Check every file of a backup against its hash, and the integrity of its database.
+
+    Raises:
+        CorruptBackup: A file is missing, truncated or altered, or the folder is no backup.
+    """
+    digests = read_sums(folder)
+    size_bytes = 0
+    for name, digest in digests.items():
+        path = folder / name
+        if not path.is_file():
+            raise corrupt(folder, f"{name} is missing")
+        if digest_of(path) != digest:
+            raise corrupt(folder, f"{name} is truncated or altered: its SHA-256 differs")
+        size_bytes += path.stat().st_size
+    if faults := faults_of(folder / DATABASE):
+        raise corrupt(folder, f"its database is damaged: {faults[0]}")
+    with closing(sqlite3.connect(f"file:{folder / DATABASE}?mode=ro", uri=True)) as connection:
+        [(num_experiments, num_labels)] = connection.execute(
+            "SELECT (SELECT count(*) FROM experiments), (SELECT count(*) FROM labels)"
+        )
+    return BackupSummary(len(digests), size_bytes, num_experiments, num_labels)
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a backup by its name.
+
+    Raises:
+        CorruptBackup: The list is missing or altered, or names a file outside the folder.
+    """
+    try:
+        about = json.loads((folder / ABOUT).read_bytes())
+        sums = (folder / SUMS).read_bytes()
+        format_version, digest = about["format_version"], about["sums_sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise corrupt(folder, f"{ABOUT} or {SUMS} is missing or damaged") from error
+    if format_version != FORMAT_VERSION:
+        raise corrupt(folder, f"its format is {format_version!r}, and {FORMAT_VERSION} was needed")
+    if hashlib.sha256(sums).hexdigest() != digest:
+        raise corrupt(folder, f"{SUMS} is truncated or altered")
+    lines = [SUM_LINE.fullmatch(line) for line in sums.decode(errors="replace").split("\n")[:-1]]
+    digests = {line["name"]: line["digest"] for line in lines if line is not None}
+    if len(digests) != len(lines) or DATABASE not in digests or not are_inside(digests):
+        raise corrupt(folder, f"{SUMS} is not a list of files as `rl-teacher backup` writes it")
+    return digests
+
+
+def are_inside(names: Collection[str]) -> bool:
+    """Return whether no name leads out of the folder that it is relative to."""
+    paths = [PurePosixPath(name) for name in names]
+    return not any(path.is_absolute() or ".." in path.parts for path in paths)
+
+
+def corrupt(folder: Path, fault: str) -> CorruptBackup:
+    """Return the error for a backup that cannot be restored."""
+    return CorruptBackup(
+        f"{folder} is not a complete backup: {fault}. Use another backup; nothing was restored."
+    )
+
+
+@contextmanager
+def removed_on_failure(folder: Path) -> Iterator[None]:
+    """Delete a folder if the block fails."""
+    try:
+        yield
+    except BaseException:
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        raise
