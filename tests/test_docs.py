@@ -41,7 +41,7 @@ from rl_teacher.queries.schedules import Budget
 from rl_teacher.report import label_export
 from rl_teacher.rewards import learner, trainer
 from rl_teacher.rewards.factory import SECONDS_BETWEEN
-from rl_teacher.runs import backup, reporting
+from rl_teacher.runs import backup, doctor, reporting
 from rl_teacher.store import experiment_locks, leases, media
 from rl_teacher.store.access import Access
 from rl_teacher.store.labelers import OWNER
@@ -183,6 +183,7 @@ def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, write_
     summary = backup.BackupSummary(0, 0, 0, 0)
     monkeypatch.setattr(backup, "save_backup", lambda path, media: summary)
     monkeypatch.setattr(backup, "restore_backup", lambda path: summary)
+    monkeypatch.setattr(doctor, "examine", lambda media, is_repairing: [])
     exit_code = cli.main(arguments)
     printed = capsys.readouterr()
     if arguments[0] in ("report", "export", "play", "reward"):
@@ -202,7 +203,7 @@ def test_docs_have_command_lines_of_every_command():
     assert found == {
         *("teach", "serve", "label", "envs", "runs", "report", "reward"),
         *("labelers", "collect", "fit", "check", "export", "import"),
-        *("play", "circus", "examples", "backup", "restore"),
+        *("play", "circus", "examples", "backup", "restore", "doctor"),
     }
 
 
@@ -239,7 +240,7 @@ def test_flags_in_docs_exist(path, settings):
     }
     play_flags = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
     others = {"--help", "--version", "--plot", "--experiment", "--format", "--out", "--uses"}
-    others |= {"--hold-out", "--steps"}  # of `export` and `circus`
+    others |= {"--hold-out", "--steps", "--repair"}  # of `export`, `circus` and `doctor`
     known = long_flags(settings) | serve_flags | play_flags | others
     mentioned = {
         flag.replace("_", "-")

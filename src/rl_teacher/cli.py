@@ -51,6 +51,7 @@ commands:
   import PATH      import a data set as an experiment
   backup PATH      copy everything to a folder, also while experiments run
   restore PATH     restore a backup into an empty home
+  doctor           examine all files and the database for damage
 
 examples:
   rl-teacher teach -p rl -e ShortHopper-v1 -n base-rl
@@ -1021,7 +1022,7 @@ def import_(arguments: Sequence[str]) -> int:
     return parse_and_call("import", import_data_set, arguments)
 
 
-# --- backup, restore ---
+# --- backup, restore, doctor ---
 
 
 def backup(path: Path, /, media: Path | None = None) -> None:
@@ -1049,6 +1050,34 @@ def restore(path: Path, /) -> None:
 
     summary = restore_backup(path.expanduser())
     print(f"{summary} restored in {home()}")
+
+
+def doctor(media: str | None = None, repair: bool = False) -> int:
+    """Examine all files and the database for damage; exit with 1 if there is any.
+
+    Args:
+        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default the media
+            folder of RL_TEACHER_HOME
+        repair: repair what can be repaired without losing data: recount, have missing clips
+            rendered again, migrate the database, delete temporary files, make credentials private
+    """
+    from rich.console import Console
+
+    from rl_teacher.runs.doctor import examine
+
+    checks = examine(media, is_repairing=repair)
+    table = _table("check", "examined", "result")
+    for each in checks:
+        results = {"repaired": each.repairs, "faults": each.faults}
+        found = [f"{len(texts):,} {name}" for name, texts in results.items() if texts]
+        table.add_row(each.name, f"{each.num_examined:,}", ", ".join(found) or "sound")
+    Console().print(table)
+    for each in checks:
+        for text in each.repairs:
+            print(f"repaired: {each.name}: {text}.")
+        for text in each.faults:
+            print(f"fault: {each.name}: {text.rstrip('.')}.")
+    return 1 if any(each.faults for each in checks) else 0
 
 
 def _table(*headings: str) -> "Table":
@@ -1083,6 +1112,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "import": import_,
     "backup": partial(parse_and_call, "backup", backup),
     "restore": partial(parse_and_call, "restore", restore),
+    "doctor": partial(parse_and_call, "doctor", doctor),
     "--version": version,
 }
 

@@ -1,9 +1,9 @@
 """Clips: the segments that experiments of an environment share, and their media."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_
+from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_, union_all, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import aliased
 
@@ -26,6 +26,17 @@ CLIPS_OF_EXPERIMENT = select(*sql.columns_of(ClipView, Clip)).where(
         Clip.content_hash.in_(select(Comparison.right_hash).where(sql.OF_EXPERIMENT)),
     )
 )
+
+RENDERED = select(*sql.columns_of(ClipView, Clip)).where(Clip.kind.is_not(None))
+
+COMPARED = union_all(
+    *(
+        select(side, Experiment.name).join(Experiment, Experiment.id == Comparison.experiment_id)
+        for side in (Comparison.left_hash, Comparison.right_hash)
+    )
+)
+
+HIDE = update(Clip).values(dict.fromkeys(MEDIA_COLUMNS))
 
 SHARED = (
     select(Clip.content_hash)
@@ -145,6 +156,25 @@ class Clips:
             for row in self._database.rows(statement, **parameters)
         ]
         return sql.page_of(found, limit, lambda row: row.clip.content_hash)
+
+    def rendered(self) -> list[ClipView]:
+        """Return all clips that have media."""
+        return [ClipView(**row) for row in self._database.rows(RENDERED)]
+
+    def compared(self) -> dict[str, str]:
+        """Return the hashes of all clips that are compared, each with the name of an experiment."""
+        with self._database.reading() as connection:
+            return {row[0]: row[1] for row in connection.execute(COMPARED)}
+
+    def hide(self, content_hashes: Sequence[str]) -> None:
+        """Mark clips as not rendered: their comparisons wait until a trainer renders them again."""
+        with self._database.writing() as connection:
+            sql.lock_labels(connection)
+            for chunk in sql.in_chunks(content_hashes):
+                connection.execute(HIDE.where(Clip.content_hash.in_(chunk)))
+                parameters = {"hashes": chunk}
+                found = connection.execute(COMPARISONS_WITH_CLIPS, parameters).scalars().all()
+                reopen(connection, sorted(found))
 
     def delete_unused(self, content_hash: str) -> str | None:
         """Delete a clip that neither a comparison nor an episode of an agent refers to.

@@ -13,9 +13,12 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    delete,
     exists,
     func,
+    insert,
     not_,
+    or_,
     select,
     update,
 )
@@ -137,6 +140,59 @@ NEW_TALLIES = (
     .where(Label.id >= bindparam("first_new"))
     .group_by(Comparison.experiment_id, Label.labeler_id)
 )
+
+WRONG_COMPARISONS = select(Comparison.id).where(
+    or_(
+        Comparison.num_labels != NUM_LABELS,
+        Comparison.is_disputed != IS_DISPUTED,
+        Comparison.is_open != and_(Comparison.wanted > NUM_LABELS, IS_RENDERED),
+    )
+)
+
+OF_COUNTED = select(func.count()).where(Comparison.experiment_id == Experiment.id)
+
+EXPERIMENT_COUNTS = {
+    "num_asked": OF_COUNTED.scalar_subquery(),
+    "num_answered": OF_COUNTED.where(Comparison.num_labels > 0).scalar_subquery(),
+    "num_open": OF_COUNTED.where(Comparison.is_open.is_(True)).scalar_subquery(),
+}
+
+WRONG_EXPERIMENTS = select(Experiment.name).where(
+    or_(*(getattr(Experiment, name) != count for name, count in EXPERIMENT_COUNTS.items()))
+)
+
+TALLIES = select(*(getattr(Tally, each.name) for each in NEW_TALLIES.selected_columns))
+
+
+def find_wrong_counts(connection: Connection) -> list[str]:
+    """Compare all counts with a recount of the labels, and describe those that differ.
+
+    Counts of experiments are compared with those of their comparisons.
+    """
+    comparisons = connection.execute(WRONG_COMPARISONS).scalars().all()
+    experiments = connection.execute(WRONG_EXPERIMENTS).scalars().all()
+    given = {tuple(row) for row in connection.execute(TALLIES)}
+    counted = {tuple(row) for row in connection.execute(NEW_TALLIES, {"first_new": 0})}
+    labelers = {row[:2] for row in given ^ counted}
+    found = {
+        f"{len(comparisons):,} comparisons": bool(comparisons),
+        f"experiments {', '.join(sorted(experiments))}": bool(experiments),
+        f"{len(labelers):,} labelers": bool(labelers),
+    }
+    return [
+        f"the counts of {what} differ from a recount"
+        for what, is_wrong in found.items()
+        if is_wrong
+    ]
+
+
+def recount_all(connection: Connection) -> None:
+    """Recompute all counts from the labels; callers hold `sql.lock_labels`."""
+    recount(connection, connection.execute(WRONG_COMPARISONS).scalars().all())
+    connection.execute(update(Experiment).values(**EXPERIMENT_COUNTS))
+    connection.execute(delete(Tally))
+    names = [each.name for each in NEW_TALLIES.selected_columns]
+    connection.execute(insert(Tally).from_select(names, NEW_TALLIES), {"first_new": 0})
 
 
 def recount(connection: Connection, comparison_ids: Sequence[int]) -> None:

@@ -453,6 +453,22 @@ def migrate(engine: Engine, label: str) -> None:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
 
 
+def schema_version(url_or_path: str | Path) -> str | None:
+    """Return the version of an existing database without migrating it; None if it has no tables.
+
+    Raises:
+        StoreUnavailable: It cannot be read.
+    """
+    url = as_url(url_or_path)
+    label = label_of(url)
+    engine = make_engine(url, label, BUSY_TIMEOUT_S, is_synced=True)
+    try:
+        with driver_errors(label), engine.connect() as connection:
+            return MigrationContext.configure(connection).get_current_revision()
+    finally:
+        engine.dispose()
+
+
 def alembic_settings(connection: Connection) -> Config:
     """Return the settings that an alembic.ini would hold."""
     settings = Config()

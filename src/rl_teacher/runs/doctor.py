@@ -1,0 +1,281 @@
+"""Examination of a home for damage, and its repair where that is safe."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rl_teacher.common.errors import (
+    BadInput,
+    CorruptCheckpoint,
+    CorruptClip,
+    MediaNotFound,
+    RlTeacherError,
+)
+from rl_teacher.runs.clip_renderer import scene_key
+from rl_teacher.runs.folder import Experiment, experiment_names, experiments_folder, home
+from rl_teacher.store import sql
+from rl_teacher.store.checkpoints import list_checkpoints, read_checkpoint
+from rl_teacher.store.counters import find_wrong_counts, recount_all
+from rl_teacher.store.database import as_url, default_url, file_of, schema_version, versions
+from rl_teacher.store.files import TEMPORARY_SUFFIX
+from rl_teacher.store.media import MediaFiles, SegmentFiles
+from rl_teacher.store.snapshot import faults_of, read_all, snapshot_of
+from rl_teacher.store.store import Store
+
+TEMPORARY_AGE_S = 3600.0
+"""Age from which on a temporary file belongs to no write in progress."""
+PRIVATE_MODE = 0o600
+
+HAS_EFFECTIVE_IDS = os.access in os.supports_effective_ids
+
+
+@dataclass
+class Check:
+    """One check and what it found.
+
+    Attributes:
+        name: What was examined.
+        num_examined: How many of them.
+        faults: Descriptions of what is wrong.
+        repairs: Descriptions of what was repaired; these faults are not in `faults`.
+    """
+
+    name: str
+    num_examined: int = 0
+    faults: list[str] = field(default_factory=list)
+    repairs: list[str] = field(default_factory=list)
+
+
+def examine(media: str | Path | None = None, *, is_repairing: bool = False) -> list[Check]:
+    """Examine the home and its database, also while they are used.
+
+    Args:
+        media: Storage of the clips; None for the home's folder.
+        is_repairing: Repair what can be repaired without losing data.
+
+    Raises:
+        BadInput: There is no home.
+    """
+    if not home().is_dir():
+        raise BadInput(f"There is no home at {home()}. `rl-teacher teach` creates one.")
+    checks = [check_database()]
+    if checks[0].num_examined and not checks[0].faults:
+        checks.append(check_version(is_repairing=is_repairing))
+        if not checks[-1].faults:
+            with Store.open(default_url(home())) as store:
+                examination = Examination(store, media or home() / "media", is_repairing)
+                checks += [each() for each in examination.checks]
+    checks += [check_run_folders(), check_checkpoints()]
+    folders = [home(), *([Path(media)] if media and "://" not in str(media) else [])]
+    checks.append(check_temporary_files(folders, is_repairing=is_repairing))
+    checks.append(check_permissions(is_repairing=is_repairing))
+    return checks
+
+
+def check_database() -> Check:
+    """Check the integrity of the database."""
+    check = Check("database")
+    url = default_url(home())
+    file = file_of(as_url(url))
+    if file is None:
+        try:
+            if schema_version(url) is not None:
+                with Store.open(url) as store:
+                    read_all(store.database)
+                check.num_examined = 1
+        except RlTeacherError as error:
+            check.faults.append(str(error))
+    elif file.exists():
+        check.num_examined = 1
+        check.faults += [
+            f"{file} is damaged: {fault}. Restore a backup, or rescue the rest with `sqlite3 FILE "
+            ".recover`"
+            for fault in faults_of(file)
+        ]
+    elif experiment_names():
+        check.faults.append(f"{file} is missing, although there are experiments. Restore a backup")
+    return check
+
+
+def check_version(*, is_repairing: bool) -> Check:
+    """Check that the database has the schema of this release; migrating it is the repair."""
+    check = Check("schema version", 1)
+    found, newest = schema_version(default_url(home())), versions()[0]
+    if found not in versions():
+        check.faults.append(f"the version is {found}, newer than {newest}. Update rl-teacher")
+    elif found != newest and is_repairing:
+        check.repairs.append(f"migrated from version {found} to {newest}")
+    elif found != newest:
+        check.faults.append(f"the version is {found}, and {newest} is the current one")
+    return check
+
+
+@dataclass
+class Examination:
+    """Checks of the rows of an open database, and of the files that they refer to.
+
+    Attributes:
+        store: The database.
+        media: Storage of the clips.
+        is_repairing: Whether to repair.
+    """
+
+    store: Store
+    media: str | Path
+    is_repairing: bool
+
+    @property
+    def checks(self) -> list[Callable[[], Check]]:
+        """All checks, in the order in which a repair can rely on the earlier ones."""
+        return [self.check_segments, self.check_clips, self.check_counts]
+
+    def check_segments(self) -> Check:
+        """Check that the segments of all comparisons exist and have the hash in their names."""
+        compared = self.store.clips.compared()
+        check = Check("segments", len(compared))
+        files = SegmentFiles(home() / "segments")
+        for content_hash, experiment in compared.items():
+            try:
+                files.load(content_hash)
+            except CorruptCheckpoint as error:
+                check.faults.append(f"experiment {experiment}: {error}")
+        return check
+
+    def check_clips(self) -> Check:
+        """Check that the media of all rendered clips exist and are what was written.
+
+        The repair marks a clip as not rendered: labelers do not get its comparisons until the
+        trainer has rendered it again.
+        """
+        clips = self.store.clips.rendered()
+        check = Check("clips", len(clips))
+        files = MediaFiles(self.media)
+        faults: dict[str, str | None] = {}
+        hidden: list[str] = []
+        for clip in clips:
+            keys = [str(clip.media_key)]
+            if clip.scene_hash is not None:
+                keys.append(scene_key(clip.scene_hash))
+            for key in keys:
+                if key not in faults:
+                    faults[key] = fault_of(files, key)
+            found = [fault for fault in (faults[key] for key in keys) if fault is not None]
+            if found and self.is_repairing:
+                hidden.append(clip.content_hash)
+                check.repairs.append(f"{found[0]}: the trainer renders it again")
+            elif found:
+                check.faults.append(found[0])
+        # A scene is rendered again only if its file is missing.
+        for key in (key for key, fault in faults.items() if hidden and fault):
+            if key.startswith("scenes/"):
+                files.remove(key)
+        if hidden:
+            self.store.clips.hide(hidden)
+        return check
+
+    def check_counts(self) -> Check:
+        """Compare the counts of comparisons, experiments and labelers with a recount."""
+        database = self.store.database
+        with snapshot_of(database) as connection:
+            faults = find_wrong_counts(connection)
+        check = Check("counts", len(self.store.experiments.all()), faults)
+        if faults and self.is_repairing:
+            with database.writing() as connection:
+                sql.lock_labels(connection)
+                recount_all(connection)
+            check.repairs, check.faults = [f"{fault}: recounted" for fault in faults], []
+        return check
+
+
+def fault_of(files: MediaFiles, key: str) -> str | None:
+    """Return what is wrong with a file of media; None if it is sound."""
+    try:
+        files.get(key)
+    except MediaNotFound:
+        return f"{key} is missing"
+    except CorruptClip:
+        return f"{key} is truncated or altered"
+    return None
+
+
+def check_run_folders() -> Check:
+    """Check that the configurations of all experiments can be read."""
+    names = experiment_names()
+    check = Check("configurations", len(names))
+    for name in names:
+        try:
+            _ = Experiment.find(name).config
+        except RlTeacherError as error:
+            check.faults.append(str(error))
+    return check
+
+
+def check_checkpoints() -> Check:
+    """Check that all checkpoints can be opened and have the hash in their names."""
+    check = Check("checkpoints")
+    for name in experiment_names():
+        files = list_checkpoints(experiments_folder() / name / "checkpoints")
+        check.num_examined += len(files)
+        for file in files:
+            try:
+                read_checkpoint(file)
+            except FileNotFoundError:  # replaced meanwhile
+                continue
+            except (OSError, ValueError) as error:
+                check.faults.append(f"{file.path} is damaged: {error}")
+    return check
+
+
+def check_temporary_files(folders: list[Path], *, is_repairing: bool) -> Check:
+    """Find files that killed processes were writing; the repair deletes them."""
+    check = Check("temporary files")
+    for path in (each for folder in folders for each in temporary_files(folder)):
+        check.num_examined += 1
+        if is_repairing:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            check.repairs.append(f"{path} was left by a killed process: deleted")
+        else:
+            check.faults.append(f"{path} was left by a killed process")
+    return check
+
+
+def temporary_files(folder: Path) -> Iterator[Path]:
+    """Yield the temporary files and folders in a folder that nothing is writing any more."""
+    for path in sorted(folder.rglob(f"*{TEMPORARY_SUFFIX}")):
+        try:
+            age_s = time.time() - path.stat().st_mtime
+        except FileNotFoundError:  # completed or deleted meanwhile
+            continue
+        if age_s > TEMPORARY_AGE_S:
+            yield path
+
+
+def check_permissions(*, is_repairing: bool) -> Check:
+    """Check that this user can use the home, and that others cannot read its credentials."""
+    check = Check("permissions")
+    folders = [home(), *(home() / name for name in ("experiments", "segments", "media"))]
+    folders += sorted(path for path in experiments_folder().glob("*") if path.is_dir())
+    for folder in filter(Path.exists, folders):
+        check.num_examined += 1
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=HAS_EFFECTIVE_IDS):
+            check.faults.append(f"{folder} cannot be read and written by this user")
+    for path in private_files():
+        check.num_examined += 1
+        if path.stat().st_mode & ~PRIVATE_MODE & 0o777 == 0:
+            continue
+        if is_repairing:
+            path.chmod(PRIVATE_MODE)
+            check.repairs.append(f"others could access {path}: made private")
+        else:
+            check.faults.append(f"others can access {path}")
+    return check
+
+
+def private_files() -> Iterator[Path]:
+    """Yield the existing files that contain credentials or their hashes."""
+    file = file_of(as_url(default_url(home())))
+    databases = [Path(f"{file}{end}") for end in ("", "-wal", "-shm")] if file else []
+    yield from filter(Path.exists, [home() / "access-token", *databases])

@@ -1,0 +1,275 @@
+import os
+import sqlite3
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+from sqlalchemy import text
+
+from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.segment import Segment
+from rl_teacher.cli import main
+from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.store.media import MediaFiles, SegmentFiles
+from rl_teacher.store.records import RenderedClip
+from rl_teacher.store.store import Store
+from tests.store.comparisons import clip
+
+ENV_ID = "ShortHopper-v1"
+SCENE = clip("scene")
+
+
+def segment(number):
+    steps = np.full((3, 2), number, np.float32)
+    return Segment(ENV_ID, steps, steps, steps[:, 0], steps.astype(np.float64))
+
+
+def publish(store, hashes):
+    files = MediaFiles(home() / "media")
+    files.put(f"scenes/{SCENE}.json", b"scene")
+    for each in hashes:
+        files.put(f"clips/{each}.poses", b"poses")
+    key = "clips/{}.poses"
+    rendered = {
+        each: RenderedClip(ENV_ID, 3, "poses", key.format(each), SCENE, 3, 20.0) for each in hashes
+    }
+    store.clips.publish(rendered)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def hashes(request, make_database, monkeypatch):
+    """Make a sound home on both databases; return the hashes of its clips.
+
+    Of two comparisons, the first is answered.
+    """
+    if request.param == "postgres":
+        url = request.getfixturevalue("shared_postgres_url")
+        monkeypatch.setenv("RL_TEACHER_DATABASE_URL", url)
+        home().mkdir(mode=0o700)
+    else:
+        home().mkdir(mode=0o700)
+        make_database(home() / "labels.sqlite").chmod(0o600)
+    segments = [segment(number) for number in range(4)]
+    (home() / "segments").mkdir()
+    for each in segments:
+        SegmentFiles(home() / "segments").save(each)
+    hashes = [each.content_hash for each in segments]
+    with open_store() as store:
+        experiment_id = store.experiments.ensure("one", ENV_ID, {"name": "one"})
+        pairs = [(hashes[0], hashes[1]), (hashes[2], hashes[3])]
+        ids = store.comparisons.add(experiment_id, pairs, ENV_ID, 3, 0)
+        publish(store, hashes)
+        store.labels.add(ids[0], Answer.LEFT, "Ada")
+        store.labels.add(ids[0], Answer.RIGHT, "Ben")
+    with Experiment.open("one", {"name": "one"}) as experiment:
+        for step in (7, 8):
+            experiment.save_checkpoint(step, {"weights": np.arange(3)}, {})
+    return hashes
+
+
+def execute(statement):
+    with open_store() as store, store.database.writing() as connection:
+        connection.execute(text(statement))
+
+
+def counts():
+    with open_store() as store:
+        view = store.experiments.get("one")
+        [ada, *_] = [each for each in store.labelers.all() if each.name == "Ada"]
+        return view.asked, view.answered, view.waiting, ada.num_labels
+
+
+def first_line(printed, word):
+    return next(line for line in printed.splitlines() if line.startswith(word))
+
+
+def examine(capsys, *flags):
+    code = main(["doctor", *flags])
+    return code, capsys.readouterr().out
+
+
+def assert_sound(capsys):
+    code, printed = examine(capsys)
+    assert code == 0, printed
+    assert "fault" not in printed
+
+
+def test_sound_home_has_exit_code_0(hashes, capsys):
+    assert_sound(capsys)
+    assert counts() == (2, 1, 1, 1)
+
+
+WRONG_COUNTS = {
+    "UPDATE comparisons SET num_labels = 7 WHERE num_labels = 2": "counts of 1 comparisons",
+    "UPDATE comparisons SET is_disputed = NOT is_disputed": "counts of 2 comparisons",
+    "UPDATE experiments SET num_asked = 9": "counts of experiments one",
+    "UPDATE experiments SET num_answered = 0": "counts of experiments one",
+    "UPDATE experiments SET num_open = 2": "counts of experiments one",
+    "UPDATE tallies SET num_labels = 5": "counts of 2 labelers",
+    "DELETE FROM tallies": "counts of 2 labelers",
+}
+
+
+@pytest.mark.parametrize("statement", WRONG_COUNTS)
+def test_wrong_counts_are_found_and_recounted(hashes, statement, capsys):
+    execute(statement)
+    code, printed = examine(capsys)
+    assert code == 1
+    assert WRONG_COUNTS[statement] in first_line(printed, "fault")
+    code, printed = examine(capsys, "--repair")
+    assert code == 0
+    assert "recounted" in first_line(printed, "repaired")
+    assert_sound(capsys)
+    assert counts() == (2, 1, 1, 1)
+
+
+def alter(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("name", ["clip", "scene"])
+@pytest.mark.parametrize("damage", ["missing", "altered"])
+def test_comparison_waits_until_damaged_clip_is_rendered_again(hashes, name, damage, capsys):
+    path = home() / "media" / "clips" / f"{hashes[3]}.poses"
+    if name == "scene":
+        path = home() / "media" / "scenes" / f"{SCENE}.json"
+    path.unlink() if damage == "missing" else alter(path)
+    code, printed = examine(capsys)
+    assert code == 1
+    assert f"{path.name} is {damage}" in printed.replace("truncated or altered", "altered")
+    assert counts() == (2, 1, 1, 1)
+    code, printed = examine(capsys, "--repair")
+    assert code == 0
+    assert "the trainer renders it again" in printed
+    assert counts() == (2, 1, 0, 1)
+    assert_sound(capsys)
+    with open_store() as store:
+        publish(store, hashes)
+    assert counts() == (2, 1, 1, 1)
+    assert_sound(capsys)
+
+
+@pytest.mark.parametrize("damage", ["missing", "altered"])
+def test_damaged_segment_is_found_and_not_repaired(hashes, damage, capsys):
+    path = home() / "segments" / ENV_ID / f"{hashes[0]}.safetensors"
+    path.unlink() if damage == "missing" else alter(path)
+    for flags in ([], ["--repair"]):
+        code, printed = examine(capsys, *flags)
+        assert code == 1
+        assert "experiment one" in first_line(printed, "fault: segments")
+
+
+def test_damaged_checkpoint_is_found(hashes, capsys):
+    path = sorted((home() / "experiments" / "one" / "checkpoints").iterdir())[0]
+    alter(path)
+    code, printed = examine(capsys)
+    assert code == 1
+    assert path.name in first_line(printed, "fault: checkpoints")
+
+
+def test_damaged_configuration_is_found(hashes, capsys):
+    (home() / "experiments" / "one" / "config.json").write_text("{")
+    code, printed = examine(capsys)
+    assert code == 1
+    assert "config.json cannot be read" in first_line(printed, "fault: configurations")
+
+
+def test_old_temporary_files_are_found_and_deleted(hashes, capsys):
+    old = home() / "segments" / ENV_ID / ".a.safetensors.1.2.unfinished"
+    folder = home() / "experiments" / "one" / "history" / "step-5.unfinished"
+    new = home() / ".b.1.2.unfinished"
+    folder.mkdir(parents=True)
+    for path in (old, new):
+        path.touch()
+    for path in (old, folder):
+        os.utime(path, (0, time.time() - 2 * 3600))
+    code, printed = examine(capsys)
+    assert code == 1
+    assert "temporary files" in first_line(printed, "fault")
+    assert examine(capsys, "--repair")[0] == 0
+    assert [path.exists() for path in (old, folder, new)] == [False, False, True]
+
+
+def test_credentials_that_others_can_read_are_made_private(hashes, capsys):
+    token = home() / "access-token"
+    token.touch()
+    token.chmod(0o644)
+    code, printed = examine(capsys)
+    assert code == 1
+    assert f"others can access {token}" in printed
+    assert examine(capsys, "--repair")[0] == 0
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert_sound(capsys)
+
+
+def test_folder_without_permission_is_found(hashes, capsys, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: path.name != "segments")
+    code, printed = examine(capsys)
+    assert code == 1
+    assert "segments cannot be read and written" in first_line(printed, "fault: permissions")
+
+
+@pytest.fixture
+def file(hashes):
+    """Return the SQLite file of a sound home."""
+    path = home() / "labels.sqlite"
+    if not path.exists():
+        pytest.skip("of SQLite alone")
+    with open_store() as store, store.database.writing() as connection:
+        connection.execute(text("SELECT 1"))
+    return path
+
+
+def test_damaged_database_is_found_and_not_opened(file, capsys):
+    content = bytearray(file.read_bytes())
+    # The pages after the first; the header stays readable.
+    content[8_192:40_000] = bytes(40_000 - 8_192)
+    file.write_bytes(bytes(content))
+    code, printed = examine(capsys, "--repair")
+    assert code == 1
+    assert "is damaged" in first_line(printed, "fault: database")
+    assert "counts" not in printed
+
+
+def test_missing_database_is_found_and_not_created(file, capsys):
+    file.unlink()
+    code, printed = examine(capsys)
+    assert code == 1
+    assert "is missing" in first_line(printed, "fault: database")
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(("version", "code"), [("0007", 0), ("9999", 1)])
+def test_version_of_schema_is_examined_before_migrating(tmp_path, file, version, code, capsys):
+    from alembic import command
+
+    from rl_teacher.store.database import alembic_settings
+
+    file.unlink()
+    with Store.open(file) as store, store.database.writing() as connection:
+        if version == "9999":
+            connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        else:
+            command.downgrade(alembic_settings(connection), version)
+    assert examine(capsys)[0] == 1
+    found, printed = examine(capsys, "--repair")
+    assert found == code
+    expected = "migrated from version 0007" if code == 0 else "the version is 9999, newer than"
+    assert expected in printed
+
+
+def test_row_that_refers_to_a_missing_one_is_found(file, capsys):
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("DELETE FROM labelers WHERE name = 'Ada'")
+        connection.commit()
+    code, printed = examine(capsys)
+    assert code == 1
+    assert "a row of labels refers to a missing one" in printed
+
+
+def test_missing_home_is_refused(capsys):
+    assert main(["doctor"]) == 2
+    assert "There is no home" in capsys.readouterr().err
