@@ -385,7 +385,7 @@ def test_check_of_moving_dot_prints_output_in_docs(capsys):
         f"one in {planner.SHARED_EVERY} of the first pairs",
         f"one of up to {queue.MAX_SHARED_SEGMENTS}",
         f"`P + s / {Budget(None, 0, 1).seconds_between:g}`",
-        f"silent for {experiment_views.LOST_AFTER.total_seconds():g} s",
+        f"heartbeat for {experiment_views.LOST_AFTER.total_seconds():g} s",
         f"every {reporting.EPISODE_EVERY_S['poses']:g} s at most where clips are poses",
         f"every {reporting.EPISODE_EVERY_S['video']:g} s where they are video",
         f"waits until there are {trainer.MIN_LABELS_TO_FINE_TUNE} labels",

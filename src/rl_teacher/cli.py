@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except RlTeacherError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
         return error.exit_code
     except MemoryError as error:
         # Runs whose largest arrays do not fit are refused before; see rewards/memory.py.
@@ -563,14 +563,16 @@ def runs() -> None:
         return
     has_clips = any(each.clips for each in found)
     headings = ("labels", "clips") if has_clips else ("labels",)
-    table = _table("name", "environment", "state", "steps", *headings, "last change")
+    notes = ("",) if any(each.note for each in found) else ()
+    table = _table("name", "environment", "state", "steps", *headings, "last change", *notes)
     for each in found:
         changed = each.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
         name = Text(each.name)  # brackets are no markup
         counts = [f"{each.labels.answered:,}"]
         if has_clips:
             counts.append(f"{each.clips:,}" if each.clips else "-")
-        table.add_row(name, each.env_id, each.state, f"{each.step:,}", *counts, changed)
+        note = [Text(each.note)] if notes else []
+        table.add_row(name, each.env_id, each.state, f"{each.step:,}", *counts, changed, *note)
     Console().print(table)
 
 

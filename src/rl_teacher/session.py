@@ -11,11 +11,17 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Protocol
 
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.clips.recorder import EpisodeWatcher
-from rl_teacher.common.errors import CorruptCheckpoint
+from rl_teacher.common.errors import (
+    CorruptCheckpoint,
+    ExperimentNotFound,
+    RlTeacherError,
+    StoreUnavailable,
+)
 from rl_teacher.common.runtime import StopRequest
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.common.timer import RunTimer
@@ -33,6 +39,7 @@ from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
 from rl_teacher.runs.video_writer import VideoWriter
+from rl_teacher.store.checkpoints import list_checkpoints
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
@@ -47,6 +54,8 @@ CLIP_CHECK_S = 5.0
 """Time between two checks that the clips of waiting comparisons can be shown."""
 MAX_CHECKING_SHARE = 0.1
 """Share of the time that may be spent on these checks."""
+MAX_REASON_LENGTH = 1_000
+"""Characters of an error that the page shows."""
 RECENT_EPISODES = 10
 """Episodes over which returns and lengths are averaged for teachers that adapt to the agent."""
 
@@ -147,7 +156,35 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
         # A number that the owner has set on the page takes precedence over that of the command.
         target = store.experiments.control(experiment_id).target_labels or spec.max_labels
         store.experiments.describe(experiment_id, instructions, target)
-        yield OpenExperiment(spec, folder, store, experiment_id, locked.lock)
+        opened = OpenExperiment(spec, folder, store, experiment_id, locked.lock)
+        try:
+            yield opened
+        except Exception as error:
+            report_failure(opened, error)
+            raise
+
+
+def report_failure(experiment: OpenExperiment, error: Exception) -> None:
+    """Show on the page why a run ends, and say where its last checkpoint is."""
+    reason = str(error) if isinstance(error, RlTeacherError) else f"{type(error).__name__}: {error}"
+    # The page names no folder.
+    for place, shown in ((experiment.store.database.label, "<database>"), (str(home()), "<home>")):
+        reason = reason.replace(place, shown)
+    checkpoint = "There is no checkpoint yet."
+    files = list_checkpoints(experiment.folder.folder / "checkpoints")
+    if files:
+        checkpoint = f"The last checkpoint is of step {files[0].step:,}."
+    error.add_note(f"{checkpoint} ({files[0].path})" if files else checkpoint)
+    # The store may be what has failed.
+    with contextlib.suppress(StoreUnavailable, ExperimentNotFound):
+        before = experiment.store.experiments.get(experiment.folder.name).status or {}
+        status = {
+            **before,
+            "phase": Phase.FAILED,
+            "message": f"Failed: {reason[:MAX_REASON_LENGTH]} {checkpoint}",
+            "waiting_since": None,
+        }
+        experiment.store.experiments.set_status(experiment.id, status)
 
 
 @dataclass(frozen=True)
@@ -494,9 +531,15 @@ class PreferenceSession:
             is_extendable=is_extendable,
             num_fits=self.rewards.num_fits,
         )
+        self._reporter.set_status(status)
         if self.on_status is not None:
             self.on_status(status)
-        self._reporter.set_status(status)
+
+    @property
+    def waiting_since(self) -> datetime | None:
+        """Time since which training waits for labels; None while it does not."""
+        since = self._reporter.waiting_since
+        return None if since is None else datetime.fromisoformat(since)
 
     @property
     def steps_per_second(self) -> float:

@@ -49,6 +49,7 @@ from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.history import is_due
 from rl_teacher.runs.management import archive_for_new
+from rl_teacher.runs.reporting import Heartbeat
 from rl_teacher.runs.video_writer import VideoWriter, check_videos
 from rl_teacher.runs.warm_start import (
     NO_WARM_START,
@@ -144,6 +145,7 @@ def teach(
     config, extension = (config, None) if starts_over else split_extension(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
+        stack.enter_context(Heartbeat(experiment.store, experiment.id))
         if given is not None:
             given.keep(experiment.folder)
         if extension is not None:
@@ -619,7 +621,11 @@ class TrainingLoop:
         """Show the status in the terminal; while waiting, the numbers of labels too."""
         if status.phase in (Phase.WAITING, Phase.PAUSED):
             self._display.update(self.session.rewards.metrics())
-        self._display.status(status.message)
+        since = self.session.waiting_since
+        if since is None:
+            self._display.status(status.message)
+        else:
+            self._display.status(f"{status.message}; waiting since {since.astimezone():%H:%M:%S}")
 
     def _end(self, *, is_finished: bool) -> Outcome:
         """Save the predictor, plot the curves, and report the end."""

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
+from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
-from rl_teacher.cli import main
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.records import RenderedClip

@@ -368,7 +368,7 @@ class TestStates:
         with Experiment.open("x", CONFIG) as experiment:
             assert experiment.state is State.RUNNING
 
-    def test_killed_experiment_is_stopped_and_resumes(self):
+    def test_killed_experiment_is_shown_as_killed_and_resumes(self):
         program = (
             "from rl_teacher.runs.folder import Experiment\n"
             f"experiment = Experiment.open('x', {CONFIG!r})\n"
@@ -381,7 +381,7 @@ class TestStates:
             assert process.stdout.readline() == b"open\n"
             assert Experiment.find("x").state is State.RUNNING
             process.send_signal(signal.SIGKILL)
-        assert Experiment.find("x").state is State.STOPPED
+        assert Experiment.find("x").state is State.KILLED
         with Experiment.open("x", CONFIG) as experiment:
             assert experiment.metrics() == [{"step": 1}]
 

@@ -36,6 +36,7 @@ class TestSummary:
             "is_running": True,
             "is_archived": False,
             "num_missing": 0,
+            "waiting_since": None,
             "warnings": [],
             "is_extendable": False,
             "num_fits": 0,
@@ -77,6 +78,30 @@ class TestSummary:
     def test_run_without_report_is_lost_after_timeout(self, program, trainer, clock):
         clock.advance(16)
         assert detail(program)["phase"] == "lost"
+
+    def test_run_with_heartbeat_is_running_until_its_loop_is_stalled(
+        self, program, trainer, store, clock
+    ):
+        trainer.set_phase("training", reported_at=clock.now.isoformat())
+        clock.advance(299)
+        store.experiments.confirm_status(trainer.id)
+        assert detail(program)["phase"] == "training"
+        clock.advance(2)
+        store.experiments.confirm_status(trainer.id)
+        shown = detail(program)
+        # It still holds its experiment, so that it can be neither renamed nor deleted.
+        assert (shown["phase"], shown["is_running"]) == ("lost", True)
+        assert "alive" in shown["message"]
+
+    def test_failed_run_has_ended_and_labelers_do_not_see_its_error(
+        self, program, guest, trainer, clock
+    ):
+        trainer.set_phase("failed")
+        clock.advance(1_000)
+        shown = detail(program)
+        assert (shown["phase"], shown["is_running"]) == ("failed", False)
+        assert shown["message"] == "failed now"
+        assert "Training has failed" in detail(guest)["message"]
 
     def test_silent_run_of_a_wrapper_is_idle_and_named_as_a_program(self, program, store, clock):
         config = {"space": {"shape": [3]}, "segment_steps": 20}

@@ -146,7 +146,7 @@ export class Mock {
       sparkline: rows.filter((_, i) => i % 3 === 0).map((row) => row.true_return), instructions,
       updated_at: new Date().toISOString(), is_running: !['finished', 'stopped', 'lost'].includes(phase),
       first_episode: null, latest_episode: episode, is_archived: false,
-      num_missing: phase === 'waiting' ? 7 : 0, warnings: [], is_extendable: phase === 'finished',
+      num_missing: phase === 'waiting' ? 7 : 0, waiting_since: null, warnings: [], is_extendable: phase === 'finished',
       num_fits: Math.floor(this.progressOf(experiment).answered / 3),
     }
   }

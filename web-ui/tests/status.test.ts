@@ -11,6 +11,7 @@ const status = {
   steps_per_second: 1_000,
   progress,
   num_missing: 0,
+  waiting_since: null,
 }
 
 describe('describeStatus', () => {
@@ -38,6 +39,19 @@ describe('describeStatus', () => {
     const waiting = { ...status, phase: 'waiting' as const, num_missing: 7, message }
     expect(describeStatus(waiting)).toBe(`${message}.`)
     expect(missingLabels(waiting)).toBe(message)
+  })
+
+  it('states since when a run waits', () => {
+    const waiting_since = '2026-11-25T14:02:30Z'
+    const message = '7 more labels until training starts'
+    const waiting = { ...status, phase: 'waiting' as const, num_missing: 7, message, waiting_since }
+    const time = new Date(waiting_since).toTimeString().slice(0, 5)
+    expect(describeStatus(waiting)).toBe(`${message}, since ${time}.`)
+  })
+
+  it('returns the message of the service for a failed run', () => {
+    const message = 'Failed: the loss is nan.'
+    expect(describeStatus({ ...status, phase: 'failed', message })).toBe(message)
   })
 
   it('returns the message of the service for a lost run', () => {

@@ -50,6 +50,9 @@ RECORDED_STEPS = 48_000
 the agent's recent behaviour."""
 RECORDED_BYTES = 400_000_000
 """Memory limit of the recorded observations, which matters for images."""
+MAX_PREDICTED_REWARD = 1e6
+"""Largest magnitude of a predicted reward of one step; fitted ones are of the order of 1."""
+
 EQUAL = 0.5
 """Target of a label that prefers neither segment."""
 FRESH_LABELS = 40
@@ -185,14 +188,16 @@ class RewardLearner(RewardSource):
         rewards are on scale.
 
         Raises:
-            Diverged: a predicted reward is not finite.
+            Diverged: a predicted reward is not finite, or larger than `MAX_PREDICTED_REWARD`.
         """
         self.recorder.observe(rollout)
         rows = self._task.space.rows(rollout.observations, rollout.actions)
         members = self._predictor.member_rewards(rows)
-        if not np.isfinite(members).all():
+        # Also true for NaN.
+        if not (np.abs(members) <= MAX_PREDICTED_REWARD).all():
             raise Diverged(
-                "The predicted rewards are not finite numbers: the reward predictor diverged. The "
+                "The predicted rewards are not finite numbers, or larger than "
+                f"{MAX_PREDICTED_REWARD:,.0f}: the reward predictor diverged. The "
                 "last checkpoint was kept. Lower --reward.learning-rate (now "
                 f"{self._predictor.config.learning_rate:g}), and start again under another name "
                 "(-n), or with --force-new."

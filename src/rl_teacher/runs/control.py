@@ -19,8 +19,8 @@ class Phase(StrEnum):
     """Phase of a run.
 
     The trainer writes every phase but `LOST` and `IDLE`, which readers derive when it is silent:
-    `LOST` of a `teach` run, and `IDLE` of a wrapper, which reports only when its environment is
-    stepped.
+    `LOST` of a `teach` run, whose heartbeat has stopped or whose loop hangs, and `IDLE` of a
+    wrapper, which reports only when its environment is stepped.
     """
 
     STARTING = "starting"
@@ -31,11 +31,12 @@ class Phase(StrEnum):
     PAUSED = "paused"
     FINISHED = "finished"
     STOPPED = "stopped"
+    FAILED = "failed"
     LOST = "lost"
     IDLE = "idle"
 
 
-ENDED = (Phase.FINISHED, Phase.STOPPED)
+ENDED = (Phase.FINISHED, Phase.STOPPED, Phase.FAILED)
 """Phases of a run that has ended."""
 
 

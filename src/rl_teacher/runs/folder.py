@@ -44,7 +44,7 @@ from rl_teacher.store.files import (
     write_atomically,
 )
 from rl_teacher.store.lock import FolderLock, is_locked
-from rl_teacher.store.records import Counts
+from rl_teacher.store.records import Counts, ExperimentView
 
 if TYPE_CHECKING:
     from rl_teacher.store.store import Store
@@ -63,13 +63,18 @@ class State(StrEnum):
 
     RUNNING = "running"
     STOPPED = "stopped"
+    KILLED = "killed"
     FINISHED = "finished"
     FAILED = "failed"
 
 
 @dataclass(frozen=True)
 class ExperimentSummary:
-    """One line of `rl-teacher runs`; `clips` is 0 unless the experiment sorts clips."""
+    """One line of `rl-teacher runs`.
+
+    `clips` is 0 unless the experiment sorts clips. `note` says who waits for whom, or why the run
+    does not continue; it may be empty.
+    """
 
     name: str
     env_id: str
@@ -78,6 +83,15 @@ class ExperimentSummary:
     labels: Counts
     clips: int
     changed_at: datetime
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class StoredExperiment:
+    """An experiment in the store, and the time of its last label; None if it has none."""
+
+    view: ExperimentView
+    last_label_at: datetime | None
 
 
 def home() -> Path:
@@ -217,8 +231,8 @@ class Experiment:
     def all() -> list[ExperimentSummary]:
         """Return summaries of all experiments, most recently changed first."""
         names = experiment_names()
-        counts = label_counts() if names else {}
-        summaries = [Experiment.find(name).summary(counts) for name in names]
+        stored = stored_experiments() if names else {}
+        summaries = [Experiment.find(name).summary(stored) for name in names]
         return sorted(summaries, key=lambda summary: summary.changed_at, reverse=True)
 
     @property
@@ -243,14 +257,14 @@ class Experiment:
 
     @property
     def state(self) -> State:
-        """Current state; a run that is marked running without a lock was killed and has stopped.
+        """Current state; a run that is marked running without a lock was killed.
 
         A finished run may still hold the lock: it waits to be extended.
         """
         state = self._marked_state()
         if is_locked(self._lock.path):
             return state if state is State.FINISHED else State.RUNNING
-        return State.STOPPED if state is State.RUNNING else state
+        return State.KILLED if state is State.RUNNING else state
 
     @property
     def has_records(self) -> bool:
@@ -264,8 +278,8 @@ class Experiment:
             return True
         if state is State.STOPPED and self._metrics.last():
             return True
-        counts = label_counts().get(self.name)
-        if counts is None or not counts.asked:
+        entry = stored_experiments().get(self.name)
+        if entry is None or not entry.view.asked:
             return False
         return state is State.STOPPED or has_irreproducible_labels(self.name)
 
@@ -343,23 +357,26 @@ class Experiment:
         with self._writing():
             self._metrics.drop_after(step)
 
-    def summary(self, counts: Mapping[str, Counts] | None = None) -> ExperimentSummary:
+    def summary(self, stored: Mapping[str, StoredExperiment] | None = None) -> ExperimentSummary:
         """Summarise the experiment, even if its configuration is damaged.
 
         Args:
-            counts: result of `label_counts`; read from the store if None.
+            stored: result of `stored_experiments`; read from the store if None.
         """
-        newest = self.latest_metrics
-        counts = label_counts() if counts is None else counts
-        logged = Counts(newest.get("labels_asked") or 0, newest.get("labels_answered") or 0)
+        newest, state = self.latest_metrics, self.state
+        entry = (stored_experiments() if stored is None else stored).get(self.name)
+        labels = Counts(newest.get("labels_asked") or 0, newest.get("labels_answered") or 0)
+        if entry is not None:
+            labels = Counts(entry.view.asked, entry.view.answered)
         return ExperimentSummary(
             name=self.name,
             env_id=env_id_of(self),
-            state=self.state,
+            state=state,
             step=newest.get("step") or 0,
-            labels=counts.get(self.name, logged),
+            labels=labels,
             clips=newest.get("clips_sorted") or 0,
             changed_at=last_change(self.folder),
+            note="" if entry is None else note_of(state, entry),
         )
 
     def wipe(self) -> None:
@@ -455,8 +472,8 @@ def not_found_message(name: str) -> str:
     return str(UnknownName("experiment", name, names))
 
 
-def label_counts() -> dict[str, Counts]:
-    """Count the comparisons in the store by experiment; empty if it cannot be read.
+def stored_experiments() -> dict[str, StoredExperiment]:
+    """Return the experiments in the store by name; empty if it cannot be read.
 
     Metrics have only the labels that the trainer has read, and start with training.
     """
@@ -468,10 +485,34 @@ def label_counts() -> dict[str, Counts]:
         if file is not None and not file.exists():
             return {}
         with open_store() as store:
-            views = store.experiments.all()
-        return {each.name: Counts(each.asked, each.answered) for each in views}
+            times = store.labels.last_times()
+            return {
+                each.name: StoredExperiment(each, times.get(each.id))
+                for each in store.experiments.all()
+            }
     except StoreUnavailable:
         return {}
+
+
+def note_of(state: State, stored: StoredExperiment) -> str:
+    """Return who waits for whom, or why a run does not continue; empty if nobody waits."""
+    view, status = stored.view, stored.view.status or {}
+    if state is State.FAILED:
+        return str(status.get("message") or "") if status.get("phase") == "failed" else ""
+    if state is State.KILLED:
+        return "killed: its command continues from the last checkpoint"
+    if state is not State.RUNNING:
+        return ""
+    since = status.get("waiting_since")
+    if status.get("phase") == "waiting" and isinstance(since, str):
+        moment = datetime.fromisoformat(since).astimezone()
+        return f"waits for labels since {moment:%H:%M:%S}: {status.get('message')}"
+    is_labelled = view.target_labels is not None and view.answered >= view.target_labels
+    is_asking = view.config.get("predictor") == "human" and not is_labelled
+    if is_asking and not view.waiting and stored.last_label_at is not None:
+        moment = stored.last_label_at.astimezone()
+        return f"labelers wait since {moment:%H:%M:%S} for comparisons"
+    return ""
 
 
 def has_irreproducible_labels(name: str) -> bool:

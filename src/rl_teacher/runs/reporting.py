@@ -1,5 +1,7 @@
 """Reporting of a run: its status, metrics, diagnostics and latest episode."""
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Set
 from datetime import UTC, datetime
@@ -10,6 +12,7 @@ from jaxtyping import Float32
 
 from rl_teacher.clips.recorder import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import frame_steps
+from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer
@@ -20,6 +23,7 @@ from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.store import Store
 
 STATUS_EVERY_S = 1.0
+HEARTBEAT_S = 2.0
 EPISODE_EVERY_S = {"poses": 10.0, "video": 40.0}
 """Interval between two episodes on the page. A video is replayed and rendered, which takes a core
 for about a second; poses cost nothing."""
@@ -62,11 +66,40 @@ class MetricsLogger:
         self._experiment.truncate_metrics(step)
 
 
+class Heartbeat:
+    """Thread that shows readers of the store, every few seconds, that this process is alive.
+
+    The loop of a run reports nothing during long fits and rollouts.
+    """
+
+    def __init__(self, store: Store, experiment_id: int, every_s: float = HEARTBEAT_S) -> None:
+        self._store = store
+        self._experiment_id = experiment_id
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> "Heartbeat":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._every_s):
+            # The loop of the run has the same problem with the store, and reports it.
+            with contextlib.suppress(StoreUnavailable):
+                self._store.experiments.confirm_status(self._experiment_id)
+
+
 class StatusReporter:
     """Writes a run's status, diagnostics and episodes to the store.
 
     Attributes:
         videos: writes videos of the episodes that are kept; None to write none.
+        waiting_since: time in UTC since which training waits for labels; None while it does not.
     """
 
     def __init__(
@@ -97,7 +130,7 @@ class StatusReporter:
         self._has_predictor = has_predictor
         self.videos: VideoWriter | None = None
         self._phase: tuple[Phase, bool] | None = None
-        self._waiting_since: str | None = None
+        self.waiting_since: str | None = None
         self._status_s = self._episode_s = self._diagnostics_s = -np.inf
         self._episode_clips: list[str] = []
         self._kept_step = store.episodes.last_step(experiment_id)
@@ -110,10 +143,12 @@ class StatusReporter:
             return
         if is_new:
             is_waiting = status.phase is Phase.WAITING
-            self._waiting_since = datetime.now(UTC).isoformat() if is_waiting else None
+            self.waiting_since = datetime.now(UTC).isoformat() if is_waiting else None
         self._phase, self._status_s = phase, self._now()
         self._store.experiments.set_status(
-            self._experiment_id, vars(status) | {"waiting_since": self._waiting_since}
+            self._experiment_id,
+            vars(status)
+            | {"waiting_since": self.waiting_since, "reported_at": datetime.now(UTC).isoformat()},
         )
 
     def update_diagnostics(

@@ -187,6 +187,12 @@ class Experiments:
         """
         self._update(experiment_id, status=jsonable(status), status_at=self._database.now())
 
+    def confirm_status(self, experiment_id: int) -> None:
+        """Record that the status of the trainer still holds, unless the experiment was deleted."""
+        change = update(Experiment).where(Experiment.id == experiment_id)
+        with self._database.writing() as connection:
+            connection.execute(change.values(status_at=self._database.now()))
+
     def set_latest_episode(self, experiment_id: int, episode: Mapping[str, Any]) -> None:
         """Set the latest episode of the agent that can be watched; the first one is kept too.
 

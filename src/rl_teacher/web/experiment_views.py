@@ -27,12 +27,24 @@ SPARKLINE_POINTS = 40
 SPARKLINE_METRICS = ("true_return", "predicted_return")
 """Metrics of a sparkline, in order of preference."""
 
-LOST_AFTER = timedelta(seconds=15)
-"""A run reports about once a second; after this time without a report it was killed or hangs."""
+LOST_AFTER = timedelta(seconds=8)
+"""A run has a heartbeat every two seconds; after this time without one it was killed."""
+
+IDLE_AFTER = timedelta(seconds=15)
+"""A wrapper has no heartbeat and reports about once a second while it is stepped."""
+
+STALLED_AFTER = timedelta(minutes=5)
+"""The loop of a run reports after each rollout, update and fit."""
 
 LOST_MESSAGE = (
     "The training process does not respond: it has ended or its machine is suspended. Repeat its "
     "`rl-teacher teach` command to continue from the last checkpoint."
+)
+
+STALLED_MESSAGE = (
+    "The training process is alive, but has completed no step of its loop for minutes: it is busy "
+    "with a long rollout or fit, or its environment hangs. If it does not continue, kill it and "
+    "repeat its `rl-teacher teach` command."
 )
 
 IDLE_MESSAGE = (
@@ -62,6 +74,10 @@ NO_COMPARISON_MESSAGES = {
         "Training was stopped and saved. Repeat its `rl-teacher teach` command to continue; then "
         "the next comparisons come."
     ),
+    Phase.FAILED: (
+        "Training has failed; all labels are kept. The next comparisons come when its owner has "
+        "continued it."
+    ),
     Phase.LOST: f"No comparison is available. {LOST_MESSAGE}",
     Phase.IDLE: f"No comparison is available. {IDLE_MESSAGE}",
 }
@@ -69,7 +85,7 @@ NO_COMPARISON_MESSAGES = {
 
 
 SILENT_MESSAGES = {Phase.LOST: LOST_MESSAGE, Phase.IDLE: IDLE_MESSAGE}
-"""Messages of runs that have not reported for `LOST_AFTER`."""
+"""Messages of runs that do not report any more."""
 
 WRAPPER_STOPPED_MESSAGE = (
     "The program that trains this agent has closed its environment. Run it again to continue; then "
@@ -138,12 +154,11 @@ class ExperimentViews:
         return self._store.labels.count_of_labeler(view.id, labeler)
 
     def phase(self, view: ExperimentView) -> Phase:
-        """Return the phase of the run; LOST or IDLE if it has not reported for `LOST_AFTER`."""
-        reported = (view.status or {}).get("phase")
-        phase = Phase(reported) if reported in list(Phase) else Phase.STARTING
-        if not self._is_silent(view) or phase in ENDED:
-            return phase
-        return Phase.IDLE if is_of_wrapper(view) else Phase.LOST
+        """Return the phase of the run; LOST or IDLE if it does not report any more."""
+        phase = reported_phase(view)
+        if phase not in ENDED and (self._is_silent(view) or self._is_stalled(view)):
+            return Phase.IDLE if is_of_wrapper(view) else Phase.LOST
+        return phase
 
     def _summary(
         self, view: ExperimentView, labeler: str | None, latest: MetricsRow | None
@@ -155,7 +170,7 @@ class ExperimentViews:
             name=view.name,
             env_id=view.env_id,
             phase=phase,
-            message=SILENT_MESSAGES.get(phase, reported),
+            message=self._silent_message(view, phase) or reported,
             step=whole(status.get("step")),
             num_steps=whole(status.get("num_steps")),
             steps_per_second=status.get("steps_per_second"),
@@ -167,6 +182,7 @@ class ExperimentViews:
             is_archived=view.archived_at is not None,
             # The last status stays stored: a run that is lost while it waits still has this number.
             num_missing=whole(status.get("num_missing")) if phase is Phase.WAITING else 0,
+            waiting_since=moment(status.get("waiting_since")) if phase is Phase.WAITING else None,
             warnings=[str(each) for each in status.get("warnings") or ()],
             is_extendable=phase is Phase.FINISHED
             and bool(status.get("is_extendable"))
@@ -178,11 +194,23 @@ class ExperimentViews:
 
     def is_running(self, view: ExperimentView) -> bool:
         """Return whether the training run reports that it is running."""
-        return self.phase(view) not in (*ENDED, *SILENT_MESSAGES)
+        return reported_phase(view) not in ENDED and not self._is_silent(view)
 
     def _is_silent(self, view: ExperimentView) -> bool:
-        """Return whether the training run has not reported for `LOST_AFTER`."""
-        return self._now() - (view.status_at or view.created_at) > LOST_AFTER
+        """Return whether the process of the training run does not report that it is alive."""
+        timeout = IDLE_AFTER if is_of_wrapper(view) else LOST_AFTER
+        return self._now() - (view.status_at or view.created_at) > timeout
+
+    def _is_stalled(self, view: ExperimentView) -> bool:
+        """Return whether the loop of the training run has reported nothing for minutes."""
+        reported_at = moment((view.status or {}).get("reported_at"))
+        return reported_at is not None and self._now() - reported_at > STALLED_AFTER
+
+    def _silent_message(self, view: ExperimentView, phase: Phase) -> str | None:
+        """Return why a run does not report; None if it does, or has ended."""
+        if phase is Phase.LOST and not self._is_silent(view):
+            return STALLED_MESSAGE
+        return SILENT_MESSAGES.get(phase)
 
     def _sparkline(self, experiment_id: int, latest: MetricsRow | None) -> list[float]:
         """Return the return curve, reloaded only if there is a new row."""
@@ -230,6 +258,12 @@ def progress_message(view: ExperimentView, phase: Phase) -> str:
     return NO_COMPARISON_MESSAGES[phase]
 
 
+def reported_phase(view: ExperimentView) -> Phase:
+    """Return the phase that the training run reported last."""
+    reported = (view.status or {}).get("phase")
+    return Phase(reported) if reported in list(Phase) else Phase.STARTING
+
+
 def is_of_wrapper(view: ExperimentView) -> bool:
     """Return whether a wrapper trains the experiment: only wrappers store the space of inputs."""
     return "space" in view.config
@@ -238,6 +272,8 @@ def is_of_wrapper(view: ExperimentView) -> bool:
 def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
     """Remove everything that would bias labelers: returns, predicted rewards and metrics."""
     unseen: dict[str, Any] = {"sparkline": [], "warnings": []}
+    if summary.phase is Phase.FAILED:
+        unseen["message"] = NO_COMPARISON_MESSAGES[Phase.FAILED]
     for name in ("first_episode", "latest_episode"):
         episode: Episode | None = getattr(summary, name)
         if episode is not None:
@@ -273,6 +309,11 @@ def rounded(value: Any) -> float | None:
     """Round to four decimals."""
     number = finite(value)
     return None if number is None else round(number, 4)
+
+
+def moment(value: Any) -> datetime | None:
+    """Parse a time in ISO format; None if there is none."""
+    return datetime.fromisoformat(value) if isinstance(value, str) else None
 
 
 def whole(value: Any) -> int:

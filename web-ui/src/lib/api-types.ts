@@ -151,6 +151,7 @@ export interface components {
             steps_per_second: number | null;
             /** Format: date-time */
             updated_at: string;
+            waiting_since: string | null;
             warnings: string[];
         };
         ExperimentList: {
@@ -176,6 +177,7 @@ export interface components {
             steps_per_second: number | null;
             /** Format: date-time */
             updated_at: string;
+            waiting_since: string | null;
             warnings: string[];
         };
         ExperimentUpdate: {
@@ -436,6 +438,7 @@ export interface components {
             steps_per_second: number | null;
             /** Format: date-time */
             updated_at: string;
+            waiting_since: string | null;
             warnings: string[];
         };
         PastLabel: {
@@ -447,7 +450,7 @@ export interface components {
             request_id: string;
         };
         /** @enum {string} */
-        Phase: "starting" | "random" | "waiting" | "fitting" | "training" | "paused" | "finished" | "stopped" | "lost" | "idle";
+        Phase: "starting" | "random" | "waiting" | "fitting" | "training" | "paused" | "finished" | "stopped" | "failed" | "lost" | "idle";
         PlaySession: {
             is_exploring: boolean;
             num_episodes: number;

@@ -1,11 +1,11 @@
 /** What an experiment is doing, in one sentence. */
 
-import { duration, plural, short } from './format'
+import { duration, plural, short, timeOfDay } from './format'
 import type { ExperimentSummary } from './api-types'
 
 type Status = Pick<
   ExperimentSummary,
-  'phase' | 'message' | 'step' | 'num_steps' | 'steps_per_second' | 'progress' | 'num_missing'
+  'phase' | 'message' | 'step' | 'num_steps' | 'steps_per_second' | 'progress' | 'num_missing' | 'waiting_since'
 >
 
 export function describeStatus(status: Status): string {
@@ -34,10 +34,11 @@ export function describeStatus(status: Status): string {
 }
 
 function describeWaiting(status: Status): string {
+  const since = status.waiting_since === null ? '' : `, since ${timeOfDay(status.waiting_since)}`
   const missing = missingLabels(status)
-  if (missing !== null) return `${missing}.`
+  if (missing !== null) return `${missing}${since}.`
   const { waiting } = status.progress
-  return waiting > 0 ? `Training waits for ${plural(waiting, 'more label')}.` : 'Rendering the next clips.'
+  return waiting > 0 ? `Training waits for ${plural(waiting, 'more label')}${since}.` : 'Rendering the next clips.'
 }
 
 /** Return "7 more labels until training starts", or null if training does not wait for labels. */
