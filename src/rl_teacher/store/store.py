@@ -24,6 +24,8 @@ from rl_teacher.store.rankings import Rankings
 # Asking Alembic takes five times as long.
 SCHEMA_VERSION = text("SELECT version_num FROM alembic_version")
 
+REWRITE_VERSION = text("UPDATE alembic_version SET version_num = version_num")
+
 
 def utc_now() -> datetime:
     """Return the wall-clock time in UTC."""
@@ -101,6 +103,15 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def check_writable(self) -> None:
+        """Write to the database without changing anything.
+
+        Raises:
+            StoreUnavailable: It cannot be written: locked, read-only, or on a full disk.
+        """
+        with self.database.writing() as connection:
+            connection.execute(REWRITE_VERSION)
 
     def schema_version(self) -> str:
         """Return the version of the database schema.

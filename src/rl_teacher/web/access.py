@@ -36,7 +36,7 @@ from rl_teacher.web.problems import (
 )
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz")
+API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz", "/metrics")
 """Path prefixes for programs: a token in the query sets no cookie."""
 
 EXPERIMENT_PATH = "/api/v1/experiments/{name}"
@@ -118,6 +118,7 @@ class AccessMiddleware:
     async def _check(self, request: Request) -> Response | None:
         """Authenticate a request and check its access; a response instead of None ends it."""
         is_known, access, experiment = self._match_route(request.scope)
+        request.state.experiment = experiment  # for the log
         if access is Access.PUBLIC:
             if not is_safe(request):
                 if "sec-fetch-site" in request.headers or "origin" in request.headers:

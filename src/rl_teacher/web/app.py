@@ -82,7 +82,7 @@ def create_app(
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
     app.add_middleware(BodyLimit, max_body_bytes=MAX_BODY_BYTES)
     app.add_middleware(AccessMiddleware, routes=app.routes, authenticator=authenticator)
-    app.add_middleware(RequestLog)
+    app.add_middleware(RequestLog, counts=app.state.services.request_counts)
     app.add_middleware(SecurityHeaders)
     return app
 

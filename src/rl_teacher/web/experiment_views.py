@@ -94,11 +94,15 @@ WRAPPER_STOPPED_MESSAGE = (
 
 
 class ExperimentViews:
-    """Reads experiments from the store; caches their sparklines and numbers of clips."""
+    """Reads experiments from the store; caches their sparklines and numbers of clips.
+
+    Attributes:
+        now: Wall clock.
+    """
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store = store
-        self._now = now
+        self.now = now
         self._sparklines: dict[int, tuple[int, list[float]]] = {}
         self._num_clips: dict[int, tuple[int, int]] = {}
 
@@ -199,12 +203,12 @@ class ExperimentViews:
     def _is_silent(self, view: ExperimentView) -> bool:
         """Return whether the process of the training run does not report that it is alive."""
         timeout = IDLE_AFTER if is_of_wrapper(view) else LOST_AFTER
-        return self._now() - (view.status_at or view.created_at) > timeout
+        return self.now() - (view.status_at or view.created_at) > timeout
 
     def _is_stalled(self, view: ExperimentView) -> bool:
         """Return whether the loop of the training run has reported nothing for minutes."""
         reported_at = moment((view.status or {}).get("reported_at"))
-        return reported_at is not None and self._now() - reported_at > STALLED_AFTER
+        return reported_at is not None and self.now() - reported_at > STALLED_AFTER
 
     def _silent_message(self, view: ExperimentView, phase: Phase) -> str | None:
         """Return why a run does not report; None if it does, or has ended."""

@@ -4,12 +4,14 @@ import logging
 import re
 import time
 from functools import partial
+from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rl_teacher.web.monitoring import RequestCounts
 from rl_teacher.web.problems import (
     STYLE_HASH,
     TOO_LARGE,
@@ -45,13 +47,14 @@ logger = logging.getLogger(__name__)
 
 
 class RequestLog:
-    """Logs one line per request, without the query, which may contain a token.
+    """Logs and counts requests, without the query, which may contain a token.
 
     An unexpected exception is logged and returned as a problem.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, counts: RequestCounts) -> None:
         self._app = app
+        self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -60,25 +63,45 @@ class RequestLog:
             return
         began_s = time.perf_counter()
         status = 0
+        request_id = uuid4().hex
 
         async def watch(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
             await send(message)
 
         request_line = f"{scope['method']} {loggable_path(scope)}"
         try:
             await self._app(scope, receive, watch)
         except Exception:
-            logger.exception("%s failed.", request_line)
+            extra = {"request_id": request_id, **identities(scope)}
+            logger.exception("%s failed.", request_line, extra=extra)
             # A response that has begun cannot be replaced.
             if status == 0:
                 details = problem(UNEXPECTED, UNEXPECTED_DETAIL)
                 await error_response(Request(scope), details)(scope, receive, watch)
         finally:
-            took_ms = 1000 * (time.perf_counter() - began_s)
-            logger.info("%s %s %.0f ms", request_line, status or "disconnected", took_ms)
+            took_s = time.perf_counter() - began_s
+            self._counts.count(status, took_s)
+            extra = {
+                "request_id": request_id,
+                **identities(scope),
+                "method": scope["method"],
+                "path": loggable_path(scope),
+                "status": status,
+                "duration_ms": round(1000 * took_s, 1),
+            }
+            shown = status or "disconnected"
+            logger.info("%s %s %.0f ms", request_line, shown, 1000 * took_s, extra=extra)
+
+
+def identities(scope: Scope) -> dict[str, str | None]:
+    """Return the labeler and the experiment of a request, as far as they are known."""
+    state = scope.get("state", {})
+    labeler = getattr(state.get("identity"), "name", None)
+    return {"labeler": labeler, "experiment": state.get("experiment")}
 
 
 def loggable_path(scope: Scope) -> str:

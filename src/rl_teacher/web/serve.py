@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Literal
 
 import uvicorn
 from rich.console import Console
@@ -45,6 +46,7 @@ from rl_teacher.web.connections import (
     max_connections,
     raise_descriptor_limit,
 )
+from rl_teacher.web.monitoring import JsonFormatter
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.service_process import Lifetime, log_folder, open_in_browser
 from rl_teacher.web.services import Services
@@ -82,6 +84,8 @@ class ServeOptions:
     of RL_TEACHER_HOME"""
     end_after_runs: float | None = None
     """seconds after the last run until the service ends; by default it does not end"""
+    log_format: Literal["text", "json"] = "text"
+    """format of the log; json has the request, its labeler and its experiment"""
 
 
 def serve(
@@ -109,7 +113,7 @@ def serve(
     # The standard error of a service that a run has started is a file, which is not rotated.
     has_terminal = options.end_after_runs is None
     with (
-        request_log(home(), has_terminal=has_terminal),
+        request_log(home(), options.log_format, has_terminal=has_terminal),
         listening(options.host, options.port) as listener,
         Store.open(database, busy_timeout_s=BUSY_TIMEOUT_S) as store,
     ):
@@ -258,7 +262,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 @contextlib.contextmanager
-def request_log(home: Path, *, has_terminal: bool = True) -> Iterator[None]:
+def request_log(
+    home: Path, log_format: str = "text", *, has_terminal: bool = True
+) -> Iterator[None]:
     """Log requests, warnings and errors of this process to a file within the context.
 
     Warnings and errors also go to the terminal. A full disk is reported there and fails no request.
@@ -282,10 +288,12 @@ def request_log(home: Path, *, has_terminal: bool = True) -> Iterator[None]:
         )
     formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
-    file.setFormatter(formatter)
+    is_json = log_format == "json"
+    file.setFormatter(JsonFormatter() if is_json else formatter)
     terminal = logging.StreamHandler()
     terminal.setLevel(logging.WARNING)
-    terminal.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    short = logging.Formatter("%(levelname)s %(message)s")
+    terminal.setFormatter(JsonFormatter() if is_json else short)
     package = logging.getLogger("rl_teacher")
     before = package.level
     package.setLevel(logging.INFO)

@@ -7,12 +7,13 @@ from html import escape
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 
 from rl_teacher.web.access import Access, requires
 from rl_teacher.web.address import service_proof
 from rl_teacher.web.label_intake import check_schema_version
+from rl_teacher.web.monitoring import CONTENT_TYPE, exposition
 from rl_teacher.web.problems import (
     NOT_BUILT,
     NOT_FOUND,
@@ -83,8 +84,19 @@ def say_alive(services: ServicesDep, nonce: Nonce = None) -> Health:
 @health_router.get("/readyz")
 @requires(Access.LABELER)
 def say_ready(services: ServicesDep) -> Readiness:
-    """Return the schema version if the database is usable; 503 otherwise."""
-    return Readiness(status="ready", schema_version=check_schema_version(services.store))
+    """Return the schema version if the database can be read and written; 503 otherwise."""
+    version = check_schema_version(services.store)
+    services.store.check_writable()
+    return Readiness(status="ready", schema_version=version)
+
+
+@health_router.get("/metrics", response_class=PlainTextResponse)
+@requires(Access.OWNER)
+def send_metrics(services: ServicesDep) -> Response:
+    """Return metrics of the service and of all experiments in Prometheus' text format."""
+    experiments = services.store.experiments.all()
+    text = exposition(services.request_counts, experiments, services.experiments)
+    return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
 @router.api_route("/join", methods=READ)

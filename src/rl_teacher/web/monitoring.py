@@ -1,0 +1,141 @@
+"""Metrics of the service in Prometheus' text format, and logs as lines of JSON."""
+
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+from rl_teacher.store.records import ExperimentView
+from rl_teacher.web.experiment_views import ExperimentViews, moment, reported_phase, whole
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+
+LOGGED_FIELDS = (
+    "request_id",
+    "labeler",
+    "experiment",
+    "method",
+    "path",
+    "status",
+    "duration_ms",
+)
+"""Fields of a request that are logged as JSON."""
+
+
+class RequestCounts:
+    """Numbers and durations of the requests that the service has answered."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_status: Counter[int] = Counter()
+        self._total_s = 0.0
+
+    def count(self, status: int, took_s: float) -> None:
+        """Count a request; the status is 0 if the client has disconnected."""
+        with self._lock:
+            self._by_status[status] += 1
+            self._total_s += took_s
+
+    def lines(self) -> list[str]:
+        """Return the counts in Prometheus' text format."""
+        with self._lock:
+            by_status, total_s = dict(self._by_status), self._total_s
+        name = "rl_teacher_requests_total"
+        statuses = [({"status": str(status)}, num) for status, num in sorted(by_status.items())]
+        return [
+            *metric(name, "counter", "Requests, by status; 0: disconnected.", statuses),
+            *metric(
+                "rl_teacher_request_seconds_total",
+                "counter",
+                "Total duration of all requests.",
+                [({}, total_s)],
+            ),
+        ]
+
+
+def exposition(
+    counts: RequestCounts, experiments: Iterable[ExperimentView], views: ExperimentViews
+) -> str:
+    """Return all metrics in Prometheus' text format, version 0.0.4."""
+    now = views.now()
+    values: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in GAUGES}
+    for view in experiments:
+        status = view.status or {}
+        phase = views.phase(view)
+        since = moment(status.get("waiting_since"))
+        of_experiment = {
+            "experiment_info": 1,
+            "experiment_running": int(views.is_running(view)),
+            "experiment_steps": whole(status.get("step")),
+            "experiment_comparisons": view.asked,
+            "experiment_answered_comparisons": view.answered,
+            "experiment_open_comparisons": view.waiting,
+            "experiment_missing_labels": whole(status.get("num_missing")),
+            "experiment_waiting_seconds": (
+                0.0 if since is None else max(0.0, (now - since).total_seconds())
+            ),
+            "experiment_heartbeat_age_seconds": max(
+                0.0, (now - (view.status_at or view.created_at)).total_seconds()
+            ),
+        }
+        for name, value in of_experiment.items():
+            labels = {"experiment": view.name}
+            if name == "experiment_info":
+                labels |= {"environment": view.env_id, "phase": phase.value}
+                labels["reported_phase"] = reported_phase(view).value
+            values[name].append((labels, value))
+    lines = metric(
+        "rl_teacher_info", "gauge", "Version.", [({"version": version("rl-teacher")}, 1)]
+    )
+    lines += counts.lines()
+    for name, description in GAUGES.items():
+        lines += metric(f"rl_teacher_{name}", "gauge", description, values[name])
+    return "\n".join(lines) + "\n"
+
+
+GAUGES = {
+    "experiment_info": "Environment and phase of an experiment.",
+    "experiment_running": "1 while the trainer reports that it is running.",
+    "experiment_steps": "Environment steps of training.",
+    "experiment_comparisons": "Comparisons asked.",
+    "experiment_answered_comparisons": "Comparisons with an answer.",
+    "experiment_open_comparisons": "Comparisons that wait for an answer.",
+    "experiment_missing_labels": "Labels that training waits for.",
+    "experiment_waiting_seconds": "Time for which training has waited for labels.",
+    "experiment_heartbeat_age_seconds": "Time since the trainer reported that it is alive.",
+}
+"""Metrics of every experiment, with their descriptions."""
+
+
+def metric(
+    name: str, kind: str, description: str, values: Iterable[tuple[Mapping[str, str], float]]
+) -> list[str]:
+    """Return the lines of one metric: description, type and values with their labels."""
+    lines = [f"# HELP {name} {description}", f"# TYPE {name} {kind}"]
+    for labels, value in values:
+        text = ",".join(f'{key}="{each.translate(ESCAPES)}"' for key, each in labels.items())
+        lines.append(f"{name}{f'{{{text}}}' if text else ''} {value:.10g}")
+    return lines
+
+
+class JsonFormatter(logging.Formatter):
+    """Formatter of log records as one JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as JSON; fields without a value are left out."""
+        fields = {name: getattr(record, name, None) for name in LOGGED_FIELDS}
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{name: value for name, value in fields.items() if value is not None},
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry)
