@@ -320,11 +320,11 @@ def confirm_force_new(name: str) -> None:
     Raises:
         BadInput: the answer is no, or the terminal is not interactive.
     """
-    from rl_teacher.runs.folder import experiment_names, label_counts, validate_name
+    from rl_teacher.runs.folder import experiment_names, stored_experiments, validate_name
 
     name = validate_name(name)
     # A home that shares the database may have an experiment that has no folder in this one.
-    if name in experiment_names() or name in label_counts():
+    if name in experiment_names() or name in stored_experiments():
         confirm(name, "delete", "Choose another name with -n, or omit --force-new.")
 
 
@@ -371,7 +371,7 @@ def confirm(name: str, verb: str, alternative: str) -> None:
         Experiment,
         experiment_names,
         has_irreproducible_labels,
-        label_counts,
+        stored_experiments,
     )
 
     if not sys.stdin.isatty():
@@ -379,8 +379,8 @@ def confirm(name: str, verb: str, alternative: str) -> None:
             f"Experiment {name!r} is {verb}d after confirmation, and there is no terminal to ask "
             f"on. Add --yes to {verb} it without confirmation."
         )
-    counts = label_counts().get(name)
-    num_labels = 0 if counts is None else counts.answered
+    stored = stored_experiments().get(name)
+    num_labels = 0 if stored is None else stored.view.answered
     num_steps = Experiment.find(name).summary().step if name in experiment_names() else 0
     contents = f"its {num_labels:,} labels and {num_steps:,} steps"
     question = f"{verb.capitalize()} experiment {name!r}, {contents}?"

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Table, func, insert, select, text
 
-from rl_teacher.common.errors import BadInput, StoreUnavailable
+from rl_teacher.common.errors import BadInput
 from rl_teacher.store.database import (
     BUSY_TIMEOUT_S,
     Database,
     as_url,
     driver_errors,
-    explain,
     file_of,
     label_of,
     open_database,
+    unavailable,
 )
 from rl_teacher.store.files import make_private_folder
 from rl_teacher.store.sql import CHUNK
@@ -170,7 +170,7 @@ def raw_errors(label: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StoreUnavailable(explain(label, str(error))) from error
+        raise unavailable(label, str(error)) from error
 
 
 def faults_of(path: Path) -> list[str]:

@@ -272,6 +272,7 @@ def request_log(
 
     Args:
         home: Home of the service.
+        log_format: `text`, or `json` for one object per line.
         has_terminal: Whether the standard error is shown to a person.
 
     Raises:
