@@ -32,8 +32,11 @@ MIN_CONNECTIONS = 16
 MAX_FILES = 65_536
 """Descriptor limit that is set if the system has none."""
 
-BACKLOG = 64
-"""Connections that the system accepts ahead; asyncio takes as many at once."""
+ACCEPTED_AT_ONCE = 16
+"""Connections that asyncio accepts before any of them can be refused."""
+
+BACKLOG = 1024
+"""Connections that the system keeps until they are accepted."""
 
 logger = logging.getLogger(__name__)
 
@@ -134,16 +137,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._all = connections
         self._limits = connections.limits
         self._part = Part.HEADER
-        self._num_bytes = 0
+        self._num_header_bytes = self._num_body_bytes = 0
         self._part_began_s = 0.0
         self._read_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is in progress; half of a header is none."""
-        is_answered = self.cycle is None or self.cycle.response_complete
-        return is_answered and self._part is not Part.BODY
+        """True if no request waits for a response; half of a header is none."""
+        return self.cycle is None or self.cycle.response_complete
 
     # --- connection ---
 
@@ -173,16 +175,18 @@ class LimitedProtocol(HttpToolsProtocol):
         """Parse a part of a request."""
         if self._part is Part.NOTHING:
             self._expect(Part.HEADER)
-        was_header = self._part is Part.HEADER
+        part, num_body_bytes = self._part, self._num_body_bytes
         super().data_received(data)
-        if was_header and self._part is Part.HEADER and not self.transport.is_closing():
-            self._num_bytes += len(data)
-            if self._num_bytes > self._limits.header_bytes:
+        # A body ends with headers, too, if it is sent in chunks.
+        has_ended = self._part is not part or self._num_body_bytes > num_body_bytes
+        if not has_ended and not self.transport.is_closing():
+            self._num_header_bytes += len(data)
+            if self._num_header_bytes > self._limits.header_bytes:
                 self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that cannot be parsed, or has too many headers."""
-        if self._num_bytes > self._limits.header_bytes:
+        if self._num_header_bytes > self._limits.header_bytes:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         else:
             super().send_400_response(msg)
@@ -197,7 +201,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Start the application, unless the headers are too large."""
         num_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if num_bytes > self._limits.header_bytes:
-            self._num_bytes = num_bytes
+            self._num_header_bytes = num_bytes
             raise HeaderTooLargeError
         self._expect(Part.BODY)
         super().on_headers_complete()
@@ -205,7 +209,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Receive a part of a body."""
         super().on_body(body)
-        self._num_bytes += len(body)
+        self._num_body_bytes += len(body)
         self._await_body()
 
     def on_message_complete(self) -> None:
@@ -231,7 +235,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _expect(self, part: Part) -> None:
         """Start the timer of the next part of a request."""
-        self._part, self._num_bytes, self._part_began_s = part, 0, self.loop.time()
+        self._part, self._part_began_s = part, self.loop.time()
+        self._num_header_bytes = self._num_body_bytes = 0
         timeouts_s = {
             Part.NOTHING: None,
             Part.HEADER: self._limits.header_timeout_s,
@@ -243,7 +248,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Start the timer of the next part of a body, which must not be too slow as a whole."""
         limits = self._limits
         took_s = self.loop.time() - self._part_began_s
-        slack_s = limits.body_timeout_s + self._num_bytes / limits.body_bytes_per_s - took_s
+        slack_s = limits.body_timeout_s + self._num_body_bytes / limits.body_bytes_per_s - took_s
         self._start_timer(min(limits.body_timeout_s, max(0.0, slack_s)))
 
     def _start_timer(self, timeout_s: float | None) -> None:

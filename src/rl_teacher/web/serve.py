@@ -38,6 +38,7 @@ from rl_teacher.web.address import (
 )
 from rl_teacher.web.app import create_app
 from rl_teacher.web.connections import (
+    ACCEPTED_AT_ONCE,
     BACKLOG,
     ConnectionLimits,
     Connections,
@@ -127,7 +128,7 @@ def serve(
             log_config=None,
             access_log=False,  # would write the tokens of links
             server_header=False,
-            backlog=BACKLOG,
+            backlog=ACCEPTED_AT_ONCE,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
@@ -160,6 +161,8 @@ class Service(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, publish the address and print the link."""
         await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)  # asyncio has set the length of the queue to what it takes at once
         # Only now that it listens: a run uses the address as soon as it finds it.
         if not self._plays:
             self._publication.enter_context(published(self._address))
@@ -247,7 +250,7 @@ def listen(host: str, port: int) -> socket.socket:
             if os.name == "posix":
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(place)
-            listener.listen(BACKLOG)
+            listener.listen()
         except OSError:
             listener.close()
             raise
