@@ -3,6 +3,7 @@
 import os
 import pty
 import shutil
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.store.experiment_locks import HeldLock, in_use, this_process
 from tests.test_workflows import rows
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "trained")
@@ -169,6 +171,25 @@ def test_labels_of_another_home_are_deleted_only_after_confirmation(
     assert "Delete experiment 'agent', its 8 labels and 0 steps? Type its name" in output
     with open_store() as store:
         assert store.experiments.get("agent").answered == 8
+
+
+@pytest.mark.parametrize("options", [[], ["--force-new", "--yes"]])
+def test_experiment_that_another_trainer_runs_is_refused_with_exit_code_2(options, capsys):
+    with open_store() as store, store.locks.hold("agent"):
+        assert main([*TEACH, *options]) == 2
+    error = capsys.readouterr().err
+    assert f"Experiment 'agent' is being run by process {os.getpid()} on " in error
+    assert Experiment.find("agent").summary().labels.answered == 8
+
+
+def test_run_ends_with_exit_code_2_when_another_trainer_takes_its_lock_over(monkeypatch, capsys):
+    def take_over(lock):
+        raise in_use(lock.name, this_process(), datetime.now(UTC))
+
+    monkeypatch.setattr(HeldLock, "check", take_over)
+    assert main([*TEACH, "-t", "2048"]) == 2
+    assert "Experiment 'agent' is being run by process" in capsys.readouterr().err
+    assert Experiment.find("agent").summary().step == 1_024
 
 
 def test_nothing_is_archived_if_the_new_experiment_cannot_start(capsys):
