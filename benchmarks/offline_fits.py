@@ -23,7 +23,7 @@ NUM_COLLECTED, STEPS = 700, 300_000
 LABELS = (50, 100, 350)
 VARIANTS: dict[str, dict[str, Any]] = {
     "defaults": {},
-    "hidden layers 64 64": {"reward.hidden": (64, 64)},
+    "one hidden layer of 256": {"reward.hidden": (256,)},
     "hidden layers 256 256": {"reward.hidden": (256, 256)},
 }
 FIELDS = {

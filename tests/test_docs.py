@@ -412,7 +412,7 @@ def text_of(name):
         ("docs/remote.md", f"stays signed in for {authentication.SESSION_AGE.days} days"),
         ("docs/remote.md", f"is the labeler `{OWNER}`"),
         ("docs/files.md", f"a heartbeat every {experiment_locks.HEARTBEAT_S:g} seconds"),
-        ("docs/files.md", f"{experiment_locks.STALE_AFTER.seconds} seconds\nafter the last"),
+        ("docs/files.md", f"{experiment_locks.STALE_AFTER.seconds} seconds after the last"),
         (
             "docs/service.md",
             f"At most {CONNECTIONS.total:,} are open, {CONNECTIONS.per_network} of one",

@@ -59,7 +59,7 @@ def save_snapshot(database: Database, path: Path) -> None:
         finally:
             copied.close()
     with raw_errors(str(path)), closing(sqlite3.connect(path)) as connection:
-        # One file, without a write-ahead log beside it.
+        # A single file, without a separate write-ahead log.
         connection.execute("PRAGMA journal_mode=DELETE")
 
 
