@@ -152,10 +152,3 @@ def test_restored_window_continues_exactly():
     one.update(later)
     other.update(later)
     np.testing.assert_array_equal(one.mean_and_std, other.mean_and_std)
-
-
-def test_new_predictor_gives_clips_log_odds_below_1():
-    clips = np.random.default_rng(0).normal(size=(200, 30, 6)).astype(np.float32)
-    returns = RewardPredictor(SPACE, PredictorConfig()).member_rewards(clips).sum(-1)
-    log_odds = returns[:, :100] - returns[:, 100:]
-    assert 0 < np.abs(log_odds).max() < 1

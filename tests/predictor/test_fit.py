@@ -74,27 +74,6 @@ def test_fit_recovers_linear_reward_from_200_comparisons(seed):
     assert fitted.report.held_out_accuracy > 0.85
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_100_comparisons_of_long_clips_determine_linear_reward(seed):
-    space = InputSpace((9,), (3,), 0)
-    rng = np.random.default_rng(seed)
-    true_weights = rng.normal(size=12)
-    clips = (rng.normal(size=(250, 30, 12)) + rng.normal(size=(250, 1, 12))).astype(np.float32)
-    true_rewards = clips @ true_weights
-    labels = LabelSet(30, space, 3, seed)
-    for left, right in zip(range(100), range(100, 200), strict=True):
-        is_left = true_rewards[left].sum() > true_rewards[right].sum()
-        labels.add(LabelledPair(clips[left], clips[right], float(is_left)))
-    fitter = Fitter(space, PredictorConfig(), seed=seed)
-    predictor = RewardPredictor(space, PredictorConfig())
-    fitted = fitter.fit(labels, 2_000)
-    fitter.close()
-    predictor.set_networks(fitted.networks, fitted.normaliser)
-    predicted = predictor.member_rewards(clips[200:]).mean(0)
-    # 0.958 to 0.959; 0.83, 0.93 and 0.94 with an output gain of 1.
-    assert np.corrcoef(predicted.ravel(), true_rewards[200:].ravel())[0, 1] > 0.945
-
-
 def test_held_out_set_changes_the_report_and_not_the_fit():
     """Labels that contradict those of the fit: the set's accuracy is 1 minus that of the truth."""
     labels, truth = oracle_labels(60), oracle_labels(140, seed=5)

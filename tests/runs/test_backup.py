@@ -331,6 +331,17 @@ def test_clips_of_another_media_folder_are_in_the_backup(filled, tmp_path):
     assert verify_backup(tmp_path / "copy").num_labels == 2
 
 
+@pytest.mark.usefixtures("filled")
+def test_backup_of_running_experiment_is_restored_without_its_lock(tmp_path, elsewhere):
+    with open_store() as store, store.locks.hold("one"):
+        save_backup(tmp_path / "copy")
+        elsewhere()
+        restore_backup(tmp_path / "copy")
+        # The original, which is still running, would otherwise exclude the copy.
+        with open_store() as restored, restored.locks.hold("one") as lock:
+            assert lock.name == "one"
+
+
 def test_run_continues_from_restored_home_exactly(tmp_path, elsewhere):
     from tests.test_teach import CONFIG, QUIET, curve
 

@@ -556,7 +556,9 @@ class TestEvents:
             store,
             select(Event.kind, Event.details, Event.experiment_id, Labeler.name).join(Labeler),
         )
-        assert events == [("opened", {"name": "human-175"}, None, "owner")]
+        opened = ("opened", {"name": "human-175"}, None, "owner")
+        deletion = {"experiment": "human-175", "comparisons": 0, "labels": 0}
+        assert events == [opened, ("delete", deletion, None, "owner")]
 
     def test_event_needs_neither_experiment_nor_labeler(self, store):
         store.events.record("started", {})

@@ -639,3 +639,17 @@ def test_step_before_reset_is_refused():
     with pytest.raises(BadInput, match="Call reset first"):
         env.step(0)
     env.close()
+
+
+def test_script_that_never_closes_its_wrapper_ends_without_error():
+    code = """
+import gymnasium as gym
+from rl_teacher import PreferenceWrapper
+env = PreferenceWrapper(gym.make("CartPole-v1"), n_labels=4, pretrain_labels=2)
+env.pretrain()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 0

@@ -18,10 +18,6 @@ from rl_teacher.nn.encoders import PREDICTORS, num_conv_features, plan_for
 from rl_teacher.nn.mlp import ACTIVATIONS, MLP
 from rl_teacher.predictor.inputs import InputSpace
 
-OUTPUT_GAIN = 0.1
-"""Gain of the initial output layer of an MLP. Labels correct an initial function only in part; with
-a gain of 1, it gives two clips of 30 steps log-odds of several units."""
-
 
 class ImageRewardNetwork(eqx.Module):
     """Convolutions on the image, then an MLP on their output and the action.
@@ -91,7 +87,7 @@ def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> Rewar
     members = [
         ImageRewardNetwork(space, config, rng)
         if space.has_byte_rows
-        else MLP(layer_sizes, "leaky_relu", OUTPUT_GAIN, rng)
+        else MLP(layer_sizes, "leaky_relu", 1.0, rng)
         for _ in range(config.ensemble_size)
     ]
     return stack_members(members)

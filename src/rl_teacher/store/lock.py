@@ -55,7 +55,8 @@ class FolderLock:
 
     def renew(self) -> bool:
         """Lock the file again if it was deleted; return False if another process has done so."""
-        if self._file is None or is_at(self._file, self.path):
+        # When the interpreter exits, it may close the file before its owner does.
+        if self._file is None or self._file.closed or is_at(self._file, self.path):
             return self.is_held
         deleted, self._file = self._file, None
         with deleted:

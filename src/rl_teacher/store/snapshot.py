@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from sqlalchemy import Connection, Table, func, insert, select, text
+from sqlalchemy import Connection, Integer, Table, func, insert, select, text
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.store.database import (
@@ -22,11 +22,12 @@ from rl_teacher.store.database import (
 )
 from rl_teacher.store.files import make_private_folder
 from rl_teacher.store.sql import CHUNK
-from rl_teacher.store.tables import Base
+from rl_teacher.store.tables import Base, ExperimentLock
 
 LAST_ID_OF_SQLITE = text("SELECT seq FROM sqlite_sequence WHERE name = :name")
 FORGET_LAST_ID = text("DELETE FROM sqlite_sequence WHERE name = :name")
 SET_LAST_ID = text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :last_id)")
+FORGET_LOCKS = f"DELETE FROM {ExperimentLock.__tablename__}"  # noqa: S608 - a constant
 SET_SEQUENCE = text("SELECT setval(CAST(:name AS regclass), :last_id)")
 
 
@@ -59,6 +60,9 @@ def save_snapshot(database: Database, path: Path) -> None:
         finally:
             copied.close()
     with raw_errors(str(path)), closing(sqlite3.connect(path)) as connection:
+        # Locks belong to processes, which continue with the original.
+        connection.execute(FORGET_LOCKS)
+        connection.commit()
         # A single file, without a separate write-ahead log.
         connection.execute("PRAGMA journal_mode=DELETE")
 
@@ -126,7 +130,7 @@ def copy_rows(source: Connection, target: Connection) -> None:
         )
         for chunk in rows.mappings().partitions():
             target.execute(insert(table), [dict(row) for row in chunk])
-        if "id" in table.columns:
+        if "id" in table.columns and isinstance(table.columns["id"].type, Integer):
             set_last_id(target, table, last_id(source, table))
 
 
