@@ -18,6 +18,7 @@ from tests.store.comparisons import clip
 
 ENV_ID = "ShortHopper-v1"
 SCENE = clip("scene")
+ONLY_SQLITE = pytest.mark.parametrize("hashes", ["sqlite"], indirect=True)
 
 
 def segment(number):
@@ -216,13 +217,12 @@ def test_folder_without_permission_is_found(hashes, capsys, monkeypatch):
 def file(hashes):
     """Return the SQLite file of a sound home."""
     path = home() / "labels.sqlite"
-    if not path.exists():
-        pytest.skip("of SQLite alone")
     with open_store() as store, store.database.writing() as connection:
         connection.execute(text("SELECT 1"))
     return path
 
 
+@ONLY_SQLITE
 def test_damaged_database_is_found_and_not_opened(file, capsys):
     content = bytearray(file.read_bytes())
     # The pages after the first; the header stays readable.
@@ -234,6 +234,7 @@ def test_damaged_database_is_found_and_not_opened(file, capsys):
     assert "counts" not in printed
 
 
+@ONLY_SQLITE
 def test_missing_database_is_found_and_not_created(file, capsys):
     file.unlink()
     code, printed = examine(capsys)
@@ -242,6 +243,7 @@ def test_missing_database_is_found_and_not_created(file, capsys):
     assert not file.exists()
 
 
+@ONLY_SQLITE
 @pytest.mark.parametrize(("version", "code"), [("0007", 0), ("9999", 1)])
 def test_version_of_schema_is_examined_before_migrating(tmp_path, file, version, code, capsys):
     from alembic import command
@@ -261,6 +263,7 @@ def test_version_of_schema_is_examined_before_migrating(tmp_path, file, version,
     assert expected in printed
 
 
+@ONLY_SQLITE
 def test_row_that_refers_to_a_missing_one_is_found(file, capsys):
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("DELETE FROM labelers WHERE name = 'Ada'")
