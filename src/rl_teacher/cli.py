@@ -379,9 +379,9 @@ def confirm(name: str, verb: str, alternative: str) -> None:
             f"Experiment {name!r} is {verb}d after confirmation, and there is no terminal to ask "
             f"on. Add --yes to {verb} it without confirmation."
         )
-    stored = stored_experiments().get(name)
-    num_labels = 0 if stored is None else stored.view.answered
-    num_steps = Experiment.find(name).summary().step if name in experiment_names() else 0
+    stored = stored_experiments()
+    num_labels = stored[name].view.answered if name in stored else 0
+    num_steps = Experiment.find(name).summary(stored).step if name in experiment_names() else 0
     contents = f"its {num_labels:,} labels and {num_steps:,} steps"
     question = f"{verb.capitalize()} experiment {name!r}, {contents}?"
     must_type_name = verb == "delete" and num_labels > 0 and has_irreproducible_labels(name)

@@ -49,7 +49,7 @@ from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.history import is_due
 from rl_teacher.runs.management import archive_for_new
-from rl_teacher.runs.reporting import Heartbeat
+from rl_teacher.runs.reporting import heartbeat
 from rl_teacher.runs.video_writer import VideoWriter, check_videos
 from rl_teacher.runs.warm_start import (
     NO_WARM_START,
@@ -145,7 +145,7 @@ def teach(
     config, extension = (config, None) if starts_over else split_extension(config)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
-        stack.enter_context(Heartbeat(experiment.store, experiment.id))
+        stack.enter_context(heartbeat(experiment.store, experiment.id))
         if given is not None:
             given.keep(experiment.folder)
         if extension is not None:

@@ -15,7 +15,7 @@ from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer, ClipStore
 from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.history import EpisodeVideos
-from rl_teacher.runs.reporting import EPISODES_KEPT, Heartbeat, MetricsLogger, StatusReporter
+from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, StatusReporter, heartbeat
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
@@ -350,7 +350,7 @@ def test_heartbeat_confirms_status_until_it_ends_and_survives_errors(board, monk
     monkeypatch.setattr(board.store.experiments, "confirm_status", confirm_or_fail)
     board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 0, 10))
     [before] = board.store.experiments.all()
-    with Heartbeat(board.store, before.id, every_s=0.01):
+    with heartbeat(board.store, before.id, every_s=0.01):
         assert has_survived.wait(30)
     num_beats = len(moments)
     [after] = board.store.experiments.all()

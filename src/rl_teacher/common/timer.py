@@ -1,10 +1,29 @@
-"""Elapsed time of a run, across restarts."""
+"""Elapsed time of a run, across restarts, and actions that are repeated in a thread."""
 
 import contextlib
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+
+
+@contextlib.contextmanager
+def repeated(action: Callable[[], object], every_s: float, name: str) -> Iterator[None]:
+    """Call an action every few seconds within the context, in a thread of this name."""
+    is_over = threading.Event()
+
+    def repeat() -> None:
+        while not is_over.wait(every_s):
+            action()
+
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 class RunTimer:

@@ -27,7 +27,7 @@ from pathlib import Path, PurePosixPath
 
 from rl_teacher.common.errors import BadInput, CorruptBackup
 from rl_teacher.runs.folder import home, open_store
-from rl_teacher.store.database import as_url, default_url, file_of
+from rl_teacher.store.database import as_url, default_url, file_of, sqlite_files
 from rl_teacher.store.files import (
     TEMPORARY_SUFFIX,
     folder_errors,
@@ -135,8 +135,8 @@ def copy_home(source: Path, target: Path, media: Path) -> dict[str, str]:
 
     with open_store() as store:
         file = store.database.file
-        databases = {DATABASE} if file is None else {DATABASE, file.name}
-        names = {f"{each}{end}" for each in databases for end in ("", "-wal", "-shm")}
+        databases = [Path(DATABASE)] if file is None else [Path(DATABASE), file]
+        names = {each.name for database in databases for each in sqlite_files(database)}
         # Before the database, too: clips of episodes are deleted after a while.
         copy_shared()
         for path in sorted(source.iterdir()):
@@ -267,8 +267,8 @@ def load_snapshot_of(backup: Path, url: str) -> None:
     try:
         load_snapshot(unfinished, url, utc_now)
     finally:
-        for end in ("", "-wal", "-shm"):
-            Path(f"{unfinished}{end}").unlink(missing_ok=True)
+        for each in sqlite_files(unfinished):
+            each.unlink(missing_ok=True)
 
 
 def verify_backup(folder: Path) -> BackupSummary:

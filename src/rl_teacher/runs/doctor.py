@@ -19,7 +19,14 @@ from rl_teacher.runs.folder import Experiment, experiment_names, experiments_fol
 from rl_teacher.store import sql
 from rl_teacher.store.checkpoints import list_checkpoints, read_checkpoint
 from rl_teacher.store.counters import find_wrong_counts, recount_all
-from rl_teacher.store.database import as_url, default_url, file_of, schema_version, versions
+from rl_teacher.store.database import (
+    as_url,
+    default_url,
+    file_of,
+    schema_version,
+    sqlite_files,
+    versions,
+)
 from rl_teacher.store.files import TEMPORARY_SUFFIX
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.snapshot import faults_of, read_all, snapshot_of
@@ -277,5 +284,5 @@ def check_permissions(*, is_repairing: bool) -> Check:
 def private_files() -> Iterator[Path]:
     """Yield the existing files that contain credentials or their hashes."""
     file = file_of(as_url(default_url(home())))
-    databases = [Path(f"{file}{end}") for end in ("", "-wal", "-shm")] if file else []
+    databases = [] if file is None else sqlite_files(file)
     yield from filter(Path.exists, [home() / "access-token", *databases])

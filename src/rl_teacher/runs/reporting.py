@@ -1,9 +1,8 @@
 """Reporting of a run: its status, metrics, diagnostics and latest episode."""
 
 import contextlib
-import threading
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +12,7 @@ from jaxtyping import Float32
 from rl_teacher.clips.recorder import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import frame_steps
 from rl_teacher.common.errors import StoreUnavailable
+from rl_teacher.common.timer import repeated
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer
@@ -66,32 +66,20 @@ class MetricsLogger:
         self._experiment.truncate_metrics(step)
 
 
-class Heartbeat:
-    """Thread that shows readers of the store, every few seconds, that this process is alive.
+@contextlib.contextmanager
+def heartbeat(store: Store, experiment_id: int, every_s: float = HEARTBEAT_S) -> Iterator[None]:
+    """Show readers of the store, every few seconds, that this process is alive.
 
     The loop of a run reports nothing during long fits and rollouts.
     """
 
-    def __init__(self, store: Store, experiment_id: int, every_s: float = HEARTBEAT_S) -> None:
-        self._store = store
-        self._experiment_id = experiment_id
-        self._every_s = every_s
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+    def confirm() -> None:
+        # The loop of the run has the same problem with the store, and reports it.
+        with contextlib.suppress(StoreUnavailable):
+            store.experiments.confirm_status(experiment_id)
 
-    def __enter__(self) -> "Heartbeat":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _beat(self) -> None:
-        while not self._ended.wait(self._every_s):
-            # The loop of the run has the same problem with the store, and reports it.
-            with contextlib.suppress(StoreUnavailable):
-                self._store.experiments.confirm_status(self._experiment_id)
+    with repeated(confirm, every_s, "heartbeat"):
+        yield
 
 
 class StatusReporter:

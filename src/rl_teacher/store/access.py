@@ -189,9 +189,7 @@ class Access:
 
     def identify_many(self, tokens: Sequence[str]) -> list[Identity | None]:
         """Return the holders of tokens; see `identify`."""
-        return self.identify_hashes(
-            [hash_token(each) if is_token_like(each) else "" for each in tokens]
-        )
+        return self.identify_hashes([hash_if_token(each) for each in tokens])
 
     def identify_hashes(self, hashes: Sequence[str]) -> list[Identity | None]:
         """Return the holders of tokens by their hashes; see `identify`."""
@@ -454,14 +452,15 @@ def new_token() -> str:
     return TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def is_token_like(text: str) -> bool:
-    """Return True if a text has the form of a token."""
-    return text.startswith(TOKEN_PREFIX) and len(text) <= MAX_TOKEN_LENGTH
-
-
 def hash_token(token: str) -> str:
     """Hash a token; 256 random bits need neither a salt nor a slow hash."""
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def hash_if_token(text: str) -> str:
+    """Return the hash of a token; empty if the text does not have the form of one."""
+    is_token = text.startswith(TOKEN_PREFIX) and len(text) <= MAX_TOKEN_LENGTH
+    return hash_token(text) if is_token else ""
 
 
 def is_expired(expires_at: datetime | None, moment: datetime) -> bool:

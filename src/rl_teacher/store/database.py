@@ -261,6 +261,11 @@ def file_of(url: URL) -> Path | None:
     return Path(str(url.database).removeprefix("file:")) if is_file else None
 
 
+def sqlite_files(file: Path) -> list[Path]:
+    """Return the paths of an SQLite database: its file, write-ahead log and shared memory."""
+    return [file.with_name(f"{file.name}{end}") for end in ("", "-wal", "-shm")]
+
+
 def inode_of(file: Path | None) -> int | None:
     """Return the inode of a file; None if there is no file."""
     try:
@@ -285,9 +290,9 @@ def make_parent_folder(url: URL, label: str) -> None:
     # SQLite creates files that everybody can read; its other files get the permissions of this one.
     with suppress(OSError):  # it cannot be created, which SQLite will report
         os.close(os.open(file, os.O_RDONLY | os.O_CREAT, 0o600))
-    for suffix in ("", "-wal", "-shm"):
+    for each in sqlite_files(file):
         with suppress(FileNotFoundError):
-            make_private(file.with_name(file.name + suffix))
+            make_private(each)
 
 
 def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool) -> Engine:

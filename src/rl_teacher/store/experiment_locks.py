@@ -10,7 +10,6 @@ deleted.
 """
 
 import os
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
 from rl_teacher.common.errors import ExperimentInUse, StoreUnavailable
+from rl_teacher.common.timer import repeated
 from rl_teacher.store import sql
 from rl_teacher.store.database import Database
 from rl_teacher.store.tables import ExperimentLock
@@ -55,18 +55,15 @@ class HeldLock:
             raise self._lost
 
     def renew(self) -> None:
-        """Write a heartbeat."""
+        """Write a heartbeat, unless the lock was lost."""
+        if self._lost is not None:
+            return
         try:
             self._locks.renew(self)
         except ExperimentInUse as error:
             self._lost = error
         except StoreUnavailable:
             pass  # The trainer reports it when it writes.
-
-    def renew_until(self, is_released: threading.Event, every_s: float) -> None:
-        """Write heartbeats until the lock is released or lost."""
-        while self._lost is None and not is_released.wait(every_s):
-            self.renew()
 
 
 class ExperimentLocks:
@@ -90,15 +87,10 @@ class ExperimentLocks:
         lock = HeldLock(self, name)
         with self._database.writing() as connection:
             self._claim(connection, lock)
-        is_released = threading.Event()
-        arguments = (is_released, heartbeat_s)
-        heart = threading.Thread(target=lock.renew_until, args=arguments, daemon=True)
-        heart.start()
         try:
-            yield lock
+            with repeated(lock.renew, heartbeat_s, "experiment-lock"):
+                yield lock
         finally:
-            is_released.set()
-            heart.join()
             with self._database.writing() as connection:
                 connection.execute(delete(ExperimentLock).where(row_of(lock)))
 

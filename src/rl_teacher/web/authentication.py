@@ -11,7 +11,7 @@ from datetime import timedelta
 from sqlalchemy.exc import SQLAlchemyError
 
 from rl_teacher.common.errors import RlTeacherError
-from rl_teacher.store.access import hash_token, is_token_like
+from rl_teacher.store.access import hash_if_token, hash_token
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Store
@@ -122,7 +122,7 @@ class Authenticator:
         """Return the identities that credentials and sessions belong to."""
         sessions = [self.sessions.read(each) for each in tokens]
         hashes = [
-            session.token_hash if session else hash_token(token) if is_token_like(token) else ""
+            hash_if_token(token) if session is None else session.token_hash
             for token, session in zip(tokens, sessions, strict=True)
         ]
         identities = self._store.access.identify_hashes(hashes)
