@@ -6,13 +6,6 @@ from dataclasses import replace
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records
-from benchmarks.statistics import (
-    Scores,
-    common_seeds,
-    interquartile_mean,
-    paired_difference,
-    probability_of_improvement,
-)
 from benchmarks.tables import interval, table
 from benchmarks.tasks import (
     FIELDS,
@@ -25,6 +18,13 @@ from benchmarks.tasks import (
     our_cell,
     reference_cells,
     seeds_and_tasks,
+)
+from rl_teacher.report.statistics import (
+    Scores,
+    common_seeds,
+    interquartile_mean,
+    paired_difference,
+    probability_of_improvement,
 )
 
 RECORDS = "tasks"

@@ -14,8 +14,8 @@ from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups
 from benchmarks.settings import teach_config
-from benchmarks.statistics import common_seeds, interquartile_mean, paired_difference
 from benchmarks.tables import interval, table
+from rl_teacher.report.statistics import common_seeds, interquartile_mean, paired_difference
 
 ENV_IDS = ("ShortHopper-v1", "ShortCheetah-v1", "ShortReacher-v1", "ShortWalker-v1")
 SEEDS = (0, 1, 2, 3, 4)

@@ -12,7 +12,6 @@ import numpy as np
 from benchmarks.options import Options
 from benchmarks.parts import measure_parts
 from benchmarks.records import Record, Records, latest_run
-from benchmarks.statistics import iqm
 from benchmarks.tables import NONE, middle, number, table
 from rl_teacher.clips.answer import Answer
 from rl_teacher.queries.ranking import (
@@ -22,6 +21,7 @@ from rl_teacher.queries.ranking import (
     standard_deviations,
 )
 from rl_teacher.queries.sorting import InsertionOrder, neighbour_pairs
+from rl_teacher.report.statistics import iqm
 
 NUM_CLIPS = (200, 1_000)
 WRONG = (0.0, 0.1, 0.2)

@@ -7,7 +7,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from benchmarks.records import Record, source_of
-from benchmarks.statistics import Estimate, interquartile_mean
+from rl_teacher.report.statistics import Estimate, interquartile_mean
 
 NONE = "-"
 

@@ -10,14 +10,14 @@ from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, key_of, source_of
 from benchmarks.settings import teach_config
-from benchmarks.statistics import (
+from benchmarks.tables import NONE, average, interval, number, table
+from rl_teacher.report.statistics import (
     Scores,
     common_seeds,
     interquartile_mean,
     iqm,
     paired_difference,
 )
-from benchmarks.tables import NONE, average, interval, number, table
 
 TASKS = (
     "Hopper",

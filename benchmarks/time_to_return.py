@@ -9,8 +9,8 @@ from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.statistics import iqm
 from benchmarks.tables import number, over_seeds, seeds_of, table
+from rl_teacher.report.statistics import iqm
 
 ENV_IDS = ("Hopper-v1",)
 SEEDS = (0, 1, 2, 3, 4)

@@ -7,8 +7,8 @@ from benchmarks import children
 from benchmarks._ours import backward_turns, curve, curve_figures
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import PAGE, PATH, document, filled
-from benchmarks.statistics import Estimate
 from benchmarks.tables import interval, mean_and_spread, number, over_seeds, table
+from rl_teacher.report.statistics import Estimate
 
 
 def test_backward_turns_are_net_of_forward_turns():

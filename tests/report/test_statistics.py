@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from benchmarks.statistics import (
+from rl_teacher.report.statistics import (
     common_seeds,
     interquartile_mean,
     paired_difference,
