@@ -124,17 +124,15 @@ def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
     """
     first, last = rows[0], rows[-1]
     seconds = last["wall_s"] - first["wall_s"]
-    known = [(row["step"], row["true_return"]) for row in rows if row["true_return"] is not None]
-    steps, returns = np.array(known, float).reshape(-1, 2).T
-    is_curve = len(steps) > 1 and steps[-1] > steps[0]
-    auc = np.trapezoid(returns, steps) / (steps[-1] - steps[0]) if is_curve else None
+    from rl_teacher.report.summary import area_under_curve
+
     return {
         "steps": last["step"],
         "train_s": last["wall_s"],
         "steps_per_second": last["steps_per_second"],
         "steady_steps_per_second": (last["step"] - first["step"]) / seconds if seconds else None,
         "final_return": last["true_return"],
-        "auc": None if auc is None else float(auc),
+        "auc": area_under_curve(rows),
         "episodes": last["episodes"],
         "labels_answered": last.get("labels_answered", 0),
         "fits": last.get("fits", 0),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from fastapi.routing import APIRoute
 
-from rl_teacher import cli
+from rl_teacher import cli, sweep
 from rl_teacher.agents import numpy_policy
 from rl_teacher.clips import poses, segment
 from rl_teacher.clips.video import GIF_FPS
@@ -159,7 +159,9 @@ def anchors(path):
 
 
 @pytest.mark.parametrize("arguments", commands())
-def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, write_module):
+def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, write_module, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("l2.toml").write_text(blocks(ROOT / "docs" / "workflows.md", "toml")[0])
     write_module("point", blocks(ROOT / "docs" / "own-code.md", "python")[2])
     write_module("lamp", blocks(ROOT / "docs" / "images.md", "python")[0])
     configs = []
@@ -172,6 +174,7 @@ def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, write_
     monkeypatch.setattr(cli, "run_fit", lambda config: validate_fit(config) or 0)
     monkeypatch.setattr(serve, "serve", lambda options: 0)
     monkeypatch.setattr(circus, "circus", lambda options: 0)
+    monkeypatch.setattr(sweep, "sweep", lambda given, parallel, report: [])
     monkeypatch.setattr(examples, "examples", lambda: 0)
     monkeypatch.setattr(terminal, "label_at_terminal", lambda name, options: 0)
     monkeypatch.setattr(
@@ -203,7 +206,7 @@ def test_docs_have_command_lines_of_every_command():
     assert found == {
         *("teach", "serve", "label", "envs", "runs", "report", "reward"),
         *("labelers", "collect", "fit", "check", "export", "import"),
-        *("play", "circus", "examples", "backup", "restore", "doctor"),
+        *("play", "circus", "sweep", "examples", "backup", "restore", "doctor"),
     }
 
 
@@ -241,6 +244,7 @@ def test_flags_in_docs_exist(path, settings):
     play_flags = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
     others = {"--help", "--version", "--plot", "--experiment", "--format", "--out", "--uses"}
     others |= {"--hold-out", "--steps", "--repair"}  # of `export`, `circus` and `doctor`
+    others |= {"--parallel"}  # of `sweep`
     known = long_flags(settings) | serve_flags | play_flags | others
     mentioned = {
         flag.replace("_", "-")

@@ -44,6 +44,7 @@ commands:
   archive          archive, list and restore experiments
   delete NAME      delete an experiment with its labels
   play NAME        play an experiment's agent on the page, or record a video
+  sweep FILE       train agents with several seeds and settings, and compare them
   circus           teach four tricks and build a page that shows them
   examples         train three small agents to try the other commands on
   labelers         add, invite, list and revoke labelers
@@ -121,6 +122,11 @@ def parse_and_call(
             for 0.
         arguments: arguments after the command.
     """
+    return parse(command, function, arguments) or 0
+
+
+def parse(command: str, function: Callable[..., Any], arguments: Sequence[str]) -> Any:
+    """Parse arguments as `parse_and_call` does, and return the function's result."""
     import tyro
 
     from rl_teacher.config.fields import join_help_lines
@@ -128,14 +134,13 @@ def parse_and_call(
     check_options(command, function, arguments)
     if {"-h", "--help"} & {*arguments}:
         join_help_lines(function)
-    code = tyro.cli(
+    return tyro.cli(
         function,
         prog=f"rl-teacher {command}",
         args=list(arguments),
         # No `--no-X` beside every flag `--X`.
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return code or 0
 
 
 def check_options(command: str, function: Callable[..., Any], arguments: Sequence[str]) -> None:
@@ -181,6 +186,17 @@ def version(_: Sequence[str]) -> int:
 
 def teach(arguments: Sequence[str]) -> int:
     """Run `rl-teacher teach`."""
+    return run_experiment(*parse_teach(arguments))
+
+
+def parse_teach(
+    arguments: Sequence[str],
+) -> "tuple[TeachConfig, RunOptions, TeachConfig]":
+    """Parse the arguments of `rl-teacher teach`.
+
+    Returns:
+        Settings of the experiment, options of the run, and the settings' defaults.
+    """
     import tyro
 
     from rl_teacher.config.experiment import RunOptions, TeachConfig
@@ -195,11 +211,11 @@ def teach(arguments: Sequence[str]) -> int:
         config: Annotated[TeachConfig, tyro.conf.arg(name="")] = defaults,
         options: Annotated[RunOptions, tyro.conf.arg(name="")],
         choice: Annotated[PresetChoice, tyro.conf.arg(name="")],  # noqa: ARG001 - read before
-    ) -> int:
+    ) -> tuple[TeachConfig, RunOptions, TeachConfig]:
         """Train an agent on labels, the true reward or a saved predictor."""
-        return run_experiment(config, options, defaults)
+        return config, options, defaults
 
-    return parse_and_call("teach", teach_agent, arguments)
+    return parse("teach", teach_agent, arguments)
 
 
 def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
@@ -259,17 +275,10 @@ def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "Teac
     from rich.console import Console
     from rich.logging import RichHandler
 
-    from rl_teacher.config.experiment import RunOptions, validate
-    from rl_teacher.config.fields import RunSetup, check_effects
-    from rl_teacher.envs.registry import get_env_info
-
     console = Console()
     handler = RichHandler(console=console, show_path=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
-    config = config.with_label_budget()
-    validate(config)
-    run = RunSetup(config, options, get_env_info(config.env_id))
-    check_effects(run, defaults, RunOptions())
+    config = checked_config(config, options, defaults)
     if options.force_new and options.archives:
         raise BadInput(
             "--force-new deletes the whole experiment, and the --force-new-... options archive it. "
@@ -278,6 +287,24 @@ def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "Teac
     if options.force_new and not options.yes:
         confirm_force_new(config.name)
     return run_teach(config, options, console)
+
+
+def checked_config(
+    config: "TeachConfig", options: "RunOptions", defaults: "TeachConfig"
+) -> "TeachConfig":
+    """Return a configuration with its number of labels, if all settings are valid.
+
+    Raises:
+        BadConfig: a setting is out of bounds, or has no effect on this run.
+    """
+    from rl_teacher.config.experiment import RunOptions, validate
+    from rl_teacher.config.fields import RunSetup, check_effects
+    from rl_teacher.envs.registry import get_env_info
+
+    config = config.with_label_budget()
+    validate(config)
+    check_effects(RunSetup(config, options, get_env_info(config.env_id)), defaults, RunOptions())
+    return config
 
 
 def run_teach(config, options, console) -> int:  # noqa: ANN001
@@ -721,6 +748,37 @@ def play(arguments: Sequence[str]) -> int:
     return parse_and_call("play", play_agent, arguments)
 
 
+# --- sweep ---
+
+
+def sweep(file: Path, /, parallel: int = 1) -> None:
+    """Run an experiment for each seed and combination of settings, and compare their returns.
+
+    The file is in TOML. Finished runs are skipped when the command is repeated.
+
+    Args:
+        file: file with flags, seeds and grid
+        parallel: number of simultaneous runs
+    """
+    from rich.console import Console
+
+    from rl_teacher.sweep import read_sweep, to_table
+    from rl_teacher.sweep import sweep as run
+    from rl_teacher.teach import check as check_teach
+
+    if parallel < 1:
+        raise BadInput(f"--parallel {parallel} was given; at least 1 is needed.")
+    given = read_sweep(file)
+    for each in given.runs():
+        config = checked_config(*parse_teach(each.flags))
+        if config.asks_a_person:
+            raise BadInput("A sweep has nobody to label its comparisons. Omit -p human.")
+        check_teach(config)
+    console = Console()
+    results = run(given, parallel, lambda text: console.print(text, soft_wrap=True, markup=False))
+    console.print(to_table(results))
+
+
 # --- circus ---
 
 
@@ -1107,6 +1165,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "archive": archive,
     "delete": partial(parse_and_call, "delete", delete),
     "play": play,
+    "sweep": partial(parse_and_call, "sweep", sweep),
     "circus": partial(parse_and_call, "circus", circus),
     "examples": partial(parse_and_call, "examples", examples),
     "labelers": labelers,

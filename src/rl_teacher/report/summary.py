@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
@@ -71,6 +72,16 @@ def newest(rows: Sequence[Row], key: str) -> float | None:
 def highest(rows: Sequence[Row], key: str) -> float | None:
     """Return the highest value of a metric."""
     return max(present(rows, key), default=None)
+
+
+def area_under_curve(rows: Sequence[Row]) -> float | None:
+    """Compute the mean true return over the steps of a run; None with fewer than two values."""
+    known = [row for row in rows if not is_missing(row.get("true_return"))]
+    steps = np.array([row["step"] for row in known], float)
+    if len(steps) < 2 or steps[-1] == steps[0]:
+        return None
+    returns = np.array([row["true_return"] for row in known], float)
+    return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
 
 
 def overall_pace(rows: Sequence[Row]) -> float | None:

@@ -1,0 +1,300 @@
+"""The command `rl-teacher sweep`: one experiment for each seed and combination of settings.
+
+A sweep is a TOML file:
+
+    flags = "-p synth -e ShortHopper-v1 -l 100 -t 400000"     # of `rl-teacher teach`
+    seeds = [0, 1, 2, 3, 4]
+
+    [grid]                                                    # every combination is run
+    "--reward.l2" = [0.0, 0.01]
+    "-e" = ["ShortHopper-v1", "ShortWalker-v1"]
+
+Every run is a process of `rl-teacher teach`. Finished runs are kept as one JSON line each in
+`sweeps/NAME.jsonl` of the home, and skipped when the command is repeated; a stopped one continues.
+"""
+
+import itertools
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.table import Table
+
+from rl_teacher.common.errors import BadInput, RlTeacherError
+from rl_teacher.report.figures import UNKNOWN, reward
+from rl_teacher.report.statistics import interquartile_mean
+from rl_teacher.report.summary import area_under_curve, newest
+from rl_teacher.runs.folder import Experiment, State, home, validate_name
+from rl_teacher.store.files import folder_errors
+
+OWN_FLAGS = {"-n": "name", "--name": "name", "-s": "seeds", "--seed": "seeds"}
+"""Flags of a run that the sweep sets, with the key of the file that they follow from."""
+
+OUTPUT_TAIL = 2_000
+"""Characters of a failed run's output that are shown."""
+
+Result = dict[str, Any]
+"""Result of a finished run: `name`, `flags`, `settings` and `seed`; `final_return` and `area` of
+the true return, or None without one; `steps`, `labels` and `wall_s`."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a sweep.
+
+    Attributes:
+        name: name of its experiment.
+        settings: flags of the grid with their values, as text.
+        seed: its seed.
+        flags: all arguments of `rl-teacher teach`.
+    """
+
+    name: str
+    settings: str
+    seed: int
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Contents of a file.
+
+    Attributes:
+        name: name of the file without its suffix; the experiments' names begin with it.
+        flags: arguments of `rl-teacher teach` of every run.
+        seeds: seeds of each combination.
+        grid: values of each flag that is varied.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    seeds: tuple[int, ...]
+    grid: Mapping[str, Sequence[str]]
+
+    def runs(self) -> Iterator[Run]:
+        """Yield every run: all combinations of one seed, then those of the next."""
+        for seed, values in itertools.product(self.seeds, itertools.product(*self.grid.values())):
+            varied = dict(zip(self.grid, values, strict=True))
+            settings = ", ".join(f"{flag.lstrip('-')}={value}" for flag, value in varied.items())
+            # Values may be paths, with characters that names cannot have.
+            parts = [self.name, *re.sub(r"[/\\,]", "", settings).split(), f"seed={seed}"]
+            name = validate_name("_".join(parts))
+            flags = [word for pair in varied.items() for word in pair]
+            own = ("-s", str(seed), "-n", name)
+            yield Run(name, settings, seed, (*self.flags, *flags, *own))
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Read a sweep from a TOML file.
+
+    Raises:
+        BadInput: the file cannot be read, or has other keys or types than needed.
+    """
+    try:
+        given = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"The sweep {path} cannot be read: {error}.") from None
+    unknown = sorted(given.keys() - {"flags", "seeds", "grid"})
+    flags, seeds, grid = given.get("flags"), given.get("seeds"), given.get("grid", {})
+    if unknown or not isinstance(flags, str) or seeds is None or not is_list_of(seeds, int):
+        extra = f"; {', '.join(unknown)} is unknown" if unknown else ""
+        raise BadInput(
+            f"The sweep {path} needs `flags`, the arguments of `rl-teacher teach` as text, and "
+            f"`seeds`, a list of different integers; `[grid]` is optional{extra}."
+        )
+    if not isinstance(grid, dict) or not all(
+        flag.startswith("-") and is_list_of(values, str | int | float)
+        for flag, values in grid.items()
+    ):
+        raise BadInput(
+            f"The [grid] of {path} needs flags with lists of different values: "
+            '"--reward.l2" = [0.0, 0.01].'
+        )
+    words = shlex.split(flags)
+    for word in [*words, *grid]:
+        if (flag := word.partition("=")[0]) in OWN_FLAGS:
+            raise BadInput(
+                f"{flag} is given in {path}, but the sweep sets the {OWN_FLAGS[flag]} of its runs. "
+                "Omit it."
+            )
+    texts = {flag: [str(value) for value in values] for flag, values in grid.items()}
+    return Sweep(path.stem, tuple(words), tuple(seeds), texts)
+
+
+def is_list_of(values: Any, kind: Any) -> bool:
+    """Return whether a value is a list of one or more different items of a type."""
+    return (
+        isinstance(values, list)
+        and bool(values)
+        and all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
+        and len(set(values)) == len(values)
+    )
+
+
+class Results:
+    """Finished runs of a sweep, in `sweeps/NAME.jsonl` of the home."""
+
+    def __init__(self, name: str) -> None:
+        self.path = home() / "sweeps" / f"{name}.jsonl"
+
+    def all(self) -> list[Result]:
+        """Return the results in the order in which they were added."""
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def add(self, result: Result) -> None:
+        """Append a result.
+
+        Raises:
+            RunFolderUnusable: the folder is read-only or full.
+        """
+        with folder_errors(self.path.parent):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as file:
+                file.write(json.dumps(result) + "\n")
+
+
+class RunFailed(RlTeacherError):
+    """A run ended with an error."""
+
+
+def sweep(
+    sweep: Sweep, parallel: int, report: Callable[[str], None] = lambda _: None
+) -> list[Result]:
+    """Execute the runs that are not finished yet.
+
+    Args:
+        sweep: the sweep.
+        parallel: number of simultaneous runs.
+        report: called with a line of progress.
+
+    Returns:
+        The results of all runs, in order.
+
+    Raises:
+        RunFailed: some runs failed. It is raised after all others are finished.
+    """
+    results = Results(sweep.name)
+    runs = list(sweep.runs())
+    done = {tuple(each["flags"]) for each in results.all()}
+    missing = [run for run in runs if run.flags not in done]
+    report(f"{len(runs)} runs, {len(missing)} of them to do")
+    failures = []
+    for run, finished in in_parallel(missing, parallel):
+        try:
+            result = finished.result()
+        except RunFailed as error:
+            failures.append(run.name)
+            report(f"{run.name} failed:\n{error}")
+            continue
+        results.add(result)
+        shown = reward(result["final_return"])
+        report(f"{run.name}: return {shown} in {result['wall_s']:.0f} s")
+    if failures:
+        raise RunFailed(
+            f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}. Repeat the "
+            "command to try them again."
+        )
+    found = {tuple(each["flags"]): each for each in results.all()}
+    return [found[run.flags] for run in runs]
+
+
+def in_parallel(runs: Iterable[Run], parallel: int) -> Iterator[tuple[Run, Future[Result]]]:
+    """Execute runs in processes; yield each of them as it ends."""
+    with ThreadPoolExecutor(parallel) as pool:
+        waiting = {pool.submit(execute, run): run for run in runs}
+        try:
+            while waiting:
+                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                    yield waiting.pop(future), future
+        finally:
+            # Ctrl-C reaches the processes too, which save and end.
+            pool.shutdown(cancel_futures=True)
+
+
+def execute(run: Run) -> Result:
+    """Execute a run in a process, or continue it, and return its result.
+
+    Raises:
+        RunFailed: the process failed; the message has the end of its output.
+    """
+    began_s = time.monotonic()
+    ended = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "rl_teacher.cli", "teach", *run.flags],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    wall_s = time.monotonic() - began_s
+    output = ended.stdout.decode(errors="replace")
+    if ended.returncode != 0:
+        raise RunFailed(output[-OUTPUT_TAIL:].strip() or f"exit code {ended.returncode}")
+    return result_of(run, wall_s)
+
+
+def result_of(run: Run, wall_s: float) -> Result:
+    """Return the result of a run whose process has ended.
+
+    Raises:
+        RunFailed: it was stopped before its last step.
+    """
+    experiment = Experiment.find(run.name)
+    if experiment.state is not State.FINISHED:
+        raise RunFailed("It was stopped and saved.")
+    rows = experiment.metrics()
+    return {
+        "name": run.name,
+        "flags": run.flags,
+        "settings": run.settings,
+        "seed": run.seed,
+        "final_return": newest(rows, "true_return"),
+        "area": area_under_curve(rows),
+        "steps": newest(rows, "step"),
+        "labels": newest(rows, "labels_answered"),
+        "wall_s": wall_s,
+    }
+
+
+def to_table(results: Sequence[Result]) -> Table:
+    """Build the table of a sweep, with one row for each combination of settings.
+
+    Returns are interquartile means over the seeds with 95 % bootstrap intervals.
+    """
+    table = Table(box=SIMPLE)
+    for heading in ("settings", "seeds", "final return", "area under the curve", "labels"):
+        table.add_column(heading)
+    combinations: dict[str, list[Result]] = {}
+    for result in results:
+        combinations.setdefault(result["settings"], []).append(result)
+    for settings, runs in combinations.items():
+        labels = sorted({int(run["labels"] or 0) for run in runs})
+        table.add_row(
+            settings or UNKNOWN,
+            str(len(runs)),
+            over_seeds(runs, "final_return"),
+            over_seeds(runs, "area"),
+            " to ".join(f"{each:,}" for each in dict.fromkeys([labels[0], labels[-1]])),
+        )
+    return table
+
+
+def over_seeds(runs: Sequence[Result], figure: str) -> str:
+    """Format the interquartile mean of a figure with its interval; a dash if a run has none."""
+    values = {run["seed"]: run[figure] for run in runs}
+    if None in values.values():
+        return UNKNOWN
+    estimate = interquartile_mean({"": values})
+    if len(values) == 1:
+        return reward(estimate.value)
+    return f"{reward(estimate.value)} ({reward(estimate.low)} to {reward(estimate.high)})"

@@ -1,0 +1,130 @@
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from rl_teacher.cli import main
+from rl_teacher.common.errors import BadInput
+from rl_teacher.runs.folder import Experiment, State
+from rl_teacher.sweep import RunFailed, read_sweep, sweep, to_table
+
+FLAGS = "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="gae.toml"):
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def test_runs_are_all_combinations_of_each_seed(write):
+    path = write(
+        'flags = "-p rl -t 9"\nseeds = [3, 1]\n[grid]\n"-e" = ["A/B-v1", "C-v1"]\n"-l" = [5]'
+    )
+    runs = list(read_sweep(path).runs())
+    assert [(run.name, run.settings, run.seed) for run in runs] == [
+        ("gae_e=AB-v1_l=5_seed=3", "e=A/B-v1, l=5", 3),
+        ("gae_e=C-v1_l=5_seed=3", "e=C-v1, l=5", 3),
+        ("gae_e=AB-v1_l=5_seed=1", "e=A/B-v1, l=5", 1),
+        ("gae_e=C-v1_l=5_seed=1", "e=C-v1, l=5", 1),
+    ]
+    own = ("-s", "3", "-n", "gae_e=AB-v1_l=5_seed=3")
+    assert runs[0].flags == ("-p", "rl", "-t", "9", "-e", "A/B-v1", "-l", "5", *own)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("flags = ", "cannot be read"),
+        ("seeds = [1]", "needs `flags`"),
+        ('flags = "-p rl"', "`seeds`, a list of different integers"),
+        ('flags = "-p rl"\nseeds = []', "`seeds`"),
+        ('flags = "-p rl"\nseeds = [1, 1]', "different integers"),
+        ('flags = "-p rl"\nseeds = [true]', "integers"),
+        ('flags = "-p rl"\nseeds = [1]\nsteps = 3', "steps is unknown"),
+        ('flags = "-p rl"\nseeds = [1]\n[grid]\nl = [3]', "needs flags with lists"),
+        ('flags = "-p rl"\nseeds = [1]\n[grid]\n"-l" = 3', "needs flags with lists"),
+        ('flags = "-p rl --seed=3"\nseeds = [1]', "--seed is given.*sets the seeds"),
+        ('flags = "-p rl"\nseeds = [1]\n[grid]\n"-n" = ["a"]', "-n is given.*sets the name"),
+    ],
+)
+def test_bad_file_is_refused(write, text, message):
+    with pytest.raises(BadInput, match=message):
+        read_sweep(write(text))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("-p rl -e ShortReacher-v1 --ppo.gamma 2", "gamma"),
+        ("-p rl -e NoSuchThing-v1", "NoSuchThing-v1"),
+        ("-p human -l 5 -e ShortReacher-v1", "Omit -p human"),
+    ],
+)
+def test_every_run_is_checked_before_the_first(write, home, capsys, flags, message):
+    path = write(f'flags = "{flags}"\nseeds = [1]')
+    assert main(["sweep", str(path)]) == 2
+    assert message in capsys.readouterr().err
+    assert not home.exists()
+
+
+def test_sweep_trains_each_run_once_and_compares_them(write, home, capsys):
+    path = write(f'flags = "{FLAGS}"\nseeds = [0, 1]\n[grid]\n"--ppo.gamma" = [0.9]')
+    assert main(["sweep", str(path), "--parallel", "2"]) == 0
+    first = capsys.readouterr().out
+    assert "2 runs, 2 of them to do" in first
+    names = [f"gae_ppo.gamma=0.9_seed={seed}" for seed in (0, 1)]
+    assert [Experiment.find(name).state for name in names] == [State.FINISHED] * 2
+    lines = (home / "sweeps" / "gae.jsonl").read_text().splitlines()
+    results = [json.loads(line) for line in lines]
+    returns = {
+        each["seed"]: (Experiment.find(each["name"]).metrics()[-1]["true_return"])
+        for each in results
+    }
+    assert {each["seed"]: each["final_return"] for each in results} == returns
+    low, high = sorted(returns.values())
+    assert f"{(low + high) / 2:.1f} ({low:.1f} to {high:.1f})" in first
+
+    assert main(["sweep", str(path)]) == 0
+    assert "2 runs, 0 of them to do" in capsys.readouterr().out
+
+
+def test_failed_run_is_reported_and_tried_again(write, home):
+    # A file in place of the experiment's folder.
+    (home / "experiments").mkdir(parents=True)
+    (home / "experiments" / "gae_seed=0").write_text("")
+    told = []
+    with pytest.raises(RunFailed, match="1 of 1 runs failed: gae_seed=0"):
+        sweep(read_sweep(write(f'flags = "{FLAGS}"\nseeds = [0]')), 1, told.append)
+    assert "gae_seed=0 failed" in told[-1]
+    assert not (home / "sweeps" / "gae.jsonl").exists()
+
+
+def test_table_has_interquartile_means_over_seeds():
+    def result(settings, seed, final_return):
+        return {
+            "settings": settings,
+            "seed": seed,
+            "final_return": final_return,
+            "area": None,
+            "labels": 1000,
+        }
+
+    console = Console(file=io.StringIO(), width=100)
+    results = [result("l=5", seed, 10.0 * seed) for seed in range(4)]
+    console.print(to_table([*results, result("l=6", 0, 7.0)]))
+    assert isinstance(console.file, io.StringIO)
+    rows = [line.split() for line in console.file.getvalue().splitlines() if "l=" in line]
+    # A resample of four has three or four times the lowest value with a probability of 5 %.
+    assert rows[0] == ["l=5", "4", "15.0", "(0.0", "to", "30.0)", "-", "1,000"]
+    assert rows[1] == ["l=6", "1", "7.0", "-", "1,000"]
