@@ -127,13 +127,15 @@ def _base(env_id: str, seed: int, options: Options) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Runs that may be compared: of one source, with the same agent, steps and changed settings.
+    """Runs that may be compared: of equal sources, with the same agent, steps and changed settings.
 
     Attributes:
         records: runs of ours and of the controls.
+        source: the earliest of the sources.
     """
 
     records: list[Record]
+    source: str
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -144,7 +146,7 @@ class Grid:
     def key(self) -> tuple[str, int, str]:
         """Source, steps and agent: grids that agree in them differ in other settings only."""
         config = next(r["settings"]["config"] for r in self.records if "config" in r["settings"])
-        return source_of(self.records[0]), config["num_timesteps"], config[AGENT]
+        return self.source, config["num_timesteps"], config[AGENT]
 
     @property
     def title(self) -> str:
@@ -204,17 +206,59 @@ def grids(records: Iterable[Record]) -> list[Grid]:
 
     Policies have no settings, so their runs belong to every grid of their source.
     """
-    runs: dict[str, list[Record]] = {}
+    records = list(records)
+    first = equal_sources(records)
+    runs: dict[tuple[str, str], list[Record]] = {}
     policies: dict[str, list[Record]] = {}
+    seen: set[str] = set()
     for record in records:
-        config = record["settings"].get("config")
+        # Repetitions by equal sources are bit for bit the same run.
+        names = ("who", "env_id", "labels", "seed", "changes", "steps", "final_return")
+        run = key_of({"": [first[source_of(record)], *map(record.get, names)]})
+        if run in seen:
+            continue
+        seen.add(run)
+        source, config = first[source_of(record)], record["settings"].get("config")
         if config is None:
-            policies.setdefault(source_of(record), []).append(record)
+            policies.setdefault(source, []).append(record)
             continue
         own = {"env_id": None, "seed": None, "predictor": None, "n_labels": None}
-        runs.setdefault(source_of(record) + key_of({**config, **own}), []).append(record)
-    found = [Grid([*group, *policies.get(source_of(group[0]), [])]) for group in runs.values()]
+        settings: dict[str, Any] = {**config, **own}
+        if "source" in record:
+            # Later sources have more settings, whose defaults change nothing.
+            names = ("num_timesteps", AGENT)
+            settings = {**{name: config[name] for name in names}, **record.get("changes", {})}
+        runs.setdefault((source, key_of(settings)), []).append(record)
+    found = [
+        Grid([*group, *policies.get(source, [])], source) for (source, _), group in runs.items()
+    ]
     return sorted(found, key=lambda grid: max(r["date"] for r in grid.records), reverse=True)
+
+
+def equal_sources(records: Iterable[Record]) -> dict[str, str]:
+    """Map each source to the earliest one with the same results.
+
+    Sources are equal if they have two or more runs with labels in common, of equal task, seed,
+    steps and changed settings, and the final returns of all of these are equal bit for bit.
+    """
+    results: dict[str, dict[str, float]] = {}
+    first: dict[str, str] = {}
+    for record in records:
+        runs = results.setdefault(source_of(record), {})
+        config = record["settings"].get("config")
+        if config is not None and record.get("labels"):
+            facts = [record["env_id"], record["labels"], record["seed"], record.get("changes")]
+            run = key_of({"": [*facts, config["num_timesteps"], config[AGENT]]})
+            runs[run] = record["final_return"]
+    for source, runs in results.items():
+        first[source] = source
+        for earlier in [each for each in first if each != source and first[each] == each]:
+            common = runs.keys() & results[earlier].keys()
+            if len(common) > 1 and all(runs[run] == results[earlier][run] for run in common):
+                first[source] = earlier
+                results[earlier] = {**runs, **results[earlier]}
+                break
+    return first
 
 
 def arm_of(num_labels: int) -> str:
@@ -235,15 +279,16 @@ def report(records: list[Record]) -> list[str]:
         f"Up to {NUM_PARALLEL} runs at a time, each with one thread. All runs are shown: those "
         "that agree in agent, steps, settings and source are pooled, others are shown separately. "
         "The source is a digest of the package's Python files without the web service; of older "
-        "runs, the commit. Final return: mean of the last 100 episodes of training; area under "
-        "the curve: mean over the training. Score: (return - random policy's) / (return with the "
-        "true reward - random policy's), both of them interquartile means over seeds; 1 is as "
-        "good as the same agent with the true reward after equal steps. There is no score where "
-        "the true reward did not beat the random policy. Values are interquartile means over "
-        "seeds, or over tasks and seeds, with their 95 % stratified bootstrap intervals (Agarwal "
-        "et al. 2021), which do not contain the uncertainty of 0 and 1; a single run has no "
-        "interval. Differences are paired by task and seed. Runs with changed settings are in "
-        "`ablate`.",
+        "runs, the commit. A later source whose runs with equal settings and seeds have the same "
+        "returns, bit for bit, counts as the earlier one. Final return: mean of the last 100 "
+        "episodes of training; area under the curve: mean over the training. Score: (return - "
+        "random policy's) / (return with the true reward - random policy's), both of them "
+        "interquartile means over seeds; 1 is as good as the same agent with the true reward "
+        "after equal steps. There is no score where the true reward did not beat the random "
+        "policy. Values are interquartile means over seeds, or over tasks and seeds, "
+        "with their 95 % stratified bootstrap intervals (Agarwal et al. 2021), which do not "
+        "contain the uncertainty of 0 and 1; a single run has no interval. Differences are paired "
+        "by task and seed. Runs with changed settings are in `ablate`.",
         "",
         *(line for grid in grids(records) if not grid.changes for line in _grid_lines(grid)),
     ]

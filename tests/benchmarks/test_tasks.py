@@ -104,6 +104,20 @@ def test_runs_of_another_source_are_shown_separately():
     assert headings == [f"### ppo, 5,000,000 steps, source {source}" for source in "ab"]
 
 
+def test_later_source_with_the_same_returns_counts_as_the_earlier_one():
+    again = task_records(HOPPER, [5.0] * 2, [10.0] * 2, [110.0] * 2, {100: [60.0, 85.0]}, "b")
+    change = record(HOPPER, 0, 20.0, labels=100, source="b", **CHANGE)
+    default, changed = sorted(
+        grids([*HOPPER_RECORDS, *again, change]), key=lambda g: len(g.changes)
+    )
+    assert (default.source, len(default.records)) == ("a", len(HOPPER_RECORDS))
+    assert (changed.source, changed.changes) == ("a", CHANGE)
+    # One equal run may be chance, and one unequal run is a difference.
+    for returns in [60.0], [60.0, 85.5]:
+        other = task_records(HOPPER, [5.0], [10.0], [110.0], {100: returns}, "b")
+        assert {grid.source for grid in grids([*HOPPER_RECORDS, *other])} == {"a", "b"}
+
+
 def test_changed_settings_are_compared_with_defaults_by_seed():
     changed = [
         record(HOPPER, seed, value, labels=100, **CHANGE)
