@@ -181,5 +181,5 @@ def draw_picture(record: Record) -> None:
     canvas = FigureCanvasAgg(figure)
     for panel, axes in zip(PANELS, figure.subplots(2, 3).flat, strict=True):
         draw(axes, panel, [(record["env_id"], record["samples"])])
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     canvas.print_png(str(PICTURE), pil_kwargs={"optimize": True})
