@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import fixed_hopper
+from benchmarks.machine import resident_mb
 from benchmarks.settings import saved_to_config
 from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
 
@@ -122,10 +123,10 @@ def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
     `steady_steps_per_second` excludes the first rollout, which includes compilation; `final_return`
     is the mean of the last 100 episodes; `auc` is the mean over the whole training.
     """
-    first, last = rows[0], rows[-1]
-    seconds = last["wall_s"] - first["wall_s"]
     from rl_teacher.report.summary import area_under_curve
 
+    first, last = rows[0], rows[-1]
+    seconds = last["wall_s"] - first["wall_s"]
     return {
         "steps": last["step"],
         "train_s": last["wall_s"],
@@ -579,15 +580,6 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     start_s = time.perf_counter()
     outcome = work()
     return time.perf_counter() - start_s, outcome
-
-
-def resident_mb() -> float:
-    """Return the resident memory in MB, or the peak where the kernel does not report it."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * resource.getpagesize() / 1e6
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 
 
 JOBS: dict[str, Callable[..., Metrics]] = {

@@ -8,13 +8,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.peer_environments import peer_command
+from rl_teacher.common import parallel
 from rl_teacher.envs.interface import environment_seeds
 
 ROOT = Path(__file__).parent.parent
@@ -171,17 +171,13 @@ def in_parallel(
         ChildFailed: some items failed. It is raised after all others are finished.
     """
     failures: list[str] = []
-    with ThreadPoolExecutor(num_parallel) as pool:
-        futures = {pool.submit(work, item): item for item in items}
+    for item, finished in parallel.in_parallel(work, items, num_parallel):
         try:
-            for future in as_completed(futures):
-                try:
-                    yield futures[future], future.result()
-                except ChildFailed as error:
-                    print(f"failed: {error}", flush=True)
-                    failures.append(str(error).splitlines()[0])
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+            result = finished.result()
+        except ChildFailed as error:
+            print(f"failed: {error}", flush=True)
+            failures.append(str(error).splitlines()[0])
+        else:
+            yield item, result
     if failures:
         raise ChildFailed(f"{len(failures)} failed:\n" + "\n".join(failures))

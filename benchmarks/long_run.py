@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from benchmarks.children import ROOT, ChildFailed
+from benchmarks.machine import resident_mb
 from benchmarks.options import Options
 from benchmarks.records import Record, Records
 from benchmarks.tables import number, table
@@ -110,12 +111,6 @@ def tree(pid: int) -> Iterable[int]:
 def is_service(pid: int) -> bool:
     """Return whether a process is `rl-teacher serve`."""
     return "\0serve\0" in content(Path(f"/proc/{pid}/cmdline"))
-
-
-def resident_mb(pid: int) -> float:
-    """Return the resident memory of a process; 0 if it has ended."""
-    fields = content(Path(f"/proc/{pid}/statm")).split()
-    return int(fields[1]) * 4096 / 1e6 if fields else 0.0
 
 
 def entries(pid: int, folder: str) -> int:

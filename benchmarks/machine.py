@@ -4,6 +4,7 @@ import functools
 import hashlib
 import os
 import platform
+import resource
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -75,3 +76,16 @@ def source(package: Path = Path(rl_teacher.__file__).parent) -> str:
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def resident_mb(pid: int | None = None) -> float:
+    """Return the resident memory of a process in MB, of this one by default.
+
+    It is 0 of a process that has ended, and the peak of this one where the kernel does not report
+    it.
+    """
+    try:
+        pages = Path(f"/proc/{pid or 'self'}/statm").read_text().split()[1]
+    except (OSError, IndexError):
+        return 0.0 if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    return int(pages) * resource.getpagesize() / 1e6

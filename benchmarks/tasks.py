@@ -211,14 +211,14 @@ def grids(records: Iterable[Record]) -> list[Grid]:
     runs: dict[tuple[str, str], list[Record]] = {}
     policies: dict[str, list[Record]] = {}
     seen: set[str] = set()
+    facts = ("who", "env_id", "labels", "seed", "changes", "steps", "final_return")
     for record in records:
+        source, config = first[source_of(record)], record["settings"].get("config")
         # Repetitions by equal sources are bit for bit the same run.
-        names = ("who", "env_id", "labels", "seed", "changes", "steps", "final_return")
-        run = key_of({"": [first[source_of(record)], *map(record.get, names)]})
+        run = key_of({"": [source, *map(record.get, facts)]})
         if run in seen:
             continue
         seen.add(run)
-        source, config = first[source_of(record)], record["settings"].get("config")
         if config is None:
             policies.setdefault(source, []).append(record)
             continue
@@ -226,8 +226,8 @@ def grids(records: Iterable[Record]) -> list[Grid]:
         settings: dict[str, Any] = {**config, **own}
         if "source" in record:
             # Later sources have more settings, whose defaults change nothing.
-            names = ("num_timesteps", AGENT)
-            settings = {**{name: config[name] for name in names}, **record.get("changes", {})}
+            shared = {name: config[name] for name in ("num_timesteps", AGENT)}
+            settings = {**shared, **record.get("changes", {})}
         runs.setdefault((source, key_of(settings)), []).append(record)
     found = [
         Grid([*group, *policies.get(source, [])], source) for (source, _), group in runs.items()

@@ -762,7 +762,7 @@ def sweep(file: Path, /, parallel: int = 1) -> None:
     """
     from rich.console import Console
 
-    from rl_teacher.sweep import read_sweep, to_table
+    from rl_teacher.sweep import HEADINGS, read_sweep, table_rows
     from rl_teacher.sweep import sweep as run
     from rl_teacher.teach import check as check_teach
 
@@ -772,11 +772,14 @@ def sweep(file: Path, /, parallel: int = 1) -> None:
     for each in given.runs():
         config = checked_config(*parse_teach(each.flags))
         if config.asks_a_person:
-            raise BadInput("A sweep has nobody to label its comparisons. Omit -p human.")
+            raise BadInput("A sweep does not wait for people to answer. Omit -p human.")
         check_teach(config)
     console = Console()
     results = run(given, parallel, lambda text: console.print(text, soft_wrap=True, markup=False))
-    console.print(to_table(results))
+    table = _table(*HEADINGS)
+    for row in table_rows(results):
+        table.add_row(*row)
+    console.print(table)
 
 
 # --- circus ---

@@ -14,27 +14,24 @@ Every run is a process of `rl-teacher teach`. Finished runs are kept as one JSON
 """
 
 import itertools
-import json
 import re
 import shlex
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from rich.box import SIMPLE
-from rich.table import Table
+from typing import Any, TypeGuard
 
 from rl_teacher.common.errors import BadInput, RlTeacherError
+from rl_teacher.common.parallel import in_parallel
 from rl_teacher.report.figures import UNKNOWN, reward
 from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
 from rl_teacher.runs.folder import Experiment, State, home, validate_name
+from rl_teacher.runs.metrics_file import MetricsFile
 from rl_teacher.store.files import folder_errors
 
 OWN_FLAGS = {"-n": "name", "--name": "name", "-s": "seeds", "--seed": "seeds"}
@@ -106,7 +103,7 @@ def read_sweep(path: Path) -> Sweep:
         raise BadInput(f"The sweep {path} cannot be read: {error}.") from None
     unknown = sorted(given.keys() - {"flags", "seeds", "grid"})
     flags, seeds, grid = given.get("flags"), given.get("seeds"), given.get("grid", {})
-    if unknown or not isinstance(flags, str) or seeds is None or not is_list_of(seeds, int):
+    if unknown or not isinstance(flags, str) or not is_list_of(seeds, int):
         extra = f"; {', '.join(unknown)} is unknown" if unknown else ""
         raise BadInput(
             f"The sweep {path} needs `flags`, the arguments of `rl-teacher teach` as text, and "
@@ -131,7 +128,7 @@ def read_sweep(path: Path) -> Sweep:
     return Sweep(path.stem, tuple(words), tuple(seeds), texts)
 
 
-def is_list_of(values: Any, kind: Any) -> bool:
+def is_list_of(values: Any, kind: Any) -> TypeGuard[list[Any]]:
     """Return whether a value is a list of one or more different items of a type."""
     return (
         isinstance(values, list)
@@ -139,29 +136,6 @@ def is_list_of(values: Any, kind: Any) -> bool:
         and all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
         and len(set(values)) == len(values)
     )
-
-
-class Results:
-    """Finished runs of a sweep, in `sweeps/NAME.jsonl` of the home."""
-
-    def __init__(self, name: str) -> None:
-        self.path = home() / "sweeps" / f"{name}.jsonl"
-
-    def all(self) -> list[Result]:
-        """Return the results in the order in which they were added."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
-        return [json.loads(line) for line in lines]
-
-    def add(self, result: Result) -> None:
-        """Append a result.
-
-        Raises:
-            RunFolderUnusable: the folder is read-only or full.
-        """
-        with folder_errors(self.path.parent):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a") as file:
-                file.write(json.dumps(result) + "\n")
 
 
 class RunFailed(RlTeacherError):
@@ -183,43 +157,34 @@ def sweep(
 
     Raises:
         RunFailed: some runs failed. It is raised after all others are finished.
+        RunFolderUnusable: the folder of the results is read-only or full.
     """
-    results = Results(sweep.name)
+    file = MetricsFile(home() / "sweeps" / f"{sweep.name}.jsonl")
     runs = list(sweep.runs())
-    done = {tuple(each["flags"]) for each in results.all()}
-    missing = [run for run in runs if run.flags not in done]
+    results = {tuple(each["flags"]): each for each in file.rows()}
+    missing = [run for run in runs if run.flags not in results]
     report(f"{len(runs)} runs, {len(missing)} of them to do")
     failures = []
-    for run, finished in in_parallel(missing, parallel):
+    # Ctrl-C reaches the processes too, which save and end.
+    for run, finished in in_parallel(execute, missing, parallel):
         try:
-            result = finished.result()
+            result = results[run.flags] = finished.result()
         except RunFailed as error:
             failures.append(run.name)
             report(f"{run.name} failed:\n{error}")
             continue
-        results.add(result)
+        with folder_errors(file.path.parent):
+            file.path.parent.mkdir(parents=True, exist_ok=True)
+            file.append(result)
         shown = reward(result["final_return"])
         report(f"{run.name}: return {shown} in {result['wall_s']:.0f} s")
+    file.close()
     if failures:
         raise RunFailed(
             f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}. Repeat the "
             "command to try them again."
         )
-    found = {tuple(each["flags"]): each for each in results.all()}
-    return [found[run.flags] for run in runs]
-
-
-def in_parallel(runs: Iterable[Run], parallel: int) -> Iterator[tuple[Run, Future[Result]]]:
-    """Execute runs in processes; yield each of them as it ends."""
-    with ThreadPoolExecutor(parallel) as pool:
-        waiting = {pool.submit(execute, run): run for run in runs}
-        try:
-            while waiting:
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                    yield waiting.pop(future), future
-        finally:
-            # Ctrl-C reaches the processes too, which save and end.
-            pool.shutdown(cancel_futures=True)
+    return [results[run.flags] for run in runs]
 
 
 def execute(run: Run) -> Result:
@@ -266,27 +231,34 @@ def result_of(run: Run, wall_s: float) -> Result:
     }
 
 
-def to_table(results: Sequence[Result]) -> Table:
-    """Build the table of a sweep, with one row for each combination of settings.
+HEADINGS = ("settings", "seeds", "final return", "area under the curve", "labels")
+"""Headings of `table_rows`."""
+
+
+def table_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
+    """Return the table of a sweep, with one row for each combination of settings.
 
     Returns are interquartile means over the seeds with 95 % bootstrap intervals.
     """
-    table = Table(box=SIMPLE)
-    for heading in ("settings", "seeds", "final return", "area under the curve", "labels"):
-        table.add_column(heading)
     combinations: dict[str, list[Result]] = {}
     for result in results:
         combinations.setdefault(result["settings"], []).append(result)
-    for settings, runs in combinations.items():
-        labels = sorted({int(run["labels"] or 0) for run in runs})
-        table.add_row(
+    return [
+        (
             settings or UNKNOWN,
             str(len(runs)),
             over_seeds(runs, "final_return"),
             over_seeds(runs, "area"),
-            " to ".join(f"{each:,}" for each in dict.fromkeys([labels[0], labels[-1]])),
+            numbers_of_labels(runs),
         )
-    return table
+        for settings, runs in combinations.items()
+    ]
+
+
+def numbers_of_labels(runs: Sequence[Result]) -> str:
+    """Format the smallest and the largest number of labels; one number if they are equal."""
+    labels = [int(run["labels"] or 0) for run in runs]
+    return " to ".join(f"{each:,}" for each in sorted({min(labels), max(labels)}))
 
 
 def over_seeds(runs: Sequence[Result], figure: str) -> str:

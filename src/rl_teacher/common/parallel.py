@@ -1,0 +1,32 @@
+"""Simultaneous execution of work that waits for other processes."""
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_parallel(
+    work: Callable[[Item], Result], items: Iterable[Item], num_parallel: int
+) -> Iterator[tuple[Item, "Future[Result]"]]:
+    """Call a function for each item in threads.
+
+    Items that have not begun are cancelled if the caller stops early.
+
+    Args:
+        work: function of one item.
+        items: items, started in order.
+        num_parallel: number of simultaneous calls.
+
+    Yields:
+        Each item with its finished future, in order of completion.
+    """
+    with ThreadPoolExecutor(num_parallel) as pool:
+        futures = {pool.submit(work, item): item for item in items}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future
+        finally:
+            pool.shutdown(cancel_futures=True)
