@@ -40,6 +40,13 @@ hypothesis.settings.register_profile("shared-machine", deadline=None)
 hypothesis.settings.load_profile("shared-machine")
 
 
+def pytest_collection_modifyitems(items):
+    """Give slow tests more time than the timeout of the configuration."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3600))
+
+
 @pytest.fixture(scope="session")
 def _empty_database(tmp_path_factory):
     path = tmp_path_factory.mktemp("empty") / "labels.sqlite"
