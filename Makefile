@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
 
-.PHONY: setup demo teach page api-types check check-page test test-slow test-sbx golden bench bench-labels lock clean
+.PHONY: setup demo teach page api-types check check-page test test-slow test-sbx audit golden bench bench-labels lock clean
 
 setup: $(SETUP)
 
@@ -66,6 +66,19 @@ $(SBX): requirements.lock pyproject.toml
 	.venv-sbx/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(SBX)
 
+# Known vulnerabilities of all dependencies, in Python and in the page. It needs the internet: an
+# advisory database that cannot be reached is an error.
+AUDIT := .venv-audit/.installed
+
+audit: $(AUDIT)
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement requirements.lock
+	$(BIN)/python hatch_build.py audit
+
+$(AUDIT): $(SETUP)
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.9"
+	@touch $(AUDIT)
+
 # Short seeded runs of every agent, compared bit for bit with benchmarks/golden.json.
 golden: $(SETUP)
 	$(BIN)/python -m benchmarks.golden
@@ -82,4 +95,4 @@ lock:
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > requirements.lock
 
 clean:
-	rm -rf .venv .venv-sbx .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-sbx .venv-audit .pytest_cache .ruff_cache .hypothesis
