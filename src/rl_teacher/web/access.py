@@ -68,17 +68,18 @@ def required_access(route: BaseRoute) -> Access | None:
     return getattr(getattr(route, "endpoint", None), "access", None)
 
 
-def identity_of(request: Request) -> Identity:
+# Coroutines, because FastAPI runs other dependencies in a thread, which costs 0.2 ms each.
+async def identity_of(request: Request) -> Identity:
     """Return the identity that the middleware has authenticated."""
     return request.state.identity
 
 
-def labeler_of(request: Request) -> str:
+async def labeler_of(request: Request) -> str:
     """Return the name of the authenticated user."""
-    return identity_of(request).name
+    return request.state.identity.name
 
 
-def credential_of(request: Request) -> str:
+async def credential_of(request: Request) -> str:
     """Return the credential that the middleware has authenticated."""
     return request.state.credential
 

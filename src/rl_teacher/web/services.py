@@ -59,7 +59,7 @@ class Services:
     player: EpisodePlayer | None = None
 
 
-def get_services(request: Request) -> Services:
+async def get_services(request: Request) -> Services:
     """Return the shared objects of the application."""
     return request.app.state.services
 
