@@ -89,3 +89,9 @@ def resident_mb(pid: int | None = None) -> float:
     except (OSError, IndexError):
         return 0.0 if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     return int(pages) * resource.getpagesize() / 1e6
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process in Linux, in steps of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,6 +1,5 @@
 """The ranking of very many clips: time of the service after an answer, frame times of the page."""
 
-import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from benchmarks.children import ChildFailed
 from benchmarks.filled import ENV_ID
+from benchmarks.machine import cpu_seconds
 from benchmarks.options import Options
 from benchmarks.records import Record, Records
 from benchmarks.tables import middle, number, table
@@ -130,12 +130,6 @@ def time_route(
         **{f"first_{name}": times[:1] for name, times in spent.items()},
         **{name: times[1:] for name, times in spent.items()},
     }
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process in Linux, in steps of 10 ms."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 # --- frames ---

@@ -1,6 +1,7 @@
 """Load on the service: number of labelers, and time of the next comparison in a large store."""
 
 import asyncio
+import contextlib
 import json
 import os
 import tempfile
@@ -18,6 +19,7 @@ import numpy as np
 from benchmarks import owner_pages, ranking_page
 from benchmarks.children import ChildFailed
 from benchmarks.filled import ENV_ID, LABELS_EACH, fill
+from benchmarks.machine import cpu_seconds
 from benchmarks.options import Options
 from benchmarks.parts import keep, measure_parts
 from benchmarks.records import Record, Records, latest_run
@@ -25,12 +27,15 @@ from benchmarks.tables import number, table
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import NewLabel, RenderedClip
 from rl_teacher.store.store import Store
+from rl_teacher.web.address import Address
 from tests.browser.processes import Service
 from tests.store import postgres
 
 HOW = "python -m benchmarks.run web_load"
 
 NUM_LABELERS = 100
+NUM_IDLE = 500
+REPEATS = 5
 ROUNDS = 3_000
 OPEN_PER_STEP = 100
 WARM_UP_S = 2.0
@@ -136,10 +141,14 @@ class Sent:
 
 
 def measure_labelers(options: Options, records: Records) -> None:
-    """Measure a hundred labelers who answer one comparison per second, on both databases."""
-    num_labelers = 10 if options.is_quick else NUM_LABELERS
-    seconds = 3 if options.is_quick else 60
-    for database in ("sqlite", "postgresql"):
+    """Measure a hundred labelers who answer one comparison per second, on both databases in turn.
+
+    Idle connections are open meanwhile.
+    """
+    num_labelers, num_idle, seconds = (
+        (10, 20, 3) if options.is_quick else (NUM_LABELERS, NUM_IDLE, 60)
+    )
+    for database in ("sqlite", "postgresql") * (1 if options.is_quick else REPEATS):
         missing = postgres.missing() if database == "postgresql" else None
         if missing:
             print(f"  labelers: {missing}", flush=True)
@@ -148,7 +157,7 @@ def measure_labelers(options: Options, records: Records) -> None:
             tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
             temporary_database(database),
         ):
-            metrics = answer_together(Path(home), num_labelers, seconds)
+            metrics = answer_together(Path(home), num_labelers, num_idle, seconds)
         keep(options, records, "labelers", database=database, seconds=seconds, **metrics)
 
 
@@ -167,7 +176,7 @@ def temporary_database(name: str) -> Iterator[None]:
                 os.environ["RL_TEACHER_DATABASE_URL"] = before
 
 
-def answer_together(home: Path, num_labelers: int, seconds: int) -> dict[str, Any]:
+def answer_together(home: Path, num_labelers: int, num_idle: int, seconds: int) -> dict[str, Any]:
     """Create comparisons, start the service, let all labelers answer, and check what is stored."""
     url = os.environ.get("RL_TEACHER_DATABASE_URL") or str(home / "labels.sqlite")
     with Store.open(url) as store:
@@ -175,7 +184,9 @@ def answer_together(home: Path, num_labelers: int, seconds: int) -> dict[str, An
         tokens = [add_labeler(store, f"labeler {each}") for each in range(num_labelers)]
         service = Service(home)
         try:
-            sent = asyncio.run(run_labelers(service.address.url, tokens, seconds))
+            before_s = cpu_seconds(service.process.pid)
+            sent = asyncio.run(run_labelers(service.address, tokens, num_idle, seconds))
+            service_cpu_s = cpu_seconds(service.process.pid) - before_s
         finally:
             service.end()
         rows = []
@@ -192,6 +203,8 @@ def answer_together(home: Path, num_labelers: int, seconds: int) -> dict[str, An
         "doubled": len(stored) - len({row.comparison_id for row in rows}),
         "held": len(held),
         "idle": sent.num_idle,
+        "idle_connections": num_idle,
+        "service_cpu_ms": round(1000 * service_cpu_s / len(sent.next_s + sent.answer_s), 2),
         **quantiles("next", sent.next_s),
         **quantiles("answer", sent.answer_s),
     }
@@ -221,17 +234,34 @@ def add_labeler(store: Store, name: str) -> str:
     return store.access.issue_credential(name)
 
 
-async def run_labelers(url: str, tokens: list[str], seconds: int) -> Sent:
+async def run_labelers(address: Address, tokens: list[str], num_idle: int, seconds: int) -> Sent:
     """Run all labelers, with staggered starts that spread the requests evenly over a second."""
     sent = Sent()
     each_s = 1 / len(tokens)
-    clients = [make_client(url, token) for token in tokens]
+    clients = [make_client(address.url, token) for token in tokens]
+    idle = [asyncio.create_task(stay_connected(address)) for _ in range(num_idle)]
     start_s = time.perf_counter() + WARM_UP_S
     async with asyncio.TaskGroup() as group:
         for place, client in enumerate(clients):
             first_s = start_s + place * each_s
             group.create_task(run_labeler(client, sent, first_s, seconds))
+    for connection in idle:
+        if connection.done():
+            connection.result()
+        connection.cancel()
+    await asyncio.gather(*idle, return_exceptions=True)
     return sent
+
+
+async def stay_connected(address: Address) -> None:
+    """Keep a connection open after one request; connect again whenever the service closes it."""
+    request = f"GET /healthz HTTP/1.1\r\nHost: {address.host}\r\n\r\n".encode()
+    while True:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(request)
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
 
 
 def make_client(url: str, token: str) -> httpx.AsyncClient:
@@ -307,7 +337,7 @@ def _next(records: list[Record]) -> list[str]:
 
 def _labelers(records: list[Record]) -> list[str]:
     names = ("sent", "acknowledged", "stored", "lost", "doubled")
-    times = ("answer_p50_ms", "answer_p99_ms", "next_p50_ms", "next_p99_ms")
+    times = ("answer_p50_ms", "answer_p99_ms", "next_p50_ms", "next_p99_ms", "service_cpu_ms")
     rows = [
         [
             record["database"],
@@ -317,11 +347,12 @@ def _labelers(records: list[Record]) -> list[str]:
         for record in records
     ]
     newest = records[-1]
-    headings = ["", *names, "answer p50", "answer p99", "next p50", "next p99"]
+    headings = ["", *names, "answer p50", "answer p99", "next p50", "next p99", "CPU a request"]
     return [
         "",
         f"{newest['labelers']} labelers, each of whom answers a comparison a second for "
-        f"{newest['seconds']} s; clients and service share the machine. ms (to reach: p99 "
+        f"{newest['seconds']} s, beside {newest['idle_connections']} idle connections; clients and "
+        f"service share the machine, the databases are measured in turn. ms (to reach: p99 "
         "under 100 ms, none lost, none doubled):",
         "",
         *table(headings, rows),
