@@ -22,6 +22,7 @@ from rl_teacher.runs.doctor import examine
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.records import Control
 from tests.store import postgres
+from tests.store.conftest import require_postgres
 from tests.test_teach import curve, policies, saved_step, start, wait_for_checkpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres]
@@ -59,57 +60,6 @@ TEACH = (
     "--ppo.rollout-steps 64 --reward.hidden 16 16 --no-browser --no-tensorboard -w 1 --pace steps "
     "--checkpoint-seconds 0.5"
 )
-
-
-class Database:
-    """A private PostgreSQL server that can be killed and started again."""
-
-    def __init__(self):
-        self._stack = contextlib.ExitStack()
-        programs = postgres.binaries()
-        assert programs is not None
-        self._programs = programs
-        self._user = postgres.server_user()
-        self._folder = self._stack.enter_context(postgres.private_folder(self._user))
-        postgres.make_cluster(self._programs, self._folder, self._user)
-        self._process = contextlib.ExitStack()
-        self.server = postgres.Server(self._folder, self._user)
-        self.start()
-
-    def start(self):
-        process = self._process.enter_context(
-            postgres.server_process(self._programs, self._folder, self._user)
-        )
-        postgres.wait_for_connection(self.server, process, self._folder)
-
-    def kill(self):
-        """Kill the server with all its processes, and start it again."""
-        pid_file = self._folder / "data" / "postmaster.pid"
-        server = int(pid_file.read_text().splitlines()[0])
-        killed = [server, *children_of(server)]
-        for pid in killed:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        await_(lambda: not any(Path(f"/proc/{pid}/stat").exists() for pid in killed[1:]))
-        # The shell around the killed server.
-        self._process.close()
-        self._process = contextlib.ExitStack()
-        self.start()
-
-    def close(self):
-        self._process.close()
-        self._stack.close()
-
-
-def children_of(parent):
-    """Return the ids of the processes that a process has started."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            pid, rest = stat.read_text().split(" ", 1)
-            if int(rest.rpartition(")")[2].split()[1]) == parent:
-                found.append(int(pid))
-    return found
 
 
 def cpu_seconds(pid):
@@ -277,10 +227,8 @@ def answers(url):
 
 @pytest.fixture
 def database(monkeypatch):
-    missing = postgres.missing()
-    if missing:
-        pytest.skip(missing)
-    found = Database()
+    require_postgres()
+    found = postgres.RestartableServer()
     monkeypatch.setenv("RL_TEACHER_DATABASE_URL", found.server.new_database())
     home().mkdir(mode=0o700, parents=True)
     yield found

@@ -8,6 +8,7 @@ and fits, waits for answers, follows the owner's commands, logs, saves and resum
 import contextlib
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -43,6 +44,7 @@ from rl_teacher.store.checkpoints import list_checkpoints
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
+from rl_teacher.store.waiting import DatabaseWait
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +111,7 @@ class OpenExperiment:
         store: comparisons, labels and status.
         id: the experiment's id in the store.
         lock: the experiment's lock in the store.
+        wait: repeats transactions of the store while the database does not answer.
     """
 
     spec: ExperimentSpec
@@ -116,6 +119,7 @@ class OpenExperiment:
     store: Store
     id: int
     lock: HeldLock
+    wait: DatabaseWait
 
     @property
     def clip_store(self) -> ClipStore:
@@ -144,7 +148,8 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
     """
     with contextlib.ExitStack() as stack:
         # Without syncing, a power cut may lose synthetic answers; they are computed again.
-        store = stack.enter_context(open_store(is_synced=spec.asks_a_person))
+        wait = DatabaseWait()
+        store = stack.enter_context(open_store(is_synced=spec.asks_a_person, wait=wait))
         locked = stack.enter_context(
             locked_experiment(
                 store, spec.name, spec.config, force_new=spec.force_new, defaults=spec.defaults
@@ -156,7 +161,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
         # A number that the owner has set on the page takes precedence over that of the command.
         target = store.experiments.control(experiment_id).target_labels or spec.max_labels
         store.experiments.describe(experiment_id, instructions, target)
-        opened = OpenExperiment(spec, folder, store, experiment_id, locked.lock)
+        opened = OpenExperiment(spec, folder, store, experiment_id, locked.lock, wait)
         try:
             yield opened
         except Exception as error:
@@ -245,6 +250,11 @@ class PreferenceSession:
         self.step = self.training_steps = 0
         self.num_steps = settings.num_steps
         self._settings = settings
+        self._thread = threading.current_thread()
+        self._status: RunStatus | None = None
+        self._waits_for_database = False
+        experiment.wait.is_stopped = lambda: bool(self.stop)
+        experiment.wait.report = self._waiting_for_database
         self.renderer = renderer
         self._videos = videos
         starts_whole = settings.starts_with_whole_episodes
@@ -531,15 +541,40 @@ class PreferenceSession:
             is_extendable=is_extendable,
             num_fits=self.rewards.num_fits,
         )
+        # Before it is stored, which may have to wait.
+        self._status = status
         self._reporter.set_status(status)
         if self.on_status is not None:
             self.on_status(status)
+
+    @contextlib.contextmanager
+    def _waiting_for_database(self, since: datetime) -> Iterator[None]:
+        """Report, in the thread of the run, that it waits for the database within the context.
+
+        The database cannot store this status, so it is only shown in the terminal.
+        """
+        if threading.current_thread() is not self._thread:
+            yield
+            return
+        text = f"waiting for the database since {since.astimezone():%H:%M:%S}"
+        before = self._status
+        waiting = RunStatus(Phase.WAITING, text, self.step, max(self.num_steps, self.step))
+        self._waits_for_database = True
+        if self.on_status is not None:
+            self.on_status(waiting)
+        with self.timer.paused():
+            yield
+        self._waits_for_database = False
+        if self.on_status is not None and before is not None:
+            self.on_status(before)
 
     @property
     def waiting_since(self) -> datetime | None:
         """Time since which training waits for labels; None while it does not."""
         since = self._reporter.waiting_since
-        return None if since is None else datetime.fromisoformat(since)
+        if since is None or self._waits_for_database:
+            return None
+        return datetime.fromisoformat(since)
 
     @property
     def steps_per_second(self) -> float:
@@ -634,6 +669,7 @@ class PreferenceSession:
 
     def close(self) -> None:
         """Stop background threads; `open_experiment` closes the experiment."""
+        self.experiment.wait.end()
         self.renderer.close()
         if self._videos is not None:
             self._videos.close()

@@ -12,13 +12,18 @@ from tests.store import postgres
 BOTH = pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 
 
-@pytest.fixture(scope="session")
-def postgres_server():
+def require_postgres():
+    """Skip the test if PostgreSQL is not installed, or fail it in continuous integration."""
     missing = postgres.missing()
     if missing and os.environ.get("CI") == "true":
         pytest.fail(missing)
     if missing:
         pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    require_postgres()
     with postgres.running() as server:
         yield server
 

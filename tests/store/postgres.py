@@ -4,6 +4,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -218,3 +219,62 @@ def wait_for_connection(server: Server, process: subprocess.Popen[str], folder: 
             assert process.poll() is None, log
             assert time.monotonic() < deadline_s, log
             time.sleep(0.05)
+
+
+class RestartableServer:
+    """Private server that can be killed, and started again."""
+
+    def __init__(self):
+        programs = binaries()
+        assert programs is not None
+        self._stack = contextlib.ExitStack()
+        self._programs, self._user = programs, server_user()
+        self._folder = self._stack.enter_context(private_folder(self._user))
+        make_cluster(self._programs, self._folder, self._user)
+        self._process = contextlib.ExitStack()
+        self.server = Server(self._folder, self._user)
+        self.start()
+
+    def start(self) -> None:
+        """Start the server, and wait until it accepts connections."""
+        process = self._process.enter_context(
+            server_process(self._programs, self._folder, self._user)
+        )
+        wait_for_connection(self.server, process, self._folder)
+
+    def stop(self) -> None:
+        """Kill the server with all its processes."""
+        pid_file = self._folder / "data" / "postmaster.pid"
+        server = int(pid_file.read_text().splitlines()[0])
+        killed = [server, *children_of(server)]
+        for pid in killed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while any(Path(f"/proc/{pid}/stat").exists() for pid in killed[1:]):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        # The shell around the killed server.
+        self._process.close()
+        self._process = contextlib.ExitStack()
+
+    def kill(self) -> None:
+        """Kill the server, and start it again."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop the server, and delete its data."""
+        self._process.close()
+        self._stack.close()
+
+
+def children_of(parent: int) -> list[int]:
+    """Return the ids of the processes that a process has started."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            pid, rest = stat.read_text().split(" ", 1)
+            if int(rest.rpartition(")")[2].split()[1]) == parent:
+                found.append(int(pid))
+    return found

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import delete, select, update
 
-from rl_teacher.common.errors import ExperimentInUse
+from rl_teacher.common.errors import ExperimentInUse, StoreUnavailable
 from rl_teacher.store import experiment_locks
 from rl_teacher.store.experiment_locks import STALE_AFTER
 from rl_teacher.store.store import Store
@@ -96,11 +96,28 @@ def test_lock_of_process_whose_number_was_reused_is_taken_over(store):
         assert read_lock(store) is None
 
 
-def test_suspended_process_of_this_machine_keeps_its_lock(store):
-    with store.locks.hold("mine"):
+def test_suspended_process_of_this_machine_keeps_its_lock(store, url):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, url], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert read_line(process) == "held\n"
         change_lock(store, heartbeat_at=read_lock(store).heartbeat_at - 2 * STALE_AFTER)
         with pytest.raises(ExperimentInUse):
             hold(store)
+        process.kill()
+
+
+def test_lock_that_this_process_could_not_release_is_taken_over_after_a_minute(store, monkeypatch):
+    def fail(_):
+        raise StoreUnavailable("locked")
+
+    with monkeypatch.context() as patched, store.locks.hold("mine"):
+        patched.setattr(experiment_locks, "delete", fail)
+    with pytest.raises(ExperimentInUse):
+        hold(store)
+    change_lock(store, heartbeat_at=read_lock(store).heartbeat_at - 2 * STALE_AFTER)
+    hold(store)
+    assert read_lock(store) is None
 
 
 def test_silent_lock_of_other_machine_is_taken_over_after_a_minute(store):

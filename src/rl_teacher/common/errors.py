@@ -192,11 +192,16 @@ class StoreUnavailable(RlTeacherError):
 
     Attributes:
         public: Text for labelers, if the message contains a driver's text, which may name servers.
+        is_transient: Whether the same may succeed later: the database is locked, or its server
+            is unreachable or restarts.
     """
 
-    def __init__(self, message: str, public: str | None = None) -> None:
+    def __init__(
+        self, message: str, public: str | None = None, *, is_transient: bool = False
+    ) -> None:
         super().__init__(message)
         self.public = public
+        self.is_transient = is_transient
 
 
 class RunFolderUnusable(RlTeacherError):

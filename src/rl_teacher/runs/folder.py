@@ -48,6 +48,7 @@ from rl_teacher.store.records import Counts, ExperimentView
 
 if TYPE_CHECKING:
     from rl_teacher.store.store import Store
+    from rl_teacher.store.waiting import DatabaseWait
 
 MAX_CHARACTERS = 100
 MAX_BYTES = 255
@@ -99,12 +100,12 @@ def home() -> Path:
     return Path(os.environ.get("RL_TEACHER_HOME") or "~/.rl-teacher").expanduser()
 
 
-def open_store(*, is_synced: bool = True) -> "Store":
+def open_store(*, is_synced: bool = True, wait: "DatabaseWait | None" = None) -> "Store":
     """Open the database of the home; see `Store.open`."""
     from rl_teacher.store.database import default_url  # noqa: PLC0415 - slow
     from rl_teacher.store.store import Store  # noqa: PLC0415 - slow
 
-    return Store.open(default_url(home()), is_synced=is_synced)
+    return Store.open(default_url(home()), is_synced=is_synced, wait=wait)
 
 
 def experiments_folder() -> Path:

@@ -110,6 +110,9 @@ REASONS = (
 )
 """Fragment of a driver's message, its meaning, and the remedy."""
 
+TRANSIENT = frozenset({"locked", "lock timeout", "connection"})
+"""Fragments of messages about states that pass by themselves."""
+
 
 class WriteLock:
     """Lock that admits one writing thread of this process at a time.
@@ -412,25 +415,30 @@ def driver_errors(label: str) -> Iterator[None]:
     except (IntegrityError, ProgrammingError, DataError, NotSupportedError):
         raise
     except DBAPIError as error:
-        raise unavailable(label, str(error.orig)) from error
+        raise unavailable(
+            label, str(error.orig), has_lost_connection=error.connection_invalidated
+        ) from error
     except PoolTimeoutError as error:
         raise StoreUnavailable(
-            f"The database {label} is in use by too many threads at once. Try again."
+            f"The database {label} is in use by too many threads at once. Try again.",
+            is_transient=True,
         ) from error
 
 
-def unavailable(label: str, message: str) -> StoreUnavailable:
+def unavailable(label: str, message: str, *, has_lost_connection: bool = False) -> StoreUnavailable:
     """Return the error with reason and remedy for a driver's message."""
     for fragment, reason, remedy in REASONS:
-        if fragment in message:
+        if fragment in message.lower():
             return StoreUnavailable(
                 f"The database {label} cannot be used: {reason} ({message}). {remedy}",
                 f"The database cannot be used: {reason}. {remedy}",
+                is_transient=has_lost_connection or fragment in TRANSIENT,
             )
     remedy = "Check that it is there and that you may write to it."
     return StoreUnavailable(
         f"The database {label} cannot be used: {message.strip()}. {remedy}",
         f"The database cannot be used. {remedy}",
+        is_transient=has_lost_connection,
     )
 
 

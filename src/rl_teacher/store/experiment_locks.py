@@ -12,7 +12,7 @@ deleted.
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -91,7 +91,8 @@ class ExperimentLocks:
             with repeated(lock.renew, heartbeat_s, "experiment-lock"):
                 yield lock
         finally:
-            with self._database.writing() as connection:
+            # A lock that stays is taken over from the ended process.
+            with suppress(StoreUnavailable), self._database.writing() as connection:
                 connection.execute(delete(ExperimentLock).where(row_of(lock)))
 
     def renew(self, lock: HeldLock) -> None:
@@ -155,7 +156,8 @@ def is_over(holder: Holder, silence: timedelta) -> bool:
         holder: Process that acquired the lock.
         silence: Time since its last heartbeat.
     """
-    if holder["machine"] == machine():
+    # A run of this process that could not release its lock writes no heartbeat any more.
+    if holder["machine"] == machine() and holder != this_process():
         if (start := start_time(holder["pid"])) is not None:
             # The same process lives, even if it was suspended and wrote no heartbeat.
             return start != holder["start"]

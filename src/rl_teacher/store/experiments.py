@@ -272,7 +272,8 @@ class Experiments:
         changes |= {name: value for name, value in vars(control).items() if value is not None}
         instructions = changes.pop("instructions", None)
         with self._database.writing() as connection:
-            merged = read_control(connection, experiment_id) | changes
+            before = read_control(connection, experiment_id)
+            merged = before | changes
             columns: dict[str, Any] = {
                 "control": {name: value for name, value in merged.items() if value is not None}
             }
@@ -281,7 +282,8 @@ class Experiments:
             if instructions is not None:
                 columns["instructions"] = instructions
             update_experiment(connection, experiment_id, **columns)
-            if changes:
+            # Unless it is repeated after a lost connection.
+            if any(before.get(name) != value for name, value in changes.items()):
                 self._events.append(connection, "control", changes, by_id, experiment_id)
             if instructions is not None:
                 details = {"instructions": instructions}

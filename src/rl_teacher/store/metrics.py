@@ -56,6 +56,8 @@ class MetricsLog:
     def append(self, experiment_id: int, step: int, row: Mapping[str, Any]) -> None:
         """Append the metrics of a step; NaN and infinity become null.
 
+        A row that equals the newest one is skipped: it was committed, but its sender does not know.
+
         Raises:
             ExperimentNotFound: The experiment was deleted.
         """
@@ -67,7 +69,9 @@ class MetricsLog:
         }
         try:
             with self._database.writing() as connection:
-                connection.execute(insert(Metrics), metrics)
+                newest = connection.execute(LATEST, {"experiment_id": experiment_id}).one_or_none()
+                if newest is None or tuple(newest)[1:] != (step, metrics["row"]):
+                    connection.execute(insert(Metrics), metrics)
         except IntegrityError as error:
             raise experiment_deleted(experiment_id) from error
 

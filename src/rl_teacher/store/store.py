@@ -20,6 +20,7 @@ from rl_teacher.store.labels import Labels
 from rl_teacher.store.leases import Leases
 from rl_teacher.store.metrics import MetricsLog
 from rl_teacher.store.rankings import Rankings
+from rl_teacher.store.waiting import DatabaseWait
 
 # Asking Alembic takes five times as long.
 SCHEMA_VERSION = text("SELECT version_num FROM alembic_version")
@@ -54,7 +55,7 @@ class Store:
         events: Audit log.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, wait: DatabaseWait | None = None) -> None:
         self.database = database
         self.events = EventLog(database)
         self.labelers = Labelers(database, self.events)
@@ -68,6 +69,10 @@ class Store:
         self.clips = Clips(database)
         self.episodes = Episodes(database)
         self.metrics = MetricsLog(database)
+        if wait is not None:
+            for name, part in vars(self).items():
+                if name != "database":
+                    wait.repeat_methods(part)
 
     @classmethod
     def open(
@@ -77,6 +82,7 @@ class Store:
         is_synced: bool = True,
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         now: Callable[[], datetime] = utc_now,
+        wait: DatabaseWait | None = None,
     ) -> "Store":
         """Open a database; create it or migrate it to the current version if needed.
 
@@ -87,11 +93,13 @@ class Store:
                 again. PostgreSQL has a setting of its own for this.
             busy_timeout_s: Time to wait for a transaction of another process.
             now: Clock.
+            wait: Repeats the methods of all parts while an open database does not answer; None to
+                raise an error at once.
 
         Raises:
             StoreUnavailable: It is locked, read-only, damaged, unreachable or of a newer version.
         """
-        return cls(open_database(url_or_path, busy_timeout_s, now, is_synced=is_synced))
+        return cls(open_database(url_or_path, busy_timeout_s, now, is_synced=is_synced), wait)
 
     def close(self) -> None:
         """Write what is buffered and close every connection."""
