@@ -1,5 +1,6 @@
 """Tests of opening databases: schema versions and faults."""
 
+import errno
 import json
 import os
 import sqlite3
@@ -16,13 +17,15 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, func, select, table
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import StoreUnavailable
+from rl_teacher.common.errors import RunFolderUnusable, StoreUnavailable
 from rl_teacher.store.counters import recount
 from rl_teacher.store.database import alembic_settings, as_url, default_url, make_engine, versions
 from rl_teacher.store.records import ComparisonFilter, NewLabel
+from rl_teacher.store.snapshot import faults_of
 from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Base, Label
 from tests.store.comparisons import open_comparisons
+from tests.store.test_processes import read_line, start
 
 FIRST_VERSION_ROWS = """
 INSERT INTO experiments
@@ -92,15 +95,20 @@ def writing(url):
         engine.dispose()
 
 
-@pytest.fixture
-def first_version(url):
-    """Return the URL of a database that the first release wrote."""
+def make_first_version(url):
+    """Make a database that the first release wrote."""
     with writing(url) as connection:
         command.upgrade(alembic_settings(connection), "0001")
         for statement in FIRST_VERSION_ROWS.split(";"):
             connection.exec_driver_sql(statement)
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(HIGHEST_IDS)
+
+
+@pytest.fixture
+def first_version(url):
+    """Return the URL of a database that the first release wrote."""
+    make_first_version(url)
     return url
 
 
@@ -263,6 +271,85 @@ class TestVersions:
         monkeypatch.chdir(elsewhere)
         Store.open(path).close()
         assert list(elsewhere.iterdir()) == []
+
+
+MIGRATE_UNTIL_STATEMENT = """
+from sqlalchemy import event
+from rl_teacher.store import database
+
+num_left = int(sys.argv[2])
+make_engine = database.make_engine
+
+def hang_at_statement(*_):
+    global num_left
+    num_left -= 1
+    if num_left == 0:
+        say("migrating")
+        sys.stdin.read()
+
+def make_hanging_engine(*args, **options):
+    engine = make_engine(*args, **options)
+    event.listen(engine, "after_cursor_execute", hang_at_statement)
+    return engine
+
+database.make_engine = make_hanging_engine
+Store.open(sys.argv[1]).close()
+say("migrated")
+"""
+
+
+def copies(file):
+    return sorted(file.parent.glob(f"{file.name}.before-*"))
+
+
+class TestMigrationOfLabels:
+    @pytest.mark.parametrize("num_statements", [5, 20, 38])
+    def test_killed_migration_is_repeated_with_every_label(self, first_version, num_statements):
+        labels = "SELECT id, answer, labeler_id, request_id FROM labels ORDER BY id"
+        before = rows(first_version, labels)
+        with start(MIGRATE_UNTIL_STATEMENT, first_version, str(num_statements)) as process:
+            assert read_line(process) == "migrating\n"
+            process.kill()
+        assert rows(first_version, "SELECT version_num FROM alembic_version") == [("0001",)]
+        assert rows(first_version, labels) == before
+        with Store.open(first_version) as store:
+            assert store.schema_version() == versions()[0]
+        assert rows(first_version, labels) == before
+
+    def test_copy_of_older_file_is_kept_before_it_is_migrated(self, path):
+        url = f"sqlite:///{path}"
+        make_first_version(url)
+        (path.parent / "labels.sqlite.before-0003").write_text("of an earlier migration")
+        Store.open(url).close()
+        [copy] = copies(path)
+        assert copy.name == f"labels.sqlite.before-{versions()[0]}"
+        assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+        assert faults_of(copy) == []
+        version = "SELECT version_num FROM alembic_version"
+        assert sqlite3.connect(copy).execute(version).fetchall() == [("0001",)]
+        assert sorted(each.name for each in path.parent.glob("*before*")) == [copy.name]
+        with Store.open(copy) as store:
+            assert store.labels.answers([1, 2, 9]) == {1: Answer.RIGHT, 9: Answer.CANNOT_TELL}
+
+    def test_new_or_current_file_is_not_copied(self, path):
+        for _ in range(2):
+            Store.open(path).close()
+        assert copies(path) == []
+
+    def test_file_that_cannot_be_copied_is_not_migrated(self, path, monkeypatch):
+        url = f"sqlite:///{path}"
+        make_first_version(url)
+
+        def fail(_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fail)
+            with pytest.raises(RunFolderUnusable, match="the disk is full"):
+                Store.open(url)
+        assert rows(url, "SELECT version_num FROM alembic_version") == [("0001",)]
+        assert [*path.parent.glob("*.before-*"), *path.parent.glob(".*")] == []
+        Store.open(url).close()
 
 
 class TestWhereItIs:

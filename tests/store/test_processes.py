@@ -38,6 +38,7 @@ def start(program, place, *args):
     source = PREAMBLE + textwrap.dedent(program)
     return subprocess.Popen(
         [sys.executable, "-c", source, str(place), *args],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -27,7 +27,13 @@ from pathlib import Path, PurePosixPath
 
 from rl_teacher.common.errors import BadInput, CorruptBackup
 from rl_teacher.runs.folder import home, open_store
-from rl_teacher.store.database import as_url, default_url, file_of, sqlite_files
+from rl_teacher.store.database import (
+    as_url,
+    copies_before_migrations,
+    default_url,
+    file_of,
+    sqlite_files,
+)
 from rl_teacher.store.files import (
     TEMPORARY_SUFFIX,
     folder_errors,
@@ -136,11 +142,12 @@ def copy_home(source: Path, target: Path, media: Path) -> dict[str, str]:
     with open_store() as store:
         file = store.database.file
         databases = [Path(DATABASE)] if file is None else [Path(DATABASE), file]
-        names = {each.name for database in databases for each in sqlite_files(database)}
+        left_out = {each.name for database in databases for each in sqlite_files(database)}
+        left_out |= {each.name for each in copies_before_migrations(source / DATABASE)} | LEFT_OUT
         # Before the database, too: clips of episodes are deleted after a while.
         copy_shared()
         for path in sorted(source.iterdir()):
-            if path.name not in LEFT_OUT | names:
+            if path.name not in left_out:
                 copy_tree(path, target / path.name, target, digests)
         for checkpoints in (source / "experiments").glob("*/checkpoints"):
             copied = target / "experiments" / checkpoints.parent.name / "checkpoints"

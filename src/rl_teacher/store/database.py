@@ -8,10 +8,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,14 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rl_teacher.common.errors import StoreUnavailable
-from rl_teacher.store.files import make_private, make_private_folder
+from rl_teacher.store.files import (
+    TEMPORARY_SUFFIX,
+    folder_errors,
+    make_private,
+    make_private_folder,
+    sync_file,
+    sync_folder,
+)
 
 BUSY_TIMEOUT_S = 10.0
 """Time that a transaction waits for one of another process."""
@@ -212,15 +220,24 @@ def open_database(
     now: Callable[[], datetime],
     *,
     is_synced: bool,
+    keeps_copy: bool = True,
 ) -> Database:
-    """Connect to a database, creating and migrating it if needed; see `Store.open`."""
+    """Connect to a database, creating and migrating it if needed; see `Store.open`.
+
+    Args:
+        url_or_path: As in `Store.open`.
+        busy_timeout_s: As in `Store.open`.
+        now: As in `Store.open`.
+        is_synced: As in `Store.open`.
+        keeps_copy: Copy an SQLite file before it is migrated.
+    """
     url = as_url(url_or_path)
     label = label_of(url)
     make_parent_folder(url, label)
     engine = make_engine(url, label, busy_timeout_s, is_synced=is_synced)
     try:
         with driver_errors(label):
-            migrate(engine, label)
+            migrate(engine, label, keeps_copy=keeps_copy)
     except BaseException:
         engine.dispose()
         raise
@@ -442,10 +459,16 @@ def unavailable(label: str, message: str, *, has_lost_connection: bool = False) 
     )
 
 
-def migrate(engine: Engine, label: str) -> None:
-    """Run the missing migrations in one transaction.
+def migrate(engine: Engine, label: str, *, keeps_copy: bool) -> None:
+    """Run the missing migrations in one transaction, which a killed process leaves without effect.
+
+    Args:
+        engine: Engine of the database.
+        label: Its path or URL, for messages.
+        keeps_copy: Copy an SQLite file before it is migrated.
 
     Raises:
+        RunFolderUnusable: The copy cannot be written.
         StoreUnavailable: A newer version of rl-teacher wrote the database.
         DBAPIError: The database cannot be written.
     """
@@ -461,9 +484,60 @@ def migrate(engine: Engine, label: str) -> None:
                 "another database."
             )
         if version != versions()[0]:
+            file = file_of(engine.url)
+            if version is not None and file is not None and keeps_copy:
+                copy_before_migration(file)
             command.upgrade(alembic_settings(connection), "head")
         # SQLite starts a write transaction even on a read-only file, and fails at the first write.
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+
+
+def copy_before_migration(file: Path) -> None:
+    """Copy an SQLite file that is going to be migrated, in place of the copy of an earlier one.
+
+    Raises:
+        RunFolderUnusable, StoreUnavailable: The copy cannot be written.
+    """
+    copy = file.with_name(f"{file.name}.before-{versions()[0]}")
+    unfinished = file.with_name(f".{copy.name}{TEMPORARY_SUFFIX}")
+    earlier = copies_before_migrations(file)
+    with folder_errors(file.parent), raw_errors(str(copy)):
+        try:
+            os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))
+            # In WAL mode this reads beside the transaction that keeps other writers out.
+            with (
+                closing(sqlite3.connect(file)) as source,
+                closing(sqlite3.connect(unfinished)) as to,
+            ):
+                source.backup(to)
+                to.execute("PRAGMA journal_mode=DELETE")  # a single file
+            sync_file(unfinished)
+            unfinished.replace(copy)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        sync_folder(file.parent)
+        for each in earlier:
+            if each != copy:
+                each.unlink()
+
+
+def copies_before_migrations(file: Path) -> list[Path]:
+    """Return the copies of an SQLite file that were made before it was migrated."""
+    return sorted(file.parent.glob(f"{escape(file.name)}.before-*"))
+
+
+@contextmanager
+def raw_errors(label: str) -> Iterator[None]:
+    """Convert errors of SQLite that do not pass SQLAlchemy.
+
+    Raises:
+        StoreUnavailable: The database cannot be used.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise unavailable(label, str(error)) from error
 
 
 def schema_version(url_or_path: str | Path) -> str | None:

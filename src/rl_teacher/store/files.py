@@ -150,6 +150,12 @@ def write(path: Path, content: bytes, *, is_synced: bool) -> None:
             os.fsync(file.fileno())
 
 
+def sync_file(path: Path) -> None:
+    """Make a file that another library has written survive a power failure."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename survive a power failure; Windows has no such call and needs none."""
     if os.name == "nt":

@@ -2,8 +2,8 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from rl_teacher.store.database import (
     file_of,
     label_of,
     open_database,
-    unavailable,
+    raw_errors,
 )
 from rl_teacher.store.files import make_private_folder
 from rl_teacher.store.sql import CHUNK
@@ -87,9 +87,9 @@ def load_snapshot(path: Path, url_or_path: str | Path, now: Callable[[], datetim
         make_private_folder(file.parent)
         shutil.copyfile(path, file)
         # Migrates it, and makes it readable by its owner only.
-        open_database(file, BUSY_TIMEOUT_S, now, is_synced=True).close()
+        open_database(file, BUSY_TIMEOUT_S, now, is_synced=True, keeps_copy=False).close()
         return
-    source = open_database(path, BUSY_TIMEOUT_S, now, is_synced=False)
+    source = open_database(path, BUSY_TIMEOUT_S, now, is_synced=False, keeps_copy=False)
     target = open_database(url_or_path, BUSY_TIMEOUT_S, now, is_synced=True)
     try:
         with snapshot_of(source) as reading, target.writing() as writing:
@@ -162,19 +162,6 @@ def sequence_of(connection: Connection, table: Table) -> str:
     """Return the name of the PostgreSQL sequence of a table's ids."""
     name = func.pg_get_serial_sequence(table.name, "id")
     return connection.execute(select(name)).scalar_one()
-
-
-@contextmanager
-def raw_errors(label: str) -> Iterator[None]:
-    """Convert errors of SQLite that do not pass SQLAlchemy.
-
-    Raises:
-        StoreUnavailable: The database cannot be used.
-    """
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise unavailable(label, str(error)) from error
 
 
 def faults_of(path: Path) -> list[str]:
