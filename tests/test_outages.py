@@ -6,14 +6,16 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
 
 from rl_teacher.cli import main
+from rl_teacher.clips.answer import Answer
 from rl_teacher.runs.doctor import examine
 from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.store.records import NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.store.waiting import DatabaseWait
 from tests.store import postgres
@@ -180,3 +182,38 @@ def test_run_whose_database_does_not_come_back_ends_and_continues(
     # The lock of the experiment could not be released in the database.
     monkeypatch.setattr("rl_teacher.store.experiment_locks.STALE_AFTER", timedelta(0))
     assert main(command) == 0
+
+
+def jumping_clock():
+    """Return a time that is an hour early, right or an hour late, in turn."""
+    return datetime.now(UTC) + timedelta(hours=int(time.monotonic() * 4) % 3 - 1)
+
+
+def label_claimed_comparisons(store, ended):
+    """Answer what is claimed until the run has ended; return the answers by comparison."""
+    given = {}
+    while not ended():
+        for view in store.experiments.all():
+            for each in store.leases.claim(view.id, "Ada", 2):
+                label = NewLabel(each.comparison.id, Answer.LEFT, "Ada", lease=each.lease)
+                assert store.labels.add_many([label]) == {}
+                given[each.comparison.id] = Answer.LEFT
+        time.sleep(0.05)
+    return given
+
+
+def test_run_and_labeler_continue_while_the_clock_jumps(make_database, monkeypatch):
+    make_database(home() / "labels.sqlite")
+    monkeypatch.setitem(Store.open.__func__.__kwdefaults__, "now", jumping_clock)
+    with open_store() as store, running(HUMAN) as run:
+        given = label_claimed_comparisons(
+            store, lambda: run.outcome is not None or run.error is not None
+        )
+    assert run.outcome.is_finished
+    with open_store() as store:
+        assert len(given) == HUMAN.n_labels
+        assert store.labels.answers(given) == given
+        rows = [each.row for each in store.metrics.after(1)]
+    walls = [row["wall_s"] for row in rows]
+    assert walls == sorted(walls)
+    assert all(value >= 0 for row in rows for key, value in row.items() if key.endswith("_s"))

@@ -158,3 +158,11 @@ def test_process_without_known_start_time_holds_its_lock_by_heartbeats(store, mo
             hold(store)
         change_lock(store, heartbeat_at=read_lock(store).heartbeat_at - STALE_AFTER * 1.1)
         hold(store)
+
+
+def test_lock_of_ended_machine_is_taken_over_after_the_clock_was_set_back(store):
+    with store.locks.hold("mine"):
+        heartbeat_at = move_to_other_machine(store)
+        change_lock(store, heartbeat_at=heartbeat_at + timedelta(hours=1))
+        with store.locks.hold("mine"):
+            pass

@@ -163,7 +163,8 @@ def is_over(holder: Holder, silence: timedelta) -> bool:
             return start != holder["start"]
         if has_ended(holder["pid"]):
             return True
-    return silence > STALE_AFTER
+    # In the future, the heartbeat was written before the clock was set back.
+    return abs(silence) > STALE_AFTER
 
 
 def in_use(name: str, holder: Holder, since: datetime) -> ExperimentInUse:

@@ -66,7 +66,11 @@ REPEAT_WINDOW = 50
 
 Theirs, Mine, Repeated = aliased(Lease), aliased(Lease), aliased(Label)
 
-ME, MOMENT = bindparam("me"), bindparam("moment")
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""Difference of two machines' clocks. A lease that lasts longer than it can was written before the
+clock was set back, and does not keep a comparison from others."""
+
+ME, MOMENT, LATEST = bindparam("me"), bindparam("moment"), bindparam("latest")
 
 NUM_LEASES_OF_OTHERS = (
     select(func.count())
@@ -76,6 +80,7 @@ NUM_LEASES_OF_OTHERS = (
         Theirs.labeler_id != ME,
         Theirs.purpose == "answer",
         Theirs.expires_at > MOMENT,
+        Theirs.expires_at <= LATEST,
     )
     .correlate(Comparison)
     .scalar_subquery()
@@ -87,6 +92,7 @@ BORN_BEFORE, COOLED_BEFORE = bindparam("born_before"), bindparam("cooled_before"
 IS_MINE = exists().where(
     Mine.comparison_id == Comparison.id,
     Mine.labeler_id == ME,
+    Mine.expires_at <= LATEST,
     or_(
         Mine.expires_at > MOMENT,
         and_(Mine.created_at <= BORN_BEFORE, Mine.expires_at > COOLED_BEFORE),
@@ -439,6 +445,7 @@ def times(moment: datetime) -> dict[str, datetime]:
     """Return the times that the conditions on leases compare with."""
     return {
         "moment": moment,
+        "latest": moment + timedelta(seconds=LEASE_S) + CLOCK_TOLERANCE,
         "born_before": moment - MAX_AGE,
         "cooled_before": moment - COOL_DOWN,
     }

@@ -31,6 +31,8 @@ MAX_CACHED = 10_000
 """Credentials in each cache."""
 WRONG_FOR_S = 60.0
 """Seconds for which a wrong credential is rejected without a query of the database."""
+USED_CODES_KEPT_S = 86_400.0
+"""Seconds for which a used code is remembered after its expiry, since clocks may be set back."""
 MAX_BUCKETS = 20_000
 """Token buckets in memory for each rate limit."""
 
@@ -252,7 +254,11 @@ class OneTimeCodes:
             return False
         now_s = self._settings.now().timestamp()
         expires_s = float(content.partition(".")[0])
-        self._used = {each: until_s for each, until_s in self._used.items() if until_s > now_s}
+        self._used = {
+            each: until_s
+            for each, until_s in self._used.items()
+            if until_s > now_s - USED_CODES_KEPT_S
+        }
         if expires_s <= now_s or content in self._used:
             return False
         self._used[content] = expires_s

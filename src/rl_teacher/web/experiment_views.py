@@ -36,6 +36,9 @@ IDLE_AFTER = timedelta(seconds=15)
 STALLED_AFTER = timedelta(minutes=5)
 """The loop of a run reports after each rollout, update and fit."""
 
+CLOCK_TOLERANCE = timedelta(minutes=1)
+"""Difference of the clocks of two machines."""
+
 LOST_MESSAGE = (
     "The training process does not respond: it has ended or its machine is suspended. Repeat its "
     "`rl-teacher teach` command to continue from the last checkpoint."
@@ -203,12 +206,17 @@ class ExperimentViews:
     def _is_silent(self, view: ExperimentView) -> bool:
         """Return whether the process of the training run does not report that it is alive."""
         timeout = IDLE_AFTER if is_of_wrapper(view) else LOST_AFTER
-        return self.now() - (view.status_at or view.created_at) > timeout
+        return self._is_past(view.status_at or view.created_at, timeout)
 
     def _is_stalled(self, view: ExperimentView) -> bool:
         """Return whether the loop of the training run has reported nothing for minutes."""
         reported_at = moment((view.status or {}).get("reported_at"))
-        return reported_at is not None and self.now() - reported_at > STALLED_AFTER
+        return reported_at is not None and self._is_past(reported_at, STALLED_AFTER)
+
+    def _is_past(self, reported_at: datetime, timeout: timedelta) -> bool:
+        """Return whether a report is too old, or was written before the clock was set back."""
+        age = self.now() - reported_at
+        return age > timeout or age < -CLOCK_TOLERANCE
 
     def _silent_message(self, view: ExperimentView, phase: Phase) -> str | None:
         """Return why a run does not report; None if it does, or has ended."""

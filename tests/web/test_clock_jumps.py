@@ -1,0 +1,123 @@
+"""A wall clock that jumps by an hour, forward or back, blocks nobody and loses nothing."""
+
+import time
+
+import pytest
+
+from rl_teacher.web.address import one_time_code
+from rl_teacher.web.app import create_app
+from rl_teacher.web.authentication import OneTimeCodes, Sessions
+from rl_teacher.web.settings import Settings
+from tests.web.conftest import TOKEN, label, post
+from tests.web.test_experiments import detail
+from tests.web.test_leases import claim_next, ids, lease_states, renew
+from tests.web.test_monitoring import scrape
+
+HOUR_S = 3600
+JUMPS_S = pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
+
+
+@pytest.fixture
+def app(store, media, static, clock):
+    """Application whose wall clock jumps, while its monotonic clock does not."""
+    settings = Settings(TOKEN, instance="this-one", static=static, now=clock)
+    return create_app(store, media, settings)
+
+
+@JUMPS_S
+def test_label_of_comparison_claimed_before_the_jump_is_stored(
+    guest, trainer, clock, store, jump_s
+):
+    [comparison_id] = trainer.ask()
+    [mine] = claim_next(guest)
+    clock.advance(jump_s)
+    response = post(guest, label(mine["id"], lease=mine["lease"], left_hash=mine["left"]["hash"]))
+    assert len(response.json()["accepted"]) == 1
+    assert lease_states(store) == ["late" if jump_s > 0 else "held"]
+    assert store.labels.answers([comparison_id])
+
+
+@JUMPS_S
+def test_comparison_of_absent_labeler_is_offered_to_others_after_the_jump(
+    guest, other_guest, trainer, clock, jump_s
+):
+    comparison_ids = trainer.ask(2)
+    assert ids(claim_next(guest, limit=2)) == comparison_ids
+    clock.advance(jump_s)
+    assert ids(claim_next(other_guest, limit=2)) == comparison_ids
+
+
+@JUMPS_S
+def test_lease_is_renewed_after_the_jump_or_claimed_again(guest, trainer, clock, jump_s):
+    trainer.ask()
+    [mine] = claim_next(guest)
+    clock.advance(jump_s)
+    renewed = renew(guest, mine["lease"])
+    assert (renewed["lost"] == [mine["lease"]]) == (jump_s > 0)
+    [again] = claim_next(guest)
+    assert again["id"] == mine["id"]
+
+
+@JUMPS_S
+def test_killed_run_is_shown_as_lost_after_the_jump(program, trainer, clock, jump_s):
+    trainer.set_phase("training", reported_at=clock.now.isoformat())
+    clock.advance(jump_s)
+    assert (detail(program)["phase"], detail(program)["is_running"]) == ("lost", False)
+    samples = scrape(program)
+    assert samples['rl_teacher_experiment_running{experiment="hopper"}'] == "0"
+    assert not [name for name, value in samples.items() if float(value) < 0]
+
+
+@JUMPS_S
+def test_live_run_is_shown_again_with_its_next_report(program, trainer, clock, jump_s):
+    trainer.set_phase("training", reported_at=clock.now.isoformat())
+    clock.advance(jump_s)
+    trainer.set_phase("training", reported_at=clock.now.isoformat())
+    assert detail(program)["phase"] == "training"
+
+
+def test_run_whose_loop_hangs_is_shown_after_a_jump_back(program, trainer, clock, store):
+    trainer.set_phase("training", reported_at=clock.now.isoformat())
+    clock.advance(-HOUR_S)
+    store.experiments.confirm_status(trainer.id)
+    assert detail(program)["phase"] == "lost"
+    assert detail(program)["is_running"]
+
+
+def test_live_run_on_a_machine_whose_clock_is_ahead_is_shown(program, trainer, clock):
+    trainer.set_phase("training", reported_at=clock.now.isoformat())
+    clock.advance(-30)
+    assert detail(program)["phase"] == "training"
+
+
+@JUMPS_S
+def test_rate_limits_do_not_depend_on_the_wall_clock(guest, trainer, clock, jump_s):
+    trainer.ask()
+    for _ in range(60):
+        clock.advance(jump_s)
+        if guest.get("/api/v1/experiments").status_code == 429:
+            break
+        clock.advance(-jump_s)
+    began_s = time.monotonic()
+    while guest.get("/api/v1/experiments").status_code == 429:
+        assert time.monotonic() - began_s < 5
+        time.sleep(0.05)
+
+
+def test_used_code_is_refused_after_the_clock_has_jumped_forward_and_back(clock):
+    settings = Settings(TOKEN, instance="this-one", now=clock)
+    codes = OneTimeCodes(settings)
+    code = one_time_code(TOKEN, "this-one", clock.seconds())
+    assert codes.redeem(code)
+    clock.advance(HOUR_S)
+    assert codes.redeem(one_time_code(TOKEN, "this-one", clock.seconds()))
+    clock.advance(-HOUR_S)
+    assert not codes.redeem(code)
+
+
+@JUMPS_S
+def test_session_survives_the_jump(clock, jump_s):
+    sessions = Sessions(Settings(TOKEN, now=clock))
+    cookie = sessions.start("a credential")
+    clock.advance(jump_s)
+    assert sessions.read(cookie) is not None
