@@ -54,7 +54,7 @@ export class ClipScene {
     if (this.ground === null) return
     const material = this.ground.material as GroundMaterial
     material.fadeAround(target, distance)
-    if (!this.ground.userData.isInfinite) return
+    if (!this.ground.userData.isLevel) return
     // Whole pairs of squares: the checkerboard must not slide with the camera.
     const period = 2 * material.cell
     const scale = Math.max(1, distance / 8)
@@ -89,13 +89,15 @@ export class SceneBuilder {
 
   #meshOf(geom: Geom, file: SceneFile, url: string): Mesh {
     const isGround = geom.type === 'plane' && geom.body === -1
-    const geometry = this.#sharedGeometry(geom, file, url)
+    // Bodies stand on a plane beyond its size, too: in MuJoCo the size is for rendering only.
+    const drawn = isGround ? { ...geom, size: [0, 0, 0] } : geom
+    const geometry = this.#sharedGeometry(drawn, file, url)
     const mesh = new Mesh(geometry, isGround ? new GroundMaterial() : this.#sharedMaterial(geom))
     mesh.position.set(geom.pos[0]!, geom.pos[1]!, geom.pos[2]!)
     // MuJoCo writes quaternions w x y z, three.js x y z w.
     mesh.quaternion.set(geom.quat[1]!, geom.quat[2]!, geom.quat[3]!, geom.quat[0]!)
     if (geom.type === 'ellipsoid') mesh.scale.set(geom.size[0]!, geom.size[1]!, geom.size[2]!)
-    mesh.userData.isInfinite = geom.type === 'plane' && geom.size[0] === 0
+    mesh.userData.isLevel = isGround && geom.quat[1] === 0 && geom.quat[2] === 0
     mesh.castShadow = geom.type !== 'plane' && geom.type !== 'hfield'
     mesh.receiveShadow = !mesh.castShadow
     return mesh
