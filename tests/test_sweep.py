@@ -5,7 +5,7 @@ import pytest
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import Experiment, State
-from rl_teacher.sweep import RunFailed, read_sweep, sweep, table_rows
+from rl_teacher.sweep import MEASURED, RunFailed, described, read_sweep, sweep, table_rows
 
 FLAGS = "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32"
 
@@ -52,6 +52,7 @@ def test_runs_are_all_combinations_of_each_seed(write):
         ('flags = "-p rl"\nseeds = [1]\nsteps = 3', "steps is unknown"),
         ('flags = "-p rl"\nseeds = [1]\n[grid]\nl = [3]', "needs flags with lists"),
         ('flags = "-p rl"\nseeds = [1]\n[grid]\n"-l" = 3', "needs flags with lists"),
+        ('flags = "-p rl --teacher \'a"\nseeds = [1]', "cannot be split into words"),
         ('flags = "-p rl --seed=3"\nseeds = [1]', "--seed is given.*sets the seeds"),
         ('flags = "-p rl"\nseeds = [1]\n[grid]\n"-n" = ["a"]', "-n is given.*sets the name"),
     ],
@@ -125,3 +126,32 @@ def test_table_has_interquartile_means_over_seeds():
         ("l=5", "4", "15.0 (0.0 to 30.0)", "-", "1,000"),
         ("l=6", "1", "7.0", "-", "1,000"),
     ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"flags": 3},
+        {"flags": [["-p"]]},
+        {"area": "1"},
+        {"final_return": float("nan")},
+        {"labels": None, "steps": {}},
+        {"wall_s": []},
+    ],
+)
+def test_damaged_result_is_determined_again(write, home, monkeypatch, changed):
+    executed = []
+
+    def execute(run):
+        executed.append(run.seed)
+        return described(run) | dict.fromkeys(MEASURED, 1.0)
+
+    monkeypatch.setattr("rl_teacher.sweep.execute", execute)
+    given = read_sweep(write('flags = "-p rl"\nseeds = [0, 1]'))
+    whole = sweep(given, 1)
+    path = home / "sweeps" / "gae.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[0] |= changed
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert sweep(given, 1) == whole
+    assert executed == [0, 1, 0]

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.clips.recorder import EpisodeWatcher
 from rl_teacher.common.errors import (
+    INVALID_CONTENT,
     CorruptCheckpoint,
     ExperimentNotFound,
     RlTeacherError,
@@ -301,19 +302,14 @@ class PreferenceSession:
         checkpoint = folder.load_checkpoint()
         if checkpoint is not None:
             self.set_phase(Phase.STARTING, f"resuming at step {checkpoint.step:,}")
+            place = f"The checkpoint of step {checkpoint.step:,} of {folder.name}"
             for name, part in self._parts.items():
-                try:
+                with checkpoint_errors(place, name):
                     part.load_state(part_of(checkpoint.arrays, name))
-                except (KeyError, ValueError) as error:
-                    raise CorruptCheckpoint(
-                        f"The checkpoint of step {checkpoint.step:,} of {folder.name} does not "
-                        f"fit this version of rl-teacher ({name}: {error}). Resume it with the "
-                        "version that wrote it, or start another experiment with another -n; its "
-                        "labels are kept."
-                    ) from error
             self.step = self._saved_step = checkpoint.step
-            self.training_steps = int(checkpoint.meta["training_steps"])
-            self.timer.resume(checkpoint.meta["timer"])
+            with checkpoint_errors(place, "progress"):
+                self.training_steps = int(checkpoint.meta["training_steps"])
+                self.timer.resume(checkpoint.meta["timer"])
             # After progress is restored, at which an extension or a new rate takes effect.
             self.follow_plan()
         if self.experiment.spec.asks_a_person or not self._settings.repeats_steps:
@@ -674,3 +670,20 @@ class PreferenceSession:
         if self._videos is not None:
             self._videos.close()
         self.rewards.close()
+
+
+@contextlib.contextmanager
+def checkpoint_errors(checkpoint: str, part: str) -> Iterator[None]:
+    """Convert errors of a part of a checkpoint that does not fit.
+
+    Raises:
+        CorruptCheckpoint: it does not.
+    """
+    try:
+        yield
+    except INVALID_CONTENT as error:
+        raise CorruptCheckpoint(
+            f"{checkpoint} does not fit this version of rl-teacher ({part}: {error!s:.300}). "
+            "Resume it with the version that wrote it, or start another experiment with another "
+            "-n; its labels are kept."
+        ) from error

@@ -32,7 +32,7 @@ from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
 from rl_teacher.runs.folder import Experiment, State, home, validate_name
 from rl_teacher.runs.metrics_file import MetricsFile
-from rl_teacher.store.files import folder_errors
+from rl_teacher.store.files import folder_errors, is_finite
 
 OWN_FLAGS = {"-n": "name", "--name": "name", "-s": "seeds", "--seed": "seeds"}
 """Flags of a run that the sweep sets, with the key of the file that they follow from."""
@@ -43,6 +43,9 @@ OUTPUT_TAIL = 2_000
 Result = dict[str, Any]
 """Result of a finished run: `name`, `flags`, `settings` and `seed`; `final_return` and `area` of
 the true return, or None without one; `steps`, `labels` and `wall_s`."""
+
+MEASURED = ("final_return", "area", "steps", "labels", "wall_s")
+"""Numbers of a result."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,10 @@ def read_sweep(path: Path) -> Sweep:
             f"The [grid] of {path} needs flags with lists of different values: "
             '"--reward.l2" = [0.0, 0.01].'
         )
-    words = shlex.split(flags)
+    try:
+        words = shlex.split(flags)
+    except ValueError as error:
+        raise BadInput(f"The `flags` of {path} cannot be split into words: {error}.") from None
     for word in [*words, *grid]:
         if (flag := word.partition("=")[0]) in OWN_FLAGS:
             raise BadInput(
@@ -161,7 +167,7 @@ def sweep(
     """
     file = MetricsFile(home() / "sweeps" / f"{sweep.name}.jsonl")
     runs = list(sweep.runs())
-    results = {tuple(each["flags"]): each for each in file.rows()}
+    results = finished_results(runs, file.rows())
     missing = [run for run in runs if run.flags not in results]
     report(f"{len(runs)} runs, {len(missing)} of them to do")
     failures = []
@@ -185,6 +191,30 @@ def sweep(
             "command to try them again."
         )
     return [results[run.flags] for run in runs]
+
+
+def finished_results(
+    runs: Sequence[Run], rows: Sequence[Mapping[str, Any]]
+) -> dict[tuple[str, ...], Result]:
+    """Return the results of runs by their flags; damaged rows are left out."""
+    by_flags = {run.flags: run for run in runs}
+    results = {}
+    for row in rows:
+        flags = row.get("flags")
+        # All of them text, so that a damaged one can be looked up.
+        run = by_flags.get(tuple(map(str, flags))) if isinstance(flags, list) else None
+        measured = {key: row[key] for key in MEASURED if key in row}
+        is_whole = len(measured) == len(MEASURED) and all(
+            value is None or is_finite(value) for value in measured.values()
+        )
+        if run is not None and is_whole:
+            results[run.flags] = described(run) | measured
+    return results
+
+
+def described(run: Run) -> Result:
+    """Return the part of a result that describes the run."""
+    return {key: getattr(run, key) for key in ("name", "flags", "settings", "seed")}
 
 
 def execute(run: Run) -> Result:
@@ -218,11 +248,7 @@ def result_of(run: Run, wall_s: float) -> Result:
     if experiment.state is not State.FINISHED:
         raise RunFailed("It was stopped and saved.")
     rows = experiment.metrics()
-    return {
-        "name": run.name,
-        "flags": run.flags,
-        "settings": run.settings,
-        "seed": run.seed,
+    return described(run) | {
         "final_return": newest(rows, "true_return"),
         "area": area_under_curve(rows),
         "steps": newest(rows, "step"),

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import subprocess
 import sys
@@ -277,6 +278,11 @@ class TestWrongFiles:
             {"layers": {"number": 3, "activation": "eval"}},
             {"actions": {"kind": "gaussian", "shape": [4], "first": 0}},
             {"actions": {"kind": "guess", "shape": [3], "first": 0}},
+            {"actions": {"kind": "gaussian", "shape": [3], "first": float("inf")}},
+            {"actions": {"kind": "gaussian", "shape": [3.0], "first": 0}},
+            {"observations": {"shape": [12], "limit": float("nan")}},
+            {"observations": {"shape": [12.0], "limit": 10}},
+            {"made_from": 3},
             {"sha256": "0" * 64},
             {"schema_version": "1"},
         ],
@@ -320,6 +326,16 @@ class TestWrongFiles:
         del arrays["layers/1/biases"]
         save_file(arrays, folder / "agent.safetensors")
         with pytest.raises(CorruptCheckpoint):
+            load_agent(folder)
+
+    @pytest.mark.parametrize("factor", [np.float32(np.nan), np.float64(1.0)])
+    def test_arrays_of_other_type_or_not_finite_are_refused(self, folder, factor):
+        arrays = load_file(folder / "agent.safetensors")
+        arrays["layers/1/biases"] = arrays["layers/1/biases"] * factor
+        save_file(arrays, folder / "agent.safetensors")
+        content = (folder / "agent.safetensors").read_bytes()
+        change_description(folder, sha256=hashlib.sha256(content).hexdigest())
+        with pytest.raises(CorruptCheckpoint, match=r"layers/1/biases"):
             load_agent(folder)
 
     def test_description_that_is_no_object_is_refused(self, folder):

@@ -188,3 +188,14 @@ def test_random_bytes_after_magic_are_decoded_or_refused(content):
         return
     assert poses.size > 0
     assert fps > 0
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1e11])
+def test_numbers_that_no_pose_has_are_refused(scale, number):
+    poses = np.random.default_rng(0).normal(size=(10, 4, 7)).astype(np.float32)
+    content = bytearray(pack(scale * poses, 20.0))
+    # The first number after the header: an offset of int16, or a pose of float32.
+    struct.pack_into("<f", content, HEADER.size, number)
+    with pytest.raises(CorruptClip, match="not finite, or above"):
+        unpack(bytes(content))

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from rl_teacher.clips.video import GAP_PIXELS, encode_gif, encode_mp4, side_by_side
+from rl_teacher.clips.video import (
+    GAP_PIXELS,
+    decode_mp4,
+    encode_gif,
+    encode_mp4,
+    side_by_side,
+)
+from rl_teacher.common.errors import CorruptClip
 
 
 def moving_bar(num_frames, height, width):
@@ -91,3 +98,17 @@ def test_images_side_by_side_have_equal_height():
     assert joined[:2, -3:].min() == 255
     assert (joined[2:, -3:] == 40).all()
     assert (joined[:, 6:-3] == 40).all()
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        (b"vide", b"soun"),  # no video in it
+        (b"stsz", b"xxxx"),  # no sizes of frames
+    ],
+)
+def test_altered_video_is_refused(was, becomes):
+    content = encode_mp4(moving_bar(3, 32, 32), 10.0)
+    assert was in content
+    with pytest.raises(CorruptClip, match="cannot be decoded"):
+        [*decode_mp4(content.replace(was, becomes))]

@@ -89,6 +89,22 @@ def test_experiment_with_labels_only_has_no_agent(home):
         loaded("rl")
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seed": "1"},
+        {"reward": 0.5},
+        {"reward": {"hidden": ["a"]}},
+        {"reward": {"ensemble_size": -1}},
+        {"ppo": {"hidden": [None]}},
+    ],
+)
+def test_settings_of_other_types_are_refused_as_corrupt(home, changed):
+    change_config(home, "synth", **changed)
+    with pytest.raises(CorruptCheckpoint, match="settings of synth cannot be read"):
+        loaded("synth")
+
+
 def test_agent_of_wrong_size_is_refused_as_corrupt(home):
     change_config(home, "rl", env_id="ShortHopper-v1")
     actor = loaded("synth")

@@ -1,8 +1,10 @@
 import json
+import re
 
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from rl_teacher.common.errors import BadConfig, BadInput, BadObservation, CorruptCheckpoint
 from rl_teacher.config.experiment import PredictorConfig
@@ -152,3 +154,44 @@ def test_restored_window_continues_exactly():
     one.update(later)
     other.update(later)
     np.testing.assert_array_equal(one.mean_and_std, other.mean_and_std)
+
+
+@pytest.mark.parametrize(
+    ("part", "changed"),
+    [
+        ("config", {"reward_std": "1"}),
+        ("config", {"hidden": ["64", 64]}),
+        ("config", {"hidden": [10**9, 10**9]}),
+        ("config", {"ensemble_size": 10**9}),
+        ("space", {"observation_shape": [10**9]}),
+        ("space", {"num_actions": 10**10}),
+        ("space", {"num_actions": -1}),
+        ("space", {"action_choices": [10**10]}),
+        ("space", {"image": {"shape": [10**5, 10**5], "channel_axis": None}}),
+        ("space", None),
+    ],
+)
+def test_description_that_does_not_fit_the_arrays_raises_corrupt_checkpoint(
+    tmp_path, part, changed
+):
+    a_predictor().save(tmp_path)
+    path = tmp_path / "predictor.json"
+    description = json.loads(path.read_text())
+    description[part] = None if changed is None else description[part] | changed
+    path.write_text(json.dumps(description))
+    with pytest.raises(CorruptCheckpoint, match="no readable predictor"):
+        RewardPredictor.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["networks/.weights[0]", "inputs/std", "recent/batches"])
+def test_arrays_of_other_type_shape_or_not_finite_raise_corrupt_checkpoint(tmp_path, name):
+    predictor = a_predictor()
+    predictor.recent.update(np.ones((3, 5)))
+    predictor.save(tmp_path)
+    path = tmp_path / "predictor.safetensors"
+    arrays = load_file(path)
+    array = arrays[name]
+    for altered in (array * np.nan, array.astype(np.float16), array[..., :-1]):
+        save_file(arrays | {name: np.ascontiguousarray(altered)}, path)
+        with pytest.raises(CorruptCheckpoint, match=f"no readable predictor .*{re.escape(name)}"):
+            RewardPredictor.load(tmp_path)

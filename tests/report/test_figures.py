@@ -33,6 +33,9 @@ def test_duration_has_at_most_two_units(seconds, text):
         (reward(12.34), "12.3"),
         (reward(-2345.6), "-2,346"),
         (reward(None), "-"),
+        (reward("12"), "-"),
+        (number([3]), "-"),
+        (percent(10**400), "-"),
     ],
 )
 def test_number_is_formatted_for_display(text, expected):

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from rl_teacher.report.summary import facts, summary
+from rl_teacher.report.summary import area_under_curve, facts, summary
 
 ROWS = [
     {"step": 0, "wall_s": 0.0},
@@ -52,3 +52,9 @@ def test_title_names_experiment_and_environment():
     console.print(summary("syn [red]", "ShortHopper-v1", ROWS))
     assert "syn [red] · ShortHopper-v1" in output(console)
     assert "100,000" in output(console)
+
+
+def test_damaged_values_are_left_out():
+    rows = [*ROWS, {"step": "x", "wall_s": {}, "true_return": 900.0, "fits": [3]}]
+    assert facts(rows) == facts([*ROWS, {"true_return": 900.0}])
+    assert area_under_curve(rows) == area_under_curve(ROWS)

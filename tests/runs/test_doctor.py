@@ -235,6 +235,14 @@ def test_damaged_database_is_found_and_not_opened(file, capsys):
 
 
 @ONLY_SQLITE
+def test_name_of_table_that_is_not_utf8_is_found(file, capsys):
+    file.write_bytes(file.read_bytes().replace(b"TABLE leases", b"TABL\xf7 leases"))
+    code, printed = examine(capsys)
+    assert code == 1
+    assert "is damaged" in first_line(printed, "fault: database")
+
+
+@ONLY_SQLITE
 def test_missing_database_is_found_and_not_created(file, capsys):
     file.unlink()
     code, printed = examine(capsys)

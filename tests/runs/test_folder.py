@@ -330,13 +330,22 @@ class TestFinding:
     def test_list_without_experiments_is_empty(self):
         assert Experiment.all() == []
 
-    def test_list_ignores_other_folders_and_keeps_damaged_configs(self, folder):
+    @pytest.mark.parametrize("content", ["{", "[]", "3", "[" * 100_000])
+    def test_list_ignores_other_folders_and_keeps_damaged_configs(self, folder, content):
         Experiment.open("x", CONFIG).close()
-        (folder / "x" / "config.json").write_text("{")
+        (folder / "x" / "config.json").write_text(content)
         (folder / "mine").mkdir()
         (folder / ".cache").mkdir()
         (folder / ".cache" / "config.json").write_text("{}")
         assert [(summary.name, summary.env_id) for summary in Experiment.all()] == [("x", "?")]
+
+    @pytest.mark.parametrize("value", ["7", None, [1], {}, float("inf")])
+    def test_list_shows_damaged_metrics_as_zero(self, folder, value):
+        Experiment.open("x", CONFIG).close()
+        row = dict.fromkeys(("step", "labels_asked", "labels_answered", "clips_sorted"), value)
+        (folder / "x" / "metrics.jsonl").write_text(json.dumps(row))
+        [summary] = Experiment.all()
+        assert (summary.step, summary.labels, summary.clips) == (0, Counts(0, 0), 0)
 
 
 class TestStates:

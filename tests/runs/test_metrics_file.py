@@ -1,5 +1,7 @@
 """Tests of the metrics file of a run."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -83,3 +85,10 @@ def test_truncated_file_returns_first_rows(steps, cut):
     found = parse(content.splitlines())
     assert found == rows[: len(found)]
     assert len(found) >= content.count(b"\n")
+
+
+@pytest.mark.parametrize("step", ["7", None, [30], float("nan")])
+def test_drop_after_keeps_rows_with_damaged_step(file, step):
+    file.path.write_text(f"{json.dumps({'step': step})}\n{json.dumps({'step': 30})}\n")
+    file.drop_after(20)
+    assert len(file.rows()) == 1

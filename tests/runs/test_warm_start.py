@@ -254,6 +254,22 @@ def test_invalid_zip_is_refused(content, message, tmp_path):
         load_warm_start(config(tmp_path / "a.zip"))
 
 
+def test_zip_with_a_name_that_is_not_utf8_is_refused(tmp_path):
+    archive(tmp_path / "a.zip", **{"é": "hello"})
+    content = (tmp_path / "a.zip").read_bytes()
+    (tmp_path / "a.zip").write_bytes(content.replace("é".encode(), b"\xff\xff"))
+    with pytest.raises(BadInput, match=r"not a \.zip file of Stable-Baselines3"):
+        read_zip(tmp_path / "a.zip")
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path):
+    with_torch = io.BytesIO()
+    torch.save({"action_net.weight": torch.tensor([1.0, float("nan")])}, with_torch)
+    archive(tmp_path / "a.zip", policy_pth=with_torch.getvalue(), data="{}")
+    with pytest.raises(BadInput, match="not finite"):
+        read_zip(tmp_path / "a.zip")
+
+
 def test_zip_without_policy_is_refused(tmp_path):
     archive(tmp_path / "a.zip", readme="hello")
     with pytest.raises(BadInput, match=r"has no policy\.pth"):

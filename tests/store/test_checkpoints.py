@@ -1,6 +1,8 @@
 """Tests of intact and damaged checkpoints."""
 
+import hashlib
 import logging
+import zlib
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
+from rl_teacher.store.files import pack
 
 dtypes = st.sampled_from(
     [np.float64, np.float32, np.uint32, np.uint64, np.int64, np.bool_, np.uint8, np.float16]
@@ -142,6 +145,28 @@ def test_damaged_newest_checkpoint_falls_back_with_warning(files, damage, caplog
         assert newest(files).step == 10
     assert "step 20 is damaged" in caplog.text
     assert "The one before it is used instead" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        pack({}, {"step": 3}),
+        pack({}, {"step": "3", "meta": {}}),
+        pack({}, {"step": 3, "meta": []}),
+        pack({}, {"step": 3, "meta": {}, "compressed": 3}),
+        pack({"a": np.zeros(9, np.uint8)}, {"step": 3, "meta": {}, "compressed": {"a": [9]}}),
+        pack(
+            {"a": np.frombuffer(zlib.compress(bytes(10)), np.uint8)},
+            {"step": 3, "meta": {}, "compressed": {"a": [9]}},
+        ),
+    ],
+)
+def test_other_content_behind_correct_hash_falls_back(files, content):
+    files.save(make(10))
+    digest = hashlib.sha256(content).hexdigest()
+    (files.folder / f"checkpoint-000002-step-20-{digest}.safetensors").write_bytes(content)
+    assert newest(files).step == 10
 
 
 @pytest.mark.parametrize("damage", [flip_a_byte, truncate, empty])

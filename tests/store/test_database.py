@@ -477,6 +477,11 @@ class TestFaults:
         with pytest.raises(StoreUnavailable, match="damaged"):
             Store.open(made)
 
+    def test_name_of_table_that_is_not_utf8_raises_error_naming_damage(self, made):
+        made.write_bytes(made.read_bytes().replace(b"TABLE leases", b"TABL\xf7 leases"))
+        with pytest.raises(StoreUnavailable, match="damaged"):
+            Store.open(made)
+
     def test_folder_in_place_of_file_is_refused(self, path):
         path.mkdir()
         with pytest.raises(StoreUnavailable, match="cannot be opened"):

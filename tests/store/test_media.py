@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import CorruptCheckpoint, RunFolderUnusable
-from rl_teacher.store.media import SegmentFiles, slug
+from rl_teacher.store.files import pack
+from rl_teacher.store.media import ARRAYS, SegmentFiles, slug
 
 
 def make_segment(env_id="Hopper-v5", num_steps=30, scene_size=6, seed=0):
@@ -155,3 +156,12 @@ def test_no_temporary_files_remain(files):
     for seed in range(5):
         files.save(make_segment(seed=seed))
     assert len([path for path in files.folder.rglob("*") if path.is_file()]) == 5
+
+
+def test_segment_without_text_for_its_environment_is_refused(files):
+    arrays = {name: np.zeros((3, 1), np.float32) for name in ARRAYS}
+    path = files.folder / "a" / f"{'0' * 64}.safetensors"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(pack(arrays, {"env_id": 3}))
+    with pytest.raises(CorruptCheckpoint, match="is not what was written"):
+        files.load("0" * 64)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -24,6 +24,7 @@ from rl_teacher.web.address import (
     location_id,
     one_time_link,
     published,
+    read_address,
     running_service,
     service_proof,
 )
@@ -247,3 +248,16 @@ def test_concurrent_processes_agree_on_token(tmp_path):
     with multiprocessing.get_context("spawn").Pool(4) as pool:
         tokens = pool.map(access_token, [tmp_path] * 16)
     assert len(set(tokens)) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"port": 99_999}, {"port": True}, {"port": "80"}, {"host": None}, {"pid": []}, {"url": 3}],
+)
+def test_address_file_with_invalid_values_is_ignored(tmp_path, changed):
+    address = local_address("127.0.0.1", 80, "this-one", "database", "media")
+    path = tmp_path / "service.json"
+    path.write_text(json.dumps(asdict(address)))
+    assert read_address(path) == address
+    path.write_text(json.dumps(asdict(address) | changed))
+    assert read_address(path) is None

@@ -1,6 +1,7 @@
 """Downloads of clips and comparisons as GIF and MP4."""
 
 import io
+import json
 import os
 
 import av
@@ -12,7 +13,7 @@ from rl_teacher.clips import offscreen
 from rl_teacher.clips.answer import is_swapped
 from rl_teacher.clips.video import GAP_PIXELS, encode_mp4
 from rl_teacher.web import clip_export
-from tests.web.conftest import NUM_FRAMES, assert_problem, enter
+from tests.web.conftest import NUM_FRAMES, SCENE, SCENE_HASH, assert_problem, enter
 
 SIDE, GAP = 64, GAP_PIXELS
 DARK = [np.full((48, SIDE, 3), value, np.uint8) for value in (0, 60)]
@@ -92,6 +93,35 @@ class TestClip:
         assert "decoded" in assert_problem(
             guest.get(f"/api/v1/clips/{clip}/download?format=gif"), 502
         )
+
+    @pytest.mark.parametrize(
+        ("part", "changed"),
+        [
+            ("geoms", {"quat": [1.0, 0.0, 0.0]}),
+            ("geoms", {"size": []}),
+            ("geoms", {"pos": [0.0, 0.0, float("nan")]}),
+            ("geoms", {"body": 9}),
+            ("geoms", {"type": "mesh", "mesh": 0}),
+            ("geoms", {"size": [0.0, 0.0, 0.0]}),  # refused by MuJoCo
+            ("camera", {"tracks": 4}),
+            ("camera", {"distance": float("inf")}),
+            ("camera", {"lookat": [0.0]}),
+            ("meshes", {"vertices": "AAAA", "faces": ""}),
+        ],
+    )
+    def test_invalid_scene_is_reported(self, guest, trainer, media, part, changed):
+        scene = json.loads(SCENE)
+        if part == "camera":
+            scene["camera"] |= changed
+        elif part == "geoms":
+            scene["geoms"][1] |= changed
+        else:
+            scene["meshes"] = [changed]
+        clip = trainer.add_clip("one")
+        media.remove(f"scenes/{SCENE_HASH}.json")
+        media.put(f"scenes/{SCENE_HASH}.json", json.dumps(scene).encode())
+        response = guest.get(f"/api/v1/clips/{clip}/download")
+        assert "The scene of the clip" in assert_problem(response, 502)
 
     def test_machine_without_opengl_reports_it(self, guest, trainer, monkeypatch):
         monkeypatch.setattr(offscreen, "backends", lambda: ("no-such-opengl",))

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from typing import Any, Protocol, get_args, runtime_checkable
 
@@ -18,7 +19,12 @@ from safetensors.numpy import load as unpack
 from safetensors.numpy import save as pack
 
 from rl_teacher.agents.actions import ActionHead, ActionScale, Kind, Masks
-from rl_teacher.common.errors import BadInput, BadObservation, CorruptCheckpoint
+from rl_teacher.common.errors import (
+    INVALID_CONTENT,
+    BadInput,
+    BadObservation,
+    CorruptCheckpoint,
+)
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_networks import INPLACE_ACTIVATIONS, NumpyImageEncoder, NumpyMLP, Vector
@@ -220,9 +226,9 @@ class NumpyPolicy:
             )
         try:
             return _read(folder)
-        except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
+        except (OSError, SafetensorError, *INVALID_CONTENT) as error:
             raise CorruptCheckpoint(
-                f"The agent in {folder} is damaged ({error}). "
+                f"The agent in {folder} is damaged ({error!s:.300}). "
                 "Write it again with `rl-teacher export --format agent`."
             ) from error
 
@@ -269,6 +275,9 @@ def _read(folder: Path) -> NumpyPolicy:
     if hashlib.sha256(content).hexdigest() != description["sha256"]:
         raise ValueError(f"{ARRAYS} does not have the SHA-256 digest in {DESCRIPTION}")
     arrays = unpack(content)
+    for name, array in arrays.items():
+        if array.dtype != np.float32 or not np.isfinite(array).all():
+            raise ValueError(f"{name} has other numbers than finite ones of float32")
     layers, actions = description["layers"], description["actions"]
     weights, biases = (
         tuple(arrays[f"layers/{number}/{name}"] for number in range(layers["number"]))
@@ -281,8 +290,8 @@ def _read(folder: Path) -> NumpyPolicy:
     policy = NumpyPolicy(
         _read_encoder(description["observations"], arrays),
         NumpyMLP(weights, biases, layers["activation"]),
-        ActionHead(actions["kind"], tuple(actions["shape"]), log_std, scale),
-        description["made_from"],
+        ActionHead(actions["kind"], tuple(map(index, actions["shape"])), log_std, scale),
+        dict(description["made_from"]),
     )
     _check_shapes(policy)
     return policy
@@ -291,9 +300,11 @@ def _read(folder: Path) -> NumpyPolicy:
 def _read_encoder(
     description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> VectorNormaliser | NumpyImageEncoder:
-    shape = tuple(description["shape"])
+    shape = tuple(map(index, description["shape"]))
     if "strides" not in description:
         clip = math.inf if description["limit"] is None else float(description["limit"])
+        if not clip > 0:
+            raise ValueError(f"the limit of observations is {clip}")
         mean, inverse_std = (arrays[f"observations/{name}"] for name in ("mean", "inverse_std"))
         return VectorNormaliser(shape, mean, inverse_std, clip)
     strides = tuple(map(int, description["strides"]))

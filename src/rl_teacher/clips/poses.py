@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
-from jaxtyping import Inexact
+from jaxtyping import Float32, Inexact
 
 from rl_teacher.clips.scene import Poses, moving_bodies
 from rl_teacher.common.errors import CorruptClip
@@ -33,6 +33,8 @@ FLOAT32, INT16 = 0, 1
 HEADER = struct.Struct("<4sHHIIf12x")
 RANGE_SIZE = 2 * POSE * 4
 INT16_MAX = 32_767
+MAX_NUMBER = 1e10
+"""Largest number of a pose; MuJoCo takes larger ones for a simulation that has diverged."""
 
 
 def body_poses(model: mujoco.MjModel, scene_states: Inexact[np.ndarray, "time nq"]) -> Poses:
@@ -93,16 +95,26 @@ def unpack(content: bytes) -> tuple[Poses, float]:
     """Decode a file into poses [T, B, 7] and frames per second.
 
     Raises:
-        CorruptClip: the file is no pose file, has another version, or is truncated or altered.
-            The header is checked before any memory is allocated.
+        CorruptClip: the file is no pose file, has another version, is truncated or altered, or has
+            numbers that no pose has. The header is checked before any memory is allocated.
     """
     header = _checked_header(content)
     shape = (header.num_frames, header.num_bodies, POSE)
-    if header.dtype == FLOAT32:
-        return np.frombuffer(content, "<f4", offset=HEADER.size).reshape(shape), header.fps
+    with np.errstate(all="ignore"):
+        poses = _decoded(content, header.dtype).reshape(shape)
+        # False for NaN, too.
+        if not (np.abs(poses) <= MAX_NUMBER).all():
+            raise _corrupt_clip(f"it has numbers that are not finite, or above {MAX_NUMBER:g}")
+    return poses, header.fps
+
+
+def _decoded(content: bytes, dtype: int) -> Float32[np.ndarray, " number"]:
+    """Decode all numbers of a file whose header is valid."""
+    if dtype == FLOAT32:
+        return np.frombuffer(content, "<f4", offset=HEADER.size)
     offset, scale = np.frombuffer(content, "<f4", 2 * POSE, HEADER.size).reshape(2, POSE)
-    steps = np.frombuffer(content, "<i2", offset=HEADER.size + RANGE_SIZE).reshape(shape)
-    return offset + scale * steps.astype(np.float32), header.fps
+    steps = np.frombuffer(content, "<i2", offset=HEADER.size + RANGE_SIZE).reshape(-1, POSE)
+    return (offset + scale * steps.astype(np.float32)).ravel()
 
 
 @dataclass(frozen=True)

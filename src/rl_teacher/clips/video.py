@@ -14,7 +14,7 @@ from av.error import FFmpegError
 from jaxtyping import UInt8
 from PIL import Image
 
-from rl_teacher.common.errors import CorruptClip
+from rl_teacher.common.errors import INVALID_CONTENT, CorruptClip
 
 Frame = UInt8[np.ndarray, "height width 3"]
 RgbImage = UInt8[np.ndarray, "_ _ 3"]
@@ -70,16 +70,22 @@ def encode_mp4(frames: Iterable[Frame], fps: float) -> bytes:
 
 
 def decode_mp4(content: bytes) -> Iterator[Frame]:
-    """Yield the frames of a video.
+    """Yield the frames of a video, at least one.
 
     Raises:
         CorruptClip: the video cannot be decoded.
     """
+    size = None
     try:
         with av.open(BytesIO(content), mode="r") as video:
             for frame in video.decode(video=0):
+                if size not in (None, (frame.width, frame.height)):
+                    raise ValueError("its frames have several sizes")
+                size = frame.width, frame.height
                 yield frame.to_ndarray(format="rgb24")
-    except FFmpegError as error:
+        if size is None:
+            raise ValueError("it has no frames")
+    except (FFmpegError, *INVALID_CONTENT) as error:
         raise CorruptClip(f"The video of the clip cannot be decoded: {error}") from error
 
 

@@ -36,6 +36,17 @@ Each message states what was given, what was needed, and what to do.
 import difflib
 from collections.abc import Iterable
 
+INVALID_CONTENT = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""Exceptions of parsing a file with invalid content: JSON of other types, sizes that do not fit,
+numbers out of range."""
+
 
 class RlTeacherError(Exception):
     """Base class of all errors of this package; carries the exit code of the command line."""

@@ -55,7 +55,7 @@ def arrays_to_tree(like: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         name = jax.tree_util.keystr(path)
         if arrays[name].shape != leaf.shape:
             raise ValueError(f"{name} has shape {arrays[name].shape}; {leaf.shape} is needed")
-        return jnp.asarray(arrays[name])
+        return jnp.asarray(arrays[name], leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(saved, like)
 

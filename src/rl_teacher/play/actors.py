@@ -13,9 +13,16 @@ import numpy as np
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.agents.registry import make_agent
-from rl_teacher.common.errors import BadInput, CorruptCheckpoint, RlTeacherError
+from rl_teacher.common.errors import (
+    INVALID_CONTENT,
+    BadConfig,
+    BadInput,
+    CorruptCheckpoint,
+    RlTeacherError,
+)
 from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.config.fields import as_keyword, check_bounds
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vector
@@ -317,14 +324,14 @@ def restore_agent(
     state = part_of(chosen.checkpoint.arrays, "agent")
     if not state:
         raise BadInput(no_agent(name))
-    agent = make_agent(config, venv)
     try:
+        agent = make_agent(config, venv)
         agent.load_state(state)
-    except (LookupError, ValueError, TypeError) as error:
+    except INVALID_CONTENT as error:
         raise CorruptCheckpoint(
             f"The agent of {name} cannot be loaded from its checkpoint of step "
-            f"{chosen.checkpoint.step:,} ({error!r}): another version of rl-teacher wrote it, or "
-            "its environment has changed since."
+            f"{chosen.checkpoint.step:,} ({error!r:.300}): another version of rl-teacher wrote it, "
+            "or its environment has changed since."
         ) from error
     # Every agent implements `PlayableAgent`, which is narrower than `Agent`.
     return cast("PlayableAgent", agent)
@@ -345,7 +352,7 @@ def load_config(experiment: Experiment) -> TeachConfig:
         raise BadInput(no_agent(experiment.name))
     try:
         return restore_settings(TeachConfig, saved)
-    except TypeError as error:
+    except (BadConfig, TypeError) as error:
         raise CorruptCheckpoint(
             f"The settings of {experiment.name} cannot be read ({error}): another version of "
             "rl-teacher wrote them."
@@ -361,7 +368,12 @@ def no_agent(name: str) -> str:
 
 
 def restore_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:
-    """Restore settings from JSON values; missing ones have their defaults."""
+    """Restore settings from JSON values; missing ones have their defaults.
+
+    Raises:
+        BadConfig: a value has another type, or is out of bounds.
+        TypeError: a value is missing that has no default.
+    """
     hints = get_type_hints(kind)
     given: dict[str, Any] = {}
     for each in fields(cast("Any", kind)):
@@ -370,7 +382,9 @@ def restore_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings
             if is_dataclass(hint) and isinstance(value, Mapping):
                 value = restore_settings(cast("type[Any]", hint), value)
             given[each.name] = tuple(value) if isinstance(value, list) else value
-    return kind(**given)
+    settings = kind(**given)
+    check_bounds(settings, spell=as_keyword)
+    return settings
 
 
 # --- predictor ---
@@ -391,10 +405,10 @@ def find_actor_predictor(
         return load_predictor(predictor_path, space, f"{config.env_id} has", remedy)
     own = part_of(part_of(chosen.checkpoint.arrays, "rewards"), "predictor")
     if own:
-        predictor = RewardPredictor(space, config.reward)
         try:
+            predictor = RewardPredictor(space, config.reward)
             predictor.load_state(own)
-        except (LookupError, ValueError, TypeError) as error:
+        except INVALID_CONTENT as error:
             raise CorruptCheckpoint(
                 f"The reward predictor of {config.name} cannot be loaded ({error!r}): another "
                 "version of rl-teacher wrote it."

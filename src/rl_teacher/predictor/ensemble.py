@@ -4,10 +4,13 @@ M: members, F: features of an input row, B: rows.
 """
 
 import json
+import math
 import os
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +18,16 @@ from jaxtyping import Float, Float32, Shaped
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from rl_teacher.common.errors import BadInput, BadObservation, CorruptCheckpoint
+from rl_teacher.common.errors import (
+    INVALID_CONTENT,
+    BadConfig,
+    BadInput,
+    BadObservation,
+    CorruptCheckpoint,
+)
 from rl_teacher.common.state_dict import StateDict, arrays_to_tree, nest, part_of, tree_to_arrays
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.config.fields import as_keyword, check_bounds
 from rl_teacher.nn.conv import apply_jitted
 from rl_teacher.nn.mlp import MLP
 from rl_teacher.nn.numpy_networks import NumpyMLP
@@ -25,11 +35,15 @@ from rl_teacher.predictor.inputs import InputNormaliser, InputSpace
 from rl_teacher.predictor.networks import (
     ImageRewardNetwork,
     RewardNetwork,
+    layer_widths,
     new_networks,
     unstack_members,
 )
 
 FORMAT_VERSION = 1
+MAX_RATIO = 10
+"""Declared values of a file, as a multiple of those that it has, that are allocated; then their
+shapes are compared."""
 IMAGES_PER_CALL = 256
 """Rows of one compiled call: the output of the first convolution then fits into the caches."""
 
@@ -271,7 +285,7 @@ class RewardPredictor:
         """
         folder = Path(folder)
         try:
-            description = json.loads((folder / "predictor.json").read_text())
+            description = json.loads((folder / "predictor.json").read_bytes())
             if description["format_version"] > FORMAT_VERSION:
                 raise CorruptCheckpoint(
                     f"{folder} holds a predictor of format {description['format_version']}; this "
@@ -280,11 +294,54 @@ class RewardPredictor:
             # JSON has no tuples, and the hidden sizes must be hashable for jax.jit.
             values = description["config"]
             config = PredictorConfig(**(values | {"hidden": tuple(values["hidden"])}))
-            predictor = RewardPredictor(InputSpace.from_json(description["space"]), config)
-            predictor.load_state(load_file(folder / "predictor.safetensors"))
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            check_bounds(config, spell=as_keyword)
+            space = InputSpace.from_json(description["space"])
+            state = load_file(folder / "predictor.safetensors")
+            check_size(space, config, sum(array.size for array in state.values()))
+            predictor = RewardPredictor(space, config)
+            check_arrays(state, predictor.state())
+            predictor.load_state(state)
+        except (OSError, SafetensorError, BadConfig, *INVALID_CONTENT) as error:
             raise CorruptCheckpoint(
-                f"{folder} holds no readable predictor ({error}). It needs predictor.json and "
-                "predictor.safetensors as RewardPredictor.save wrote them; save it again."
+                f"{folder} holds no readable predictor ({error!s:.300}). It needs predictor.json "
+                "and predictor.safetensors as RewardPredictor.save wrote them; save it again."
             ) from error
         return predictor
+
+
+def check_size(space: InputSpace, config: PredictorConfig, num_saved: int) -> None:
+    """Check declared sizes against the number of saved values, before they are allocated.
+
+    Raises:
+        BadConfig: a size is no number.
+        ValueError: the networks would have more parameters than were saved.
+    """
+    check_bounds(space, spell=as_keyword)
+    if any(size < 1 for size in (*space.observation_shape, *space.action_shape)):
+        raise ValueError("a size is below 1")
+    if space.image is not None and space.image.shape != space.observation_shape:
+        raise ValueError("the image has another shape than the observations")
+    # Networks of images have more parameters than the images have lines.
+    declared = max(sum(space.observation_shape), space.num_action_inputs)
+    if declared <= MAX_RATIO * num_saved:
+        widths = layer_widths(space.for_encoder(config.image_encoder), config)
+        declared = config.ensemble_size * max(map(math.prod, pairwise(widths)))
+    if declared > MAX_RATIO * num_saved:
+        raise ValueError(f"{declared:,} values are declared; the file has {num_saved:,}")
+
+
+def check_arrays(arrays: Mapping[str, np.ndarray], needed: Mapping[str, np.ndarray]) -> None:
+    """Check that arrays have the names, types and shapes of others, and finite numbers.
+
+    Raises:
+        KeyError: one is missing.
+        ValueError: one is different.
+    """
+    for name, like in needed.items():
+        array = arrays[name]
+        # The window of recent rewards has any length.
+        first = 1 if name.startswith("recent/") else 0
+        if array.shape[first:] != like.shape[first:]:
+            raise ValueError(f"{name} has shape {array.shape}; {like.shape} is needed")
+        if array.dtype != like.dtype or not np.isfinite(array).all():
+            raise ValueError(f"{name} has other values than finite ones of {like.dtype}")

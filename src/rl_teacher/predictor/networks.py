@@ -41,8 +41,7 @@ class ImageRewardNetwork(eqx.Module):
             space.image, plan, "leaky_relu", rng, batch_norm=config.batch_norm
         )
         self.uses_actions = not config.ignore_actions
-        inputs = num_conv_features(plan, space.image) + self.uses_actions * space.num_action_inputs
-        self.head = MLP((inputs, plan.dense, 1), "leaky_relu", 1.0, rng)
+        self.head = MLP(layer_widths(space, config), "leaky_relu", 1.0, rng)
 
     def __call__(self, rows: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch 1"]:
         """Compute the reward of each row."""
@@ -79,11 +78,21 @@ class ImageRewardNetwork(eqx.Module):
 RewardNetwork = MLP | ImageRewardNetwork
 
 
+def layer_widths(space: InputSpace, config: PredictorConfig) -> tuple[int, ...]:
+    """Return the number of inputs, of units of each dense layer, and of outputs of a network."""
+    if space.image is None or config.image_encoder not in PREDICTORS:
+        return (space.num_features, *config.hidden, 1)
+    plan = plan_for(space.image, PREDICTORS[config.image_encoder])
+    uses_actions = not config.ignore_actions
+    inputs = num_conv_features(plan, space.image) + uses_actions * space.num_action_inputs
+    return (inputs, plan.dense, 1)
+
+
 def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> RewardNetwork:
     """Initialise M networks, stacked: the first axis of every array is the member."""
     # One generator for all members: they differ by initialisation and by bootstrap sample.
     rng = np.random.default_rng([seed, 7])
-    layer_sizes = (space.num_features, *config.hidden, 1)
+    layer_sizes = layer_widths(space, config)
     members = [
         ImageRewardNetwork(space, config, rng)
         if space.has_byte_rows

@@ -1,7 +1,8 @@
 """Formatting of metrics: 412,000 steps, 3 min 20 s, 87 %."""
 
-import math
 from typing import Any
+
+from rl_teacher.store.files import is_finite
 
 UNKNOWN = "-"
 
@@ -34,5 +35,5 @@ def duration(seconds: Any) -> str:
 
 
 def is_missing(value: Any) -> bool:
-    """Return True for None, NaN and infinity."""
-    return value is None or not math.isfinite(value)
+    """Return True for everything but finite numbers."""
+    return not is_finite(value)

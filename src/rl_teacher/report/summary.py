@@ -76,7 +76,11 @@ def highest(rows: Sequence[Row], key: str) -> float | None:
 
 def area_under_curve(rows: Sequence[Row]) -> float | None:
     """Compute the mean true return over the steps of a run; None with fewer than two values."""
-    known = [row for row in rows if not is_missing(row.get("true_return"))]
+    known = [
+        row
+        for row in rows
+        if not is_missing(row.get("true_return")) and not is_missing(row.get("step"))
+    ]
     steps = np.array([row["step"] for row in known], float)
     if len(steps) < 2 or steps[-1] == steps[0]:
         return None

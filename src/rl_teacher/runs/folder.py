@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rl_teacher.common.errors import (
+    INVALID_CONTENT,
     BadExperimentName,
     ConfigMismatch,
     CorruptCheckpoint,
@@ -35,7 +36,7 @@ from rl_teacher.common.errors import (
     UnknownName,
 )
 from rl_teacher.runs.history import EpisodeVideos, PolicyHistory
-from rl_teacher.runs.metrics_file import MetricsFile, Row
+from rl_teacher.runs.metrics_file import MetricsFile, Row, number_in
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
 from rl_teacher.store.files import (
     folder_errors,
@@ -244,12 +245,15 @@ class Experiment:
             CorruptCheckpoint: config.json cannot be read.
         """
         try:
-            return json.loads(self._config_path.read_bytes())
-        except (OSError, ValueError) as error:
+            config = json.loads(self._config_path.read_bytes())
+            if not isinstance(config, dict):
+                raise TypeError("it is no JSON object")
+        except (OSError, *INVALID_CONTENT) as error:
             raise CorruptCheckpoint(
                 f"{self._config_path} cannot be read: {error}. Put it back from a backup, or "
                 "start over with --force-new."
             ) from error
+        return config
 
     @property
     def plot_path(self) -> Path:
@@ -366,16 +370,18 @@ class Experiment:
         """
         newest, state = self.latest_metrics, self.state
         entry = (stored_experiments() if stored is None else stored).get(self.name)
-        labels = Counts(newest.get("labels_asked") or 0, newest.get("labels_answered") or 0)
+        labels = Counts(
+            int(number_in(newest, "labels_asked")), int(number_in(newest, "labels_answered"))
+        )
         if entry is not None:
             labels = Counts(entry.view.asked, entry.view.answered)
         return ExperimentSummary(
             name=self.name,
             env_id=env_id_of(self),
             state=state,
-            step=newest.get("step") or 0,
+            step=int(number_in(newest, "step")),
             labels=labels,
-            clips=newest.get("clips_sorted") or 0,
+            clips=int(number_in(newest, "clips_sorted")),
             changed_at=last_change(self.folder),
             note="" if entry is None else note_of(state, entry),
         )
@@ -437,7 +443,7 @@ class Experiment:
     def _marked_state(self) -> State:
         try:
             return State(json.loads(self._state_path.read_bytes())["state"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, *INVALID_CONTENT):
             return State.STOPPED
 
     def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:

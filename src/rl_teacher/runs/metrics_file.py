@@ -7,7 +7,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from rl_teacher.store.files import jsonable, write_atomically
+from rl_teacher.store.files import is_finite, jsonable, write_atomically
 
 Row = dict[str, Any]
 
@@ -48,7 +48,7 @@ class MetricsFile:
     def drop_after(self, step: int) -> None:
         """Delete the rows of later steps, which a resumed run repeats."""
         self.close()
-        kept = [row for row in self.rows() if not row.get("step", 0) > step]
+        kept = [row for row in self.rows() if number_in(row, "step") <= step]
         if self.path.exists():
             content = "".join(map(to_line, kept)).encode()
             write_atomically(self.path, content, is_synced=False)
@@ -69,6 +69,12 @@ class MetricsFile:
                 return file.read(wanted_bytes)
         except FileNotFoundError:
             return b""
+
+
+def number_in(row: Row, key: str) -> float:
+    """Return a number of a row; 0 if it is missing or damaged."""
+    value = row.get(key)
+    return value if is_finite(value) else 0
 
 
 def write_all(file: FileIO, content: bytes) -> None:

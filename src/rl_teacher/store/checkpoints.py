@@ -2,16 +2,17 @@
 
 import hashlib
 import logging
+import math
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rl_teacher.common.errors import CorruptCheckpoint
+from rl_teacher.common.errors import INVALID_CONTENT, CorruptCheckpoint
 from rl_teacher.store.files import pack, remove_unfinished, unpack, write_atomically
 
 log = logging.getLogger(__name__)
@@ -124,13 +125,28 @@ def read_checkpoint(file: CheckpointFile) -> Checkpoint:
     content = file.path.read_bytes()
     if hashlib.sha256(content).hexdigest() != file.digest:
         raise ValueError("its content does not have the SHA-256 in its name")
-    arrays, contents = unpack(content)
-    for name, shape in contents.get("compressed", {}).items():
-        # A copy, since arrays of `bytes` cannot be written to.
-        arrays[name] = (
-            np.frombuffer(zlib.decompress(arrays[name].data), np.uint8).reshape(shape).copy()
-        )
-    return Checkpoint(contents["step"], arrays, contents["meta"])
+    try:
+        arrays, contents = unpack(content)
+        for name, shape in contents.get("compressed", {}).items():
+            arrays[name] = decompress_image(arrays[name], shape)
+        checkpoint = Checkpoint(contents["step"], arrays, contents["meta"])
+        if type(checkpoint.step) is not int or not isinstance(checkpoint.meta, dict):
+            raise TypeError("its step or the rest has another type")
+        return checkpoint
+    except (zlib.error, *INVALID_CONTENT) as error:
+        raise ValueError(f"its content is no checkpoint ({error!r:.200})") from error
+
+
+def decompress_image(compressed: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Decompress an array of bytes, as many as its shape has.
+
+    Raises:
+        ValueError: there are fewer or more.
+    """
+    # One byte more than needed, so that more are noticed, but not allocated.
+    content = zlib.decompressobj().decompress(compressed.data, math.prod(shape) + 1)
+    # A copy, since arrays of `bytes` cannot be written to.
+    return np.frombuffer(content, np.uint8).reshape(shape).copy()
 
 
 def compress_images(

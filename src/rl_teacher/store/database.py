@@ -435,6 +435,9 @@ def driver_errors(label: str) -> Iterator[None]:
         raise unavailable(
             label, str(error.orig), has_lost_connection=error.connection_invalidated
         ) from error
+    except UnicodeDecodeError as error:
+        # SQLite's message has a damaged name in it, or a row a damaged text.
+        raise unavailable(label, f"it is damaged: {error!s:.200}") from error
     except PoolTimeoutError as error:
         raise StoreUnavailable(
             f"The database {label} is in use by too many threads at once. Try again.",
@@ -536,7 +539,8 @@ def raw_errors(label: str) -> Iterator[None]:
     """
     try:
         yield
-    except sqlite3.Error as error:
+    # A damaged name in a message of SQLite is not UTF-8.
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise unavailable(label, str(error)) from error
 
 

@@ -6,11 +6,12 @@ import logging
 import math
 import os
 import stat
+import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from safetensors import SafetensorError
@@ -210,6 +211,13 @@ def unpack(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return arrays, json.loads(header["__metadata__"][META_KEY])
     except (SafetensorError, KeyError) as error:
         raise ValueError(f"not a safetensors file of rl-teacher: {error}") from error
+
+
+def is_finite(value: Any) -> TypeGuard[float]:
+    """Return whether a value is a number that a float can represent."""
+    largest = sys.float_info.max
+    # False for NaN, too.
+    return isinstance(value, int | float | np.number) and bool(-largest <= value <= largest)
 
 
 def jsonable(value: Any) -> Any:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import (
+    INVALID_CONTENT,
     BadInput,
     CorruptCheckpoint,
     CorruptClip,
@@ -82,9 +83,10 @@ class SegmentFiles:
             )
         try:
             segment = from_bytes(path.read_bytes())
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CorruptCheckpoint(damage_message(path, str(error))) from error
-        if segment.content_hash != content_hash:
+            found_hash = segment.content_hash
+        except (OSError, *INVALID_CONTENT) as error:
+            raise CorruptCheckpoint(damage_message(path, f"{error!s:.200}")) from error
+        if found_hash != content_hash:
             raise CorruptCheckpoint(damage_message(path, "its content has another hash"))
         return segment
 

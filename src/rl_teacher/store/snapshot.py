@@ -170,7 +170,8 @@ def faults_of(path: Path) -> list[str]:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             orphans = connection.execute("PRAGMA foreign_key_check").fetchall()
-    except sqlite3.DatabaseError as error:
+    # A damaged name in a message of SQLite is not UTF-8.
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         return [str(error)]
     faults = [] if found == ["ok"] else found
     return [*faults, *(f"a row of {table} refers to a missing one" for table, *_ in orphans[:10])]

@@ -14,11 +14,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from rl_teacher.common.errors import BadInput, RunFolderUnusable
+from rl_teacher.common.errors import INVALID_CONTENT, BadInput, RunFolderUnusable
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.files import folder_errors, make_private_home, write_atomically
@@ -245,9 +245,10 @@ def read_address(path: Path) -> Address | None:
     """Read an address file; None if it is missing or invalid."""
     try:
         address = Address(**json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
+    except (OSError, *INVALID_CONTENT):
         return None
-    return address if isinstance(address.port, int) and isinstance(address.host, str) else None
+    has_types = all(type(getattr(address, each.name)) is each.type for each in fields(Address))
+    return address if has_types and 0 < address.port <= 65_535 else None
 
 
 def is_running(address: Address) -> bool:

@@ -158,7 +158,12 @@ def frames_of(
     others = [unpack(each.content)[0] for each in beside if each.scene == clip.scene]
     others = [each for each in others if each.shape[1:] == poses.shape[1:]]
     targets, distance = aim_camera(scene.model_dump(), poses, WIDTH / HEIGHT, others)
-    yield from renderer.draw(View(clip.scene, distance, WIDTH, HEIGHT), poses, targets)
+    # What was checked is drawn, in which false is 0.
+    view = View(scene.model_dump_json().encode(), distance, WIDTH, HEIGHT)
+    try:
+        yield from renderer.draw(view, poses, targets)
+    except ValueError as error:
+        raise CorruptClip(f"The scene of the clip cannot be drawn: {error!s:.200}") from error
 
 
 def repeat_each(frames: Iterator[Frame], times: int) -> Iterator[Frame]:

@@ -136,10 +136,13 @@ def _read_parts(path: Path) -> dict[str, bytes]:
                 for name in ("policy.pth", "pytorch_variables.pth", "data")
                 if name in sizes
             }
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError) as error:
+    except BadInput:
+        raise
+    # The file is untrusted, and any error that it causes in a library means that it is invalid.
+    except Exception as error:
         raise BadInput(
-            f"{path} is not a .zip file of Stable-Baselines3: {error}. Nothing in it was executed. "
-            "Give a file written by model.save, or an experiment."
+            f"{path} is not a .zip file of Stable-Baselines3: {error!s:.200}. Nothing in it was "
+            "executed. Give a file written by model.save, or an experiment."
         ) from error
 
 
@@ -153,7 +156,12 @@ def _tensors(path: Path, name: str, content: bytes) -> StateDict:
         ) from error
     try:
         loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        return {str(key): tensor.detach().numpy().copy() for key, tensor in (loaded or {}).items()}
+        arrays = {
+            str(key): tensor.detach().numpy().copy() for key, tensor in (loaded or {}).items()
+        }
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("it has numbers that are not finite")
+        return arrays
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BadInput(

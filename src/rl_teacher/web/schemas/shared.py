@@ -1,9 +1,11 @@
 """Field types, limits and schemas that several others share, and those of clips and scenes."""
 
+import base64
 import math
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -12,8 +14,10 @@ from pydantic import (
     ConfigDict,
     Field,
     computed_field,
+    model_validator,
 )
 
+from rl_teacher.clips.poses import MAX_NUMBER
 from rl_teacher.clips.segment import playback_speed
 
 MAX_NAME = 100
@@ -79,6 +83,22 @@ class Clip(BaseModel):
         return playback_speed(self.seconds)
 
 
+def decode_rows(text: str, dtype: str, columns: int) -> np.ndarray:
+    """Decode base64 to [rows, columns] finite numbers.
+
+    Raises:
+        ValueError: it is no base64, or of no whole rows, or a number is not finite.
+    """
+    rows = np.frombuffer(base64.b64decode(text, validate=True), dtype).reshape(-1, columns)
+    if not len(rows) or not np.isfinite(rows).all():
+        raise ValueError("one row or more of finite numbers is needed")
+    return rows
+
+
+Length = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
+Vector = Annotated[list[Length], Field(min_length=3, max_length=3)]
+
+
 class Geom(BaseModel):
     """Geometric primitive or mesh, in MuJoCo's conventions (half sizes, quaternions as w x y z).
 
@@ -88,10 +108,10 @@ class Geom(BaseModel):
 
     type: Literal["plane", "sphere", "capsule", "ellipsoid", "cylinder", "box", "mesh", "hfield"]
     body: int
-    size: list[float]
-    pos: list[float]
-    quat: list[float]
-    rgba: list[float]
+    size: Vector
+    pos: Vector
+    quat: Annotated[list[Length], Field(min_length=4, max_length=4)]
+    rgba: Annotated[list[Length], Field(min_length=4, max_length=4)]
     mesh: int | None
     hfield: int | None
 
@@ -102,23 +122,38 @@ class Mesh(BaseModel):
     vertices: str
     faces: str
 
+    @model_validator(mode="after")
+    def check_arrays(self) -> Self:
+        """Check that faces are three indices of vertices each."""
+        vertices, faces = decode_rows(self.vertices, "<f4", 3), decode_rows(self.faces, "<u4", 3)
+        if faces.max() >= len(vertices):
+            raise ValueError(f"a face has vertex {faces.max()} of {len(vertices)}")
+        return self
+
 
 class HeightField(BaseModel):
     """Height field; `data` is base64."""
 
     rows: int
     columns: int
-    size: list[float]
+    size: Annotated[list[Length], Field(min_length=4, max_length=4)]
     data: str
+
+    @model_validator(mode="after")
+    def check_data(self) -> Self:
+        """Check the number of heights."""
+        if len(decode_rows(self.data, "<f4", 1)) != self.rows * self.columns:
+            raise ValueError(f"{self.rows} x {self.columns} heights are needed")
+        return self
 
 
 class SceneCamera(BaseModel):
     """Free camera; `tracks` is the index of the body that it follows."""
 
-    distance: float
-    elevation_deg: float
-    azimuth_deg: float
-    lookat: list[float]
+    distance: Length
+    elevation_deg: Length
+    azimuth_deg: Length
+    lookat: Vector
     tracks: int | None
 
 
@@ -131,5 +166,20 @@ class Scene(BaseModel):
     meshes: list[Mesh]
     hfields: list[HeightField]
     camera: SceneCamera
-    extent: float
-    ground_z: float | None
+    extent: Length
+    ground_z: Length | None
+
+    @model_validator(mode="after")
+    def check_references(self) -> Self:
+        """Check that bodies, meshes and height fields that others refer to exist."""
+        references = [
+            *((geom.body, -1, self.bodies) for geom in self.geoms),
+            *((geom.mesh, 0, self.meshes) for geom in self.geoms if geom.type == "mesh"),
+            *((geom.hfield, 0, self.hfields) for geom in self.geoms if geom.type == "hfield"),
+        ]
+        if self.camera.tracks is not None:
+            references.append((self.camera.tracks, 0, self.bodies))
+        for index, first, existing in references:
+            if index is None or not first <= index < len(existing):
+                raise ValueError(f"{index} refers to none of {len(existing)}")
+        return self
