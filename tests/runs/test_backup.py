@@ -62,7 +62,7 @@ def elsewhere(monkeypatch, tmp_path):
 
 
 def labels_of(store, name="one"):
-    exported = store.labels.export(store.experiments.get(name).id)
+    exported = store.labels.export(store.experiments.get(name).id, limit=1_000_000)
     return [(each.comparison_id, each.labeler, each.answer) for each in exported]
 
 
