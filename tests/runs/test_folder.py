@@ -252,6 +252,7 @@ class TestOpening:
             (errno.EACCES, "you may not write there"),
             (errno.ENOSPC, "the disk is full"),
             (errno.EDQUOT, "quota"),
+            (errno.EFBIG, "largest size that is allowed"),
             (errno.EIO, "Input/output error"),
         ],
     )

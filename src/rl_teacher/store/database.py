@@ -85,6 +85,12 @@ REASONS = (
         "Restore a backup, or rescue the rest with `sqlite3 FILE .recover`.",
     ),
     ("disk is full", "the disk is full", "Free some space and start again."),
+    ("no space left on device", "the disk of the server is full", "Free some space there."),
+    (
+        "disk i/o error",
+        "the operating system cannot read or write it",
+        "Check its disk and the limits of file sizes, and start again.",
+    ),
     (
         "unable to open",
         "the file cannot be opened",

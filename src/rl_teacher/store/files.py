@@ -38,6 +38,10 @@ REASONS = {
         "your disk quota is used up",
         "Free some space, and the same command continues.",
     ),
+    errno.EFBIG: (
+        "a file would exceed the largest size that is allowed",
+        "Raise the limit of `ulimit -f`, and the same command continues.",
+    ),
     errno.ENOTDIR: FILE_IN_PLACE,
     errno.EEXIST: FILE_IN_PLACE,
 }
