@@ -1,5 +1,6 @@
 """Fixtures for all tests: separate home folders and the runtime settings of the product."""
 
+import ctypes
 import os
 import shutil
 import sys
@@ -104,6 +105,28 @@ def as_nobody():
     before = os.geteuid()
     yield drop_privileges
     os.seteuid(before)
+
+
+CAPABILITIES_VERSION = 0x20080522
+OVERRIDES_PERMISSIONS = 0b110
+"""The capabilities CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH of capabilities(7)."""
+
+
+@pytest.fixture
+def bound_by_permissions():
+    """Let permissions of files apply to root, in this thread and in those that it starts."""
+    if os.geteuid() != 0:
+        yield
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, sets) == 0
+    effective = sets[0]
+    sets[0] &= ~OVERRIDES_PERMISSIONS
+    assert libc.capset(header, sets) == 0
+    yield
+    sets[0] = effective
+    assert libc.capset(header, sets) == 0
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,8 @@ by the operating system or by SQLite. A file system that is really full has to b
 """
 
 import contextlib
+import errno
+import os
 import resource
 import subprocess
 import sys
@@ -12,6 +14,8 @@ import sys
 import pytest
 
 from rl_teacher.cli import main
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.report import plot
 from rl_teacher.runs.doctor import examine
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.history import PolicyHistory
@@ -90,11 +94,17 @@ def append_until_full(log, call):
         call()
 
 
+def fail_to_write(_, __):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 FULL = {
     "checkpoint": (CheckpointFiles, "save", 4, cut_off(20_000)),
     "metrics": (MetricsFile, "append", 4, cut_off_row),
     "segment": (SegmentFiles, "save", 14, cut_off(200)),
     "policy": (PolicyHistory, "add", 3, cut_off(200)),
+    "predictor": (RewardPredictor, "save", 1, cut_off(200)),
+    "plot": (plot, "plot", 1, fail_to_write),
     "database": (MetricsLog, "append", 4, append_until_full),
 }
 

@@ -43,6 +43,7 @@ from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.checkpoints import list_checkpoints
 from rl_teacher.store.experiment_locks import HeldLock
+from rl_teacher.store.files import folder_errors
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.store.waiting import DatabaseWait
@@ -655,7 +656,9 @@ class PreferenceSession:
     def save_predictor(self) -> None:
         """Save a learned predictor where `RewardPredictor.load` finds it."""
         if isinstance(self.rewards, RewardLearner) and self.rewards.num_fits:
-            self.rewards.predictor.save(self.experiment.folder.folder / "predictor")
+            folder = self.experiment.folder.folder
+            with folder_errors(folder):
+                self.rewards.predictor.save(folder / "predictor")
 
     def finish_videos(self) -> None:
         """Wait until the videos of all kept episodes are written."""

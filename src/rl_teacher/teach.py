@@ -65,6 +65,7 @@ from rl_teacher.session import (
     SessionSettings,
     open_experiment,
 )
+from rl_teacher.store.files import folder_errors
 from rl_teacher.store.records import Control
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
@@ -634,7 +635,8 @@ class TrainingLoop:
         session, folder = self.session, self.session.experiment.folder
         if not self._config.collect_only:
             session.save_predictor()
-        path = plot([(folder.name, folder.metrics())], folder.plot_path)
+        with folder_errors(folder.folder):
+            path = plot([(folder.name, folder.metrics())], folder.plot_path)
         if is_finished:
             folder.finish()
             session.set_phase(Phase.FINISHED, "finished")

@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
+from safetensors.numpy import save as pack
 
 from rl_teacher.common.errors import (
     INVALID_CONTENT,
@@ -268,7 +269,8 @@ class RewardPredictor:
         """Write `predictor.safetensors` and `predictor.json` into a folder."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(self.state(), folder / "predictor.safetensors")
+        # The library's own function raises no OSError if the disk is full.
+        (folder / "predictor.safetensors").write_bytes(pack(self.state()))
         description = {
             "format_version": FORMAT_VERSION,
             "space": self.space.to_json(),

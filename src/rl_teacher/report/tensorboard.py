@@ -1,6 +1,7 @@
 """TensorBoard logs, with the scalar names of the original rl-teacher."""
 
 import itertools
+import logging
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rl_teacher.report.figures import is_missing
+from rl_teacher.store.files import folder_errors
 
 if TYPE_CHECKING:
     from tensorboardX import SummaryWriter
@@ -58,6 +60,9 @@ MAX_QUEUE = 1000
 """Points that are queued before the training loop blocks."""
 
 
+logger = logging.getLogger(__name__)
+
+
 class TensorBoard:
     """Writer of metrics to a TensorBoard log folder.
 
@@ -69,16 +74,51 @@ class TensorBoard:
 
     def __init__(self, log_dir: Path, resumed_at_step: int | None = None) -> None:
         first_step = 0 if resumed_at_step is None else resumed_at_step + 1
-        self._writer = open_writer(log_dir, first_step)
+        self._log_dir = log_dir
+        self._has_failed = False
+        with folder_errors(log_dir):
+            self._writer = open_writer(log_dir, first_step)
+        file_writer: Any = self._writer.file_writer
+        self._events = file_writer.event_writer
+
+    @property
+    def is_writing(self) -> bool:
+        """False if the file could not be written, for example on a full disk."""
+        # The thread of the library ends with the first error, and its queue blocks when it is full.
+        return not self._has_failed and self._events._worker.is_alive()
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Write the metrics of a row at its `step`; missing and non-finite ones are left out."""
+        """Write the metrics of a row at its `step`; missing and non-finite ones are left out.
+
+        Nothing is written any more after an error, which is logged: the curves are only a copy.
+        """
+        if self._has_failed:
+            return
         for name, value in scalars(row).items():
+            if not self.is_writing:
+                self._fail()
+                return
             self._writer.add_scalar(name, value, row["step"])
 
     def close(self) -> None:
         """Flush the queue and close the file."""
-        self._writer.close()
+        if self.is_writing:
+            try:
+                self._writer.close()
+            except OSError:
+                self._fail()
+        elif not self._has_failed:
+            self._fail()
+
+    def _fail(self) -> None:
+        self._has_failed = True
+        # Otherwise the process would wait for the queue to be emptied when it ends.
+        self._events._event_queue.cancel_join_thread()
+        logger.warning(
+            "The curves of TensorBoard are not written any more to %s: the disk is full, or the "
+            "file cannot be written. The run continues, and so do its metrics.",
+            self._log_dir,
+        )
 
     def __enter__(self) -> "TensorBoard":
         return self
@@ -99,7 +139,8 @@ def own_folder(parent: Path, name: str, experiment: Path) -> Path:
         experiment: its folder, which is recorded in the folder of its logs.
     """
     folders = (parent / (name if n == 1 else f"{name}-{n}") for n in itertools.count(1))
-    return next(folder for folder in folders if _is_owned(folder, str(experiment.resolve())))
+    with folder_errors(parent):
+        return next(folder for folder in folders if _is_owned(folder, str(experiment.resolve())))
 
 
 def _is_owned(folder: Path, owner: str) -> bool:

@@ -16,7 +16,7 @@ import os
 import shutil
 import unicodedata
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -32,6 +32,7 @@ from rl_teacher.common.errors import (
     CorruptCheckpoint,
     ExperimentInUse,
     ExperimentNotFound,
+    RunFolderUnusable,
     StoreUnavailable,
     UnknownName,
 )
@@ -313,11 +314,15 @@ class Experiment:
         return self
 
     def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
-        try:
-            if isinstance(error, Exception):
-                self.fail()
-        finally:
+        if not isinstance(error, Exception):
             self.close()
+            return
+        # The error of the run is raised, also if the folder cannot be written any more.
+        with suppress(RunFolderUnusable):
+            try:
+                self.fail()
+            finally:
+                self.close()
 
     def save_checkpoint(
         self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]

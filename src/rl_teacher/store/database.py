@@ -5,6 +5,7 @@ import math
 import os
 import selectors
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -319,6 +320,16 @@ def make_parent_folder(url: URL, label: str) -> None:
     for each in sqlite_files(file):
         with suppress(FileNotFoundError):
             make_private(each)
+    make_log_writable(file)
+
+
+def make_log_writable(file: Path) -> None:
+    """Make the write-ahead log writable, which SQLite has created while the file was read-only."""
+    mode = file.stat().st_mode if file.exists() else 0
+    for each in sqlite_files(file)[1:]:
+        with suppress(OSError):
+            if mode & stat.S_IWUSR and not each.stat().st_mode & stat.S_IWUSR:
+                each.chmod(stat.S_IMODE(mode))
 
 
 def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool) -> Engine:
