@@ -2,18 +2,20 @@
 
 import itertools
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from platform import node
 from typing import TYPE_CHECKING, Any
 
 from rl_teacher.report.figures import is_missing
 from rl_teacher.store.files import folder_errors
 
 if TYPE_CHECKING:
-    from tensorboardX import SummaryWriter
+    from tensorboardX.record_writer import RecordWriter
 
 SCALARS = {
     "step": "agent/total_steps",
@@ -56,8 +58,6 @@ AGENT_PREFIX = "agent/"
 OWNER_FILE = "experiment.txt"
 """File with the path of the experiment that logs are of."""
 FLUSH_EVERY_S = 5
-MAX_QUEUE = 1000
-"""Points that are queued before the training loop blocks."""
 
 
 logger = logging.getLogger(__name__)
@@ -73,52 +73,52 @@ class TensorBoard:
     """
 
     def __init__(self, log_dir: Path, resumed_at_step: int | None = None) -> None:
-        first_step = 0 if resumed_at_step is None else resumed_at_step + 1
         self._log_dir = log_dir
-        self._has_failed = False
+        self._flushed_s = time.monotonic()
+        self.is_writing = True
+        """False after an error."""
         with folder_errors(log_dir):
-            self._writer = open_writer(log_dir, first_step)
-        file_writer: Any = self._writer.file_writer
-        self._events = file_writer.event_writer
-
-    @property
-    def is_writing(self) -> bool:
-        """False if the file could not be written, for example on a full disk."""
-        # The thread of the library ends with the first error, and its queue blocks when it is full.
-        return not self._has_failed and self._events._worker.is_alive()
+            log_dir.mkdir(parents=True, exist_ok=True)
+            self._file = open_records(log_dir)
+            start = 0 if resumed_at_step is None else resumed_at_step + 1
+            for event in session_start(start):
+                self._file.write(event)
+            self._file.flush()
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Write the metrics of a row at its `step`; missing and non-finite ones are left out.
 
         Nothing is written any more after an error, which is logged: the curves are only a copy.
         """
-        if self._has_failed:
+        if not self.is_writing:
             return
-        for name, value in scalars(row).items():
-            if not self.is_writing:
-                self._fail()
-                return
-            self._writer.add_scalar(name, value, row["step"])
+        try:
+            for name, value in scalars(row).items():
+                self._file.write(scalar_event(name, value, int(row["step"])))
+            if time.monotonic() - self._flushed_s >= FLUSH_EVERY_S:
+                self._file.flush()
+                self._flushed_s = time.monotonic()
+        except OSError as error:
+            self._fail(error)
 
     def close(self) -> None:
-        """Flush the queue and close the file."""
-        if self.is_writing:
-            try:
-                self._writer.close()
-            except OSError:
-                self._fail()
-        elif not self._has_failed:
-            self._fail()
+        """Close the file."""
+        try:
+            self._file.close()
+        except OSError as error:
+            self._fail(error)
 
-    def _fail(self) -> None:
-        self._has_failed = True
-        # Otherwise the process would wait for the queue to be emptied when it ends.
-        self._events._event_queue.cancel_join_thread()
-        logger.warning(
-            "The curves of TensorBoard are not written any more to %s: the disk is full, or the "
-            "file cannot be written. The run continues, and so do its metrics.",
-            self._log_dir,
-        )
+    def _fail(self, error: OSError) -> None:
+        if self.is_writing:
+            logger.warning(
+                "The curves of TensorBoard are not written any more to %s: %s. The run continues, "
+                "and so do its metrics.",
+                self._log_dir,
+                error.strerror,
+            )
+        self.is_writing = False
+        with suppress(OSError):
+            self._file.close()
 
     def __enter__(self) -> "TensorBoard":
         return self
@@ -153,35 +153,55 @@ def _is_owned(folder: Path, owner: str) -> bool:
     return record.exists() and record.read_text() == owner
 
 
-def open_writer(log_dir: Path, first_step: int) -> "SummaryWriter":
-    """Create a writer whose session start makes TensorBoard hide points from `first_step` on."""
-    # tensorboardX imports PyTorch if it is installed, which takes two seconds. It needs it only for
-    # tensors, which are not logged here.
-    with _hidden("torch"):
-        from tensorboardX import SummaryWriter  # noqa: PLC0415 - heavy
+def open_records(log_dir: Path) -> "RecordWriter":
+    """Create a file of events; none has the name of another one."""
+    with _hidden_torch():
+        from tensorboardX.record_writer import RecordWriter  # noqa: PLC0415 - heavy
 
-    return SummaryWriter(
-        str(log_dir),
-        purge_step=first_step,
-        max_queue=MAX_QUEUE,
-        flush_secs=FLUSH_EVERY_S,
-        # Default names have a resolution of one second, and a file of the same name is overwritten.
-        filename_suffix=f".{time.time_ns()}",
-    )
+    now_ns = time.time_ns()
+    name = f"events.out.tfevents.{now_ns // 10**9}.{node()}.{os.getpid()}.{now_ns}"
+    return RecordWriter(str(log_dir / name))
+
+
+def session_start(first_step: int) -> list[bytes]:
+    """Return the first events of a file, which make TensorBoard hide points from a step on."""
+    with _hidden_torch():
+        from tensorboardX.proto import event_pb2  # noqa: PLC0415 - heavy
+
+    # Its classes are made at run time.
+    proto: Any = event_pb2
+    version = proto.Event(wall_time=time.time(), step=first_step, file_version="brain.Event:2")
+    log = proto.SessionLog(status=proto.SessionLog.START)
+    start = proto.Event(wall_time=time.time(), step=first_step, session_log=log)
+    return [version.SerializeToString(), start.SerializeToString()]
+
+
+def scalar_event(name: str, value: float, step: int) -> bytes:
+    """Return the event of a point."""
+    from tensorboardX.proto import event_pb2  # noqa: PLC0415 - heavy
+    from tensorboardX.summary import scalar  # noqa: PLC0415 - heavy
+
+    proto: Any = event_pb2
+    event = proto.Event(wall_time=time.time(), step=step, summary=scalar(name, value))
+    return event.SerializeToString()
 
 
 @contextmanager
-def _hidden(name: str) -> Iterator[None]:
-    """Hide a module from imports, unless it is loaded already."""
-    is_loaded = name in sys.modules
+def _hidden_torch() -> Iterator[None]:
+    """Hide PyTorch, unless it is loaded already.
+
+    tensorboardX imports it if it is installed, which takes two seconds. It needs it only for
+    tensors, which are not logged here.
+    """
+    is_loaded = "torch" in sys.modules
     modules: dict[str, Any] = sys.modules
     if not is_loaded:
-        modules[name] = None
+        modules["torch"] = None
     try:
         yield
     finally:
         if not is_loaded:
-            del modules[name]
+            del modules["torch"]
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
