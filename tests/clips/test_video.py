@@ -111,4 +111,4 @@ def test_altered_video_is_refused(was, becomes):
     content = encode_mp4(moving_bar(3, 32, 32), 10.0)
     assert was in content
     with pytest.raises(CorruptClip, match="cannot be decoded"):
-        [*decode_mp4(content.replace(was, becomes))]
+        list(decode_mp4(content.replace(was, becomes)))

@@ -46,3 +46,11 @@ def test_times_of_parts_continue_across_runs(now):
         now.s += 1.0
     assert second.parts_s == {"fit": 5.0, "rollout": 1.0}
     assert second.wall_s == 6.0
+
+
+@pytest.mark.parametrize("name", ["wall_s", "training_s"])
+@pytest.mark.parametrize("value", [None, [1.0], "x"])
+def test_totals_that_are_no_numbers_are_refused(name, value):
+    saved = RunTimer().to_json() | {name: value}
+    with pytest.raises((TypeError, ValueError)):
+        RunTimer().resume(saved)

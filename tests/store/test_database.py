@@ -6,7 +6,7 @@ import os
 import sqlite3
 import stat
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -481,6 +481,15 @@ class TestFaults:
         made.write_bytes(made.read_bytes().replace(b"TABLE leases", b"TABL\xf7 leases"))
         with pytest.raises(StoreUnavailable, match="damaged"):
             Store.open(made)
+
+    @pytest.mark.parametrize("column", ["config", "created_at"])
+    def test_value_that_cannot_be_decoded_raises_error_naming_damage(self, made, column):
+        with Store.open(made) as store:
+            store.experiments.ensure("one", "Hopper-v5", {})
+        with closing(sqlite3.connect(made)) as connection, connection:
+            connection.execute(f"UPDATE experiments SET {column} = '{{1'")  # noqa: S608
+        with Store.open(made) as store, pytest.raises(StoreUnavailable, match="it is damaged"):
+            store.experiments.all()
 
     def test_folder_in_place_of_file_is_refused(self, path):
         path.mkdir()

@@ -90,7 +90,12 @@ class RunTimer:
         return {"wall_s": self.wall_s, "training_s": self.training_s, "parts_s": self.parts_s}
 
     def resume(self, saved: dict[str, Any]) -> None:
-        """Add the totals of a checkpoint to those of this run."""
+        """Add the totals of a checkpoint to those of this run.
+
+        Raises:
+            LookupError, TypeError, ValueError: one is missing, or is no number.
+        """
         for name, seconds in saved["parts_s"].items():
             self._parts_s[name] += seconds
-        self._earlier_wall_s, self._earlier_training_s = saved["wall_s"], saved["training_s"]
+        self._earlier_wall_s = float(saved["wall_s"])
+        self._earlier_training_s = float(saved["training_s"])

@@ -452,8 +452,8 @@ def driver_errors(label: str) -> Iterator[None]:
         raise unavailable(
             label, str(error.orig), has_lost_connection=error.connection_invalidated
         ) from error
-    except UnicodeDecodeError as error:
-        # SQLite's message has a damaged name in it, or a row a damaged text.
+    except ValueError as error:
+        # A row, or a name in a message of SQLite, is no text, JSON, UUID or answer.
         raise unavailable(label, f"it is damaged: {error!s:.200}") from error
     except PoolTimeoutError as error:
         raise StoreUnavailable(
