@@ -160,6 +160,7 @@ def filled(folder):
         filler.unlink()
 
 
+@pytest.mark.slow
 def test_run_and_labelers_continue_after_the_disk_was_full(disk):
     home().mkdir(mode=0o700)
     credentials = set_up_labelers()
