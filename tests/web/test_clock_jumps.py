@@ -8,6 +8,7 @@ from rl_teacher.web.address import one_time_code
 from rl_teacher.web.app import create_app
 from rl_teacher.web.authentication import OneTimeCodes, Sessions
 from rl_teacher.web.settings import Settings
+from rl_teacher.web.shared_state import SharedState
 from tests.web.conftest import TOKEN, label, post
 from tests.web.test_experiments import detail
 from tests.web.test_leases import claim_next, ids, lease_states, renew
@@ -106,7 +107,7 @@ def test_rate_limits_do_not_depend_on_the_wall_clock(guest, trainer, clock, jump
 
 def test_used_code_is_refused_after_the_clock_has_jumped_forward_and_back(clock):
     settings = Settings(TOKEN, instance="this-one", now=clock)
-    codes = OneTimeCodes(settings)
+    codes = OneTimeCodes(settings, SharedState())
     code = one_time_code(TOKEN, "this-one", clock.seconds())
     assert codes.redeem(code)
     clock.advance(HOUR_S)

@@ -14,7 +14,13 @@ from rl_teacher.store.records import Identity
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.poller import Poller, Snapshot, SnapshotReader, Subscriber
 from rl_teacher.web.problems import ProblemError
-from rl_teacher.web.routes.events import CREDENTIAL_CHECK_S, EventStream, listen, new_subscriber
+from rl_teacher.web.routes.events import (
+    CREDENTIAL_CHECK_S,
+    EventStream,
+    listen,
+    new_subscriber,
+    open_stream,
+)
 from tests.web.conftest import TOKEN, Trainer, assert_problem, label, post
 
 
@@ -188,7 +194,7 @@ class TestStreams:
     def test_streams_per_labeler_are_limited(self, app, guest, trainer):
         with contextlib.ExitStack() as opened:
             for _ in range(20):
-                opened.enter_context(app.state.services.poller.open_stream("ann", 20))
+                opened.enter_context(open_stream(app.state.services.shared, "ann", 20))
             assert_problem(guest.get("/api/v1/events"), 429)
 
     def test_concurrent_requests_do_not_exceed_the_limit(self, app, trainer):

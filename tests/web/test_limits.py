@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_teacher.web import authentication
+from rl_teacher.web import shared_state
 from rl_teacher.web.authentication import Buckets, RateLimited, network_of
 from rl_teacher.web.settings import MAX_BODY_BYTES, Limits, Rate
+from rl_teacher.web.shared_state import SharedState
 from tests.web.conftest import HTML, SAME_ORIGIN, TestClient, assert_problem, enter, label, post
 
 MEGABYTE = b" " * 1_000_000
@@ -53,6 +54,10 @@ class ManualClock:
         return self.now_s
 
 
+def make_buckets(rate, clock, shared=None):
+    return Buckets(shared or SharedState(), "requests", rate, clock)
+
+
 def take(buckets, key):
     """Count a request and return 0, or return the seconds to wait."""
     try:
@@ -65,7 +70,7 @@ def take(buckets, key):
 class TestBuckets:
     def test_burst_is_accepted_and_then_the_rate_applies(self):
         clock = ManualClock()
-        buckets = Buckets(Rate(2.0, 3), clock)
+        buckets = make_buckets(Rate(2.0, 3), clock)
         assert [take(buckets, "ann") for _ in range(3)] == [0, 0, 0]
         assert take(buckets, "ann") == 0.5
         clock.now_s += 0.25
@@ -76,26 +81,32 @@ class TestBuckets:
         assert [take(buckets, "ann") for _ in range(4)] == [0, 0, 0, 0.5]
 
     def test_refunded_request_does_not_count(self):
-        buckets = Buckets(Rate(1.0, 2), ManualClock())
+        buckets = make_buckets(Rate(1.0, 2), ManualClock())
         assert [take(buckets, "ann") for _ in range(3)] == [0, 0, 1]
         buckets.refund("ann")
         buckets.refund("bob")
         assert [take(buckets, "ann"), take(buckets, "ann")] == [0, 1]
 
     def test_keys_have_separate_buckets(self):
-        buckets = Buckets(Rate(1.0, 1), ManualClock())
+        buckets = make_buckets(Rate(1.0, 1), ManualClock())
         assert [take(buckets, "ann"), take(buckets, "bob"), take(buckets, "ann")] == [0, 0, 1]
 
-    def test_check_does_not_count(self):
-        buckets = Buckets(Rate(1.0, 1), ManualClock())
-        buckets.check("ann")
-        buckets.check("ann")
-        assert [take(buckets, "ann"), take(buckets, "ann")] == [0, 1]
+    def test_rate_limits_have_separate_buckets(self):
+        shared, clock = SharedState(), ManualClock()
+        requests = Buckets(shared, "requests", Rate(1.0, 1), clock)
+        labels = Buckets(shared, "labels", Rate(1.0, 1), clock)
+        assert [take(requests, "ann"), take(labels, "ann"), take(requests, "ann")] == [0, 0, 1]
+
+    def test_request_that_costs_more_than_the_burst_is_refused(self):
+        buckets = make_buckets(Rate(1.0, 2), ManualClock())
+        with pytest.raises(RateLimited):
+            buckets.count("ann", 3)
+        buckets.count("ann", 2)
 
     @given(st.lists(st.floats(0, 2), max_size=200))
     def test_no_interval_exceeds_burst_plus_rate(self, pauses_s):
         clock = ManualClock()
-        buckets = Buckets(Rate(4.0, 8), clock)
+        buckets = make_buckets(Rate(4.0, 8), clock)
         answered_s = []
         for pause_s in pauses_s:
             clock.now_s += pause_s
@@ -106,17 +117,24 @@ class TestBuckets:
                 assert num <= 8 + 4 * (end_s - begin_s) + 1e-6
 
     def test_number_of_buckets_is_limited(self, monkeypatch):
-        monkeypatch.setattr(authentication, "MAX_BUCKETS", 100)
-        clock = ManualClock()
-        buckets = Buckets(Rate(1.0, 2), clock)
+        monkeypatch.setattr(shared_state, "MAX_BUCKETS", 100)
+        monkeypatch.setattr(shared_state, "PRUNE_EVERY", 10)
+        clock, shared = ManualClock(), SharedState()
+        buckets = make_buckets(Rate(1.0, 2), clock, shared)
         for number in range(1_000):
-            take(buckets, number)
+            take(buckets, f"network {number}")
             clock.now_s += 0.001
-        assert len(buckets._full_at_s) <= 100
+        assert 90 <= num_buckets(shared) <= 110
+        assert [take(buckets, "network 999") for _ in range(2)] == [0, pytest.approx(0.999)]
         clock.now_s += 60
-        for number in range(101):
-            take(buckets, number)
-        assert len(buckets._full_at_s) <= 101
+        for number in range(10):
+            take(buckets, f"network {number}")
+        assert num_buckets(shared) <= 10
+
+
+def num_buckets(shared):
+    [(number,)] = shared._execute("SELECT count(*) FROM buckets")
+    return number
 
 
 @pytest.mark.parametrize(

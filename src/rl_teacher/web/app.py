@@ -35,6 +35,7 @@ from rl_teacher.web.routes import (
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.services import Services
 from rl_teacher.web.settings import MAX_BODY_BYTES, Settings
+from rl_teacher.web.shared_state import SharedState
 
 ROUTERS = (
     *(pages.health_router, experiments.router, labelling.router, media.router),
@@ -45,7 +46,11 @@ GZIP_LEVEL = 5
 
 
 def create_app(
-    store: Store, media_files: MediaFiles, settings: Settings, player: EpisodePlayer | None = None
+    store: Store,
+    media_files: MediaFiles,
+    settings: Settings,
+    player: EpisodePlayer | None = None,
+    shared: SharedState | None = None,
 ) -> FastAPI:
     """Create the ASGI application.
 
@@ -54,11 +59,13 @@ def create_app(
         media_files: Files of clips and scenes.
         settings: Settings of the service.
         player: Plays episodes; None except in `rl-teacher play`.
+        shared: State that several processes share; None for a service of one process.
     """
     app = DescribedApi(ROUTERS, lifespan=lifespan)
     experiments = ExperimentViews(store, settings.now)
     workers = WorkerPool()
-    authenticator = Authenticator(store, settings)
+    shared = shared or SharedState()
+    authenticator = Authenticator(store, settings, shared)
     places = {store.database.label: "database", media_files.label: "media", str(home()): "home"}
     app.state.services = Services(
         store=store,
@@ -73,6 +80,7 @@ def create_app(
         label_batcher=Batcher(workers, partial(store_uploads, store)),
         exporter=ClipExporter(home() / "cache" / "exports"),
         places=places,
+        shared=shared,
         player=player,
     )
     problems.add_error_handlers(app)
@@ -82,7 +90,7 @@ def create_app(
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
     app.add_middleware(BodyLimit, max_body_bytes=MAX_BODY_BYTES)
     app.add_middleware(AccessMiddleware, routes=app.routes, authenticator=authenticator)
-    app.add_middleware(RequestLog, counts=app.state.services.request_counts)
+    app.add_middleware(RequestLog, shared=shared)
     app.add_middleware(SecurityHeaders)
     return app
 

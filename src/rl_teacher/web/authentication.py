@@ -4,7 +4,7 @@ import hashlib
 import ipaddress
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,6 +18,7 @@ from rl_teacher.store.store import Store
 from rl_teacher.web.address import hmac_of
 from rl_teacher.web.batching import Batcher, WorkerPool
 from rl_teacher.web.settings import Rate, Settings
+from rl_teacher.web.shared_state import SharedState
 
 OWNER_ROLE = "owner"
 
@@ -33,8 +34,6 @@ WRONG_FOR_S = 60.0
 """Seconds for which a wrong credential is rejected without a query of the database."""
 USED_CODES_KEPT_S = 86_400.0
 """Seconds for which a used code is remembered after its expiry, since clocks may be set back."""
-MAX_BUCKETS = 20_000
-"""Token buckets in memory for each rate limit."""
 
 
 def is_owner(identity: Identity) -> bool:
@@ -62,18 +61,19 @@ class Authenticator:
     their own that never writes, so that they do not wait while the database is locked.
     """
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: Settings, shared: SharedState) -> None:
         self._store = store
         self._readers = WorkerPool("authentication", 1)
         self._writers = WorkerPool("uses of credentials", 1)
         self._look_up = Batcher(self._readers, self._identify)
         self._token = settings.token.encode()
         self.sessions = Sessions(settings)
-        self._labeler_buckets = Buckets(settings.limits.labeler, settings.clock_s)
-        self._owner_buckets = Buckets(settings.limits.owner, settings.clock_s)
-        self._label_buckets = Buckets(settings.limits.labels, settings.clock_s)
-        self._anonymous_buckets = Buckets(settings.limits.anonymous, settings.clock_s)
-        self.codes = OneTimeCodes(settings)
+        limits, clock_s = settings.limits, settings.clock_s
+        self._labeler_buckets = Buckets(shared, "labeler", limits.labeler, clock_s)
+        self._owner_buckets = Buckets(shared, "owner", limits.owner, clock_s)
+        self._label_buckets = Buckets(shared, "labels", limits.labels, clock_s)
+        self._anonymous_buckets = Buckets(shared, "anonymous", limits.anonymous, clock_s)
+        self.codes = OneTimeCodes(settings, shared)
         self._good = CredentialCache(settings.clock_s)
         self._wrong = CredentialCache(settings.clock_s)
 
@@ -242,9 +242,9 @@ class Sessions:
 class OneTimeCodes:
     """Codes of `address.one_time_code`, each of which is accepted once."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shared: SharedState) -> None:
         self._settings = settings
-        self._used: dict[str, float] = {}
+        self._shared = shared
 
     def redeem(self, code: str) -> bool:
         """Use up a code, and return whether it was valid."""
@@ -254,15 +254,8 @@ class OneTimeCodes:
             return False
         now_s = self._settings.now().timestamp()
         expires_s = float(content.partition(".")[0])
-        self._used = {
-            each: until_s
-            for each, until_s in self._used.items()
-            if until_s > now_s - USED_CODES_KEPT_S
-        }
-        if expires_s <= now_s or content in self._used:
-            return False
-        self._used[content] = expires_s
-        return True
+        is_valid = expires_s > now_s
+        return is_valid and self._shared.use_code(content, expires_s, now_s - USED_CODES_KEPT_S)
 
 
 class CredentialCache:
@@ -300,49 +293,31 @@ class Buckets:
     request.
     """
 
-    def __init__(self, rate: Rate, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self, shared: SharedState, name: str, rate: Rate, clock_s: Callable[[], float]
+    ) -> None:
+        self._shared = shared
+        self._name = name
         self._interval_s = 1 / rate.per_s
         self._room_s = (rate.burst - 1) * self._interval_s
         self._clock_s = clock_s
-        self._full_at_s: dict[Hashable, float] = {}
 
-    def check(self, key: Hashable, cost: int = 1) -> None:
-        """Check that a request would be accepted, without counting it.
-
-        Args:
-            key: Key of the bucket.
-            cost: Number of requests that it counts as.
-
-        Raises:
-            RateLimited: It would not.
-        """
-        now_s = self._clock_s()
-        # Each request takes an interval to refill; up to `burst` may be refilling at once.
-        room_s = self._room_s - (cost - 1) * self._interval_s
-        wait_s = self._full_at_s.get(key, now_s) - now_s - room_s
-        if wait_s > 0:
-            raise RateLimited(wait_s)
-
-    def count(self, key: Hashable, cost: int = 1) -> None:
+    def count(self, key: bytes | str, cost: int = 1) -> None:
         """Count a request, as several if it costs more.
 
         Raises:
             RateLimited: It is over the limit; it is not counted.
         """
-        self.check(key, cost)
-        now_s = self._clock_s()
-        # Reinserting the key keeps the dictionary in the order of use.
-        full_at_s = max(self._full_at_s.pop(key, now_s), now_s) + cost * self._interval_s
-        self._full_at_s[key] = full_at_s
-        if len(self._full_at_s) > MAX_BUCKETS:
-            self._full_at_s = {key: at for key, at in self._full_at_s.items() if at > now_s}
-            while len(self._full_at_s) > MAX_BUCKETS:
-                del self._full_at_s[next(iter(self._full_at_s))]
+        # Each request takes an interval to refill; up to `burst` may be refilling at once.
+        cost_s = cost * self._interval_s
+        room_s = self._room_s - (cost - 1) * self._interval_s
+        wait_s = self._shared.take(self._name, key, self._clock_s(), cost_s, room_s)
+        if wait_s > 0:
+            raise RateLimited(wait_s)
 
-    def refund(self, key: Hashable) -> None:
+    def refund(self, key: bytes | str) -> None:
         """Refund a counted request."""
-        if key in self._full_at_s:
-            self._full_at_s[key] -= self._interval_s
+        self._shared.refund(self._name, key, self._interval_s)
 
 
 def network_of(host: str | None) -> str:

@@ -1,5 +1,6 @@
 """Middleware for the request log, security headers and body size limits."""
 
+import contextlib
 import logging
 import re
 import time
@@ -11,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rl_teacher.web.monitoring import RequestCounts
+from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.web.problems import (
     STYLE_HASH,
     TOO_LARGE,
@@ -21,6 +22,7 @@ from rl_teacher.web.problems import (
     handle_error,
     problem,
 )
+from rl_teacher.web.shared_state import SharedState
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
@@ -52,9 +54,9 @@ class RequestLog:
     An unexpected exception is logged and returned as a problem.
     """
 
-    def __init__(self, app: ASGIApp, counts: RequestCounts) -> None:
+    def __init__(self, app: ASGIApp, shared: SharedState) -> None:
         self._app = app
-        self._counts = counts
+        self._shared = shared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -84,7 +86,8 @@ class RequestLog:
                 await error_response(Request(scope), details)(scope, receive, watch)
         finally:
             took_s = time.perf_counter() - began_s
-            self._counts.count(status, took_s)
+            with contextlib.suppress(StoreUnavailable):  # answered nevertheless
+                self._shared.count_request(status, took_s)
             extra = {
                 "request_id": request_id,
                 **identities(scope),

@@ -2,14 +2,13 @@
 
 import json
 import logging
-import threading
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.web.experiment_views import ExperimentViews, moment, reported_phase, whole
+from rl_teacher.web.shared_state import SharedState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -27,39 +26,8 @@ LOGGED_FIELDS = (
 """Fields of a request that are logged as JSON."""
 
 
-class RequestCounts:
-    """Numbers and durations of the requests that the service has answered."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_status: Counter[int] = Counter()
-        self._total_s = 0.0
-
-    def count(self, status: int, took_s: float) -> None:
-        """Count a request; the status is 0 if the client has disconnected."""
-        with self._lock:
-            self._by_status[status] += 1
-            self._total_s += took_s
-
-    def lines(self) -> list[str]:
-        """Return the counts in Prometheus' text format."""
-        with self._lock:
-            by_status, total_s = dict(self._by_status), self._total_s
-        name = "rl_teacher_requests_total"
-        statuses = [({"status": str(status)}, num) for status, num in sorted(by_status.items())]
-        return [
-            *metric(name, "counter", "Requests, by status; 0: disconnected.", statuses),
-            *metric(
-                "rl_teacher_request_seconds_total",
-                "counter",
-                "Total duration of all requests.",
-                [({}, total_s)],
-            ),
-        ]
-
-
 def exposition(
-    counts: RequestCounts, experiments: Iterable[ExperimentView], views: ExperimentViews
+    shared: SharedState, experiments: Iterable[ExperimentView], views: ExperimentViews
 ) -> str:
     """Return all metrics in Prometheus' text format, version 0.0.4."""
     now = views.now()
@@ -92,10 +60,27 @@ def exposition(
     lines = metric(
         "rl_teacher_info", "gauge", "Version.", [({"version": version("rl-teacher")}, 1)]
     )
-    lines += counts.lines()
+    lines += request_lines(shared)
     for name, description in GAUGES.items():
         lines += metric(f"rl_teacher_{name}", "gauge", description, values[name])
     return "\n".join(lines) + "\n"
+
+
+def request_lines(shared: SharedState) -> list[str]:
+    """Return numbers and durations of the requests of all processes."""
+    requests = shared.requests()
+    by_status = [({"status": str(status)}, num) for status, num, _ in requests]
+    total_s = sum(each_s for _, _, each_s in requests)
+    name = "rl_teacher_requests_total"
+    return [
+        *metric(name, "counter", "Requests, by status; 0: disconnected.", by_status),
+        *metric(
+            "rl_teacher_request_seconds_total",
+            "counter",
+            "Total duration of all requests.",
+            [({}, total_s)],
+        ),
+    ]
 
 
 GAUGES = {

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -15,13 +15,7 @@ from rl_teacher.runs.control import Phase
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
 from rl_teacher.web.experiment_views import ExperimentViews, metrics_entry
-from rl_teacher.web.problems import (
-    TOO_MANY,
-    UNEXPECTED,
-    ProblemError,
-    hide_places,
-    problem_from_error,
-)
+from rl_teacher.web.problems import UNEXPECTED, hide_places, problem_from_error
 from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
 
 NO_PLACES: Mapping[str, str] = MappingProxyType({})
@@ -159,30 +153,11 @@ class Poller:
         self._places = places
         self._every_s = every_s
         self._subscribers: Counter[Subscriber] = Counter()
-        self._num_streams: Counter[str] = Counter()
         self._snapshot = Snapshot()
         self._polled = asyncio.Event()
         self._joined = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
-
-    @contextlib.contextmanager
-    def open_stream(self, labeler: str, limit: int) -> Iterator[None]:
-        """Count a stream of a labeler from its request on; call it in the event loop.
-
-        Raises:
-            ProblemError: The labeler has too many open streams.
-        """
-        if self._num_streams[labeler] >= limit:
-            raise ProblemError(
-                TOO_MANY, "Too many event streams are open. Close some tabs of the page."
-            )
-        self._num_streams[labeler] += 1
-        try:
-            yield
-        finally:
-            self._num_streams[labeler] -= 1
-            self._num_streams += Counter()  # removes counts of 0
 
     async def snapshots(self, subscriber: Subscriber) -> AsyncGenerator[Snapshot, None]:
         """Yield snapshots from the next poll on, until the service stops."""

@@ -1,7 +1,7 @@
 """Shared objects of the application, injected into its routes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -15,11 +15,11 @@ from rl_teacher.web.clip_ranking import RankingCache
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import LabelUpload
 from rl_teacher.web.label_quality import QualityCache
-from rl_teacher.web.monitoring import RequestCounts
 from rl_teacher.web.poller import Poller
 from rl_teacher.web.schemas.labelling import LabelReceipt
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.settings import Settings
+from rl_teacher.web.shared_state import SharedState
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Services:
         label_batcher: Stores submitted labels in batches.
         exporter: Renders clips as files to save.
         places: Names of the folders and addresses that no response contains.
-        request_counts: Numbers of requests.
+        shared: State that the processes of the service share.
         player: Plays episodes; None except in `rl-teacher play`.
     """
 
@@ -55,7 +55,7 @@ class Services:
     label_batcher: Batcher[LabelUpload, LabelReceipt]
     exporter: ClipExporter
     places: Mapping[str, str]
-    request_counts: RequestCounts = field(default_factory=RequestCounts)
+    shared: SharedState
     player: EpisodePlayer | None = None
 
 

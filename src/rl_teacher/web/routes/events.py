@@ -1,5 +1,6 @@
 """Server-sent events."""
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
@@ -12,8 +13,10 @@ from rl_teacher.web.access import Access, CurrentIdentity, requires
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import redact_for_labelers
 from rl_teacher.web.poller import Snapshot, Subscriber
+from rl_teacher.web.problems import TOO_MANY, ProblemError
 from rl_teacher.web.schemas.experiments import MetricsEntry
 from rl_teacher.web.services import ServicesDep
+from rl_teacher.web.shared_state import SharedState
 
 RECONNECT_MS = 2_000
 
@@ -34,12 +37,30 @@ async def new_subscriber(
         ExperimentNotFound: The experiment does not exist, or the user must not see it.
         ProblemError: The user has too many open streams.
     """
-    with services.poller.open_stream(identity.name, services.settings.limits.streams):
+    with open_stream(services.shared, identity.name, services.settings.limits.streams):
         if experiment is not None and not identity.sees(experiment):
             raise experiment_not_found(experiment)
         find = services.experiments.find
         name = None if experiment is None else (await run_in_threadpool(find, experiment)).name
         yield Subscriber(name, identity.name, is_owner(identity), identity.experiment)
+
+
+@contextlib.contextmanager
+def open_stream(shared: SharedState, labeler: str, limit: int) -> Iterator[None]:
+    """Count a stream of a labeler from its request on.
+
+    Raises:
+        ProblemError: The labeler has too many open streams.
+    """
+    stream_id = shared.add_stream(labeler, limit)
+    if stream_id is None:
+        raise ProblemError(
+            TOO_MANY, "Too many event streams are open. Close some tabs of the page."
+        )
+    try:
+        yield
+    finally:
+        shared.remove_stream(stream_id)
 
 
 @router.get("/events", response_class=EventSourceResponse)

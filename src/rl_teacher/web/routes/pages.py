@@ -95,7 +95,7 @@ def say_ready(services: ServicesDep) -> Readiness:
 def send_metrics(services: ServicesDep) -> Response:
     """Return metrics of the service and of all experiments in Prometheus' text format."""
     experiments = services.store.experiments.all()
-    text = exposition(services.request_counts, experiments, services.experiments)
+    text = exposition(services.shared, experiments, services.experiments)
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -1,0 +1,173 @@
+"""State that the processes of a service share: rate limits, one-time codes, streams and counts.
+
+It is an SQLite database that is not synced: in memory for one process, in a file for several.
+SQLite takes back what a killed process has half written, and releases its lock. A statement takes
+10 microseconds.
+"""
+
+import sqlite3
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+from rl_teacher.common.errors import StoreUnavailable
+
+BUSY_TIMEOUT_S = 5.0
+MAX_BUCKETS = 20_000
+"""Token buckets that are kept for each rate limit."""
+PRUNE_EVERY = 1_000
+"""Requests of a process after which it deletes buckets that are full or too many."""
+
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS buckets (rate TEXT, key BLOB, full_at_s REAL, "
+    "PRIMARY KEY (rate, key)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS codes (code TEXT PRIMARY KEY, expires_s REAL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS streams (id INTEGER PRIMARY KEY, process INTEGER, labeler TEXT)",
+    "CREATE TABLE IF NOT EXISTS requests (status INTEGER PRIMARY KEY, num INTEGER, total_s REAL)",
+)
+
+TAKE = """
+INSERT INTO buckets SELECT :rate, :key, :now_s + :cost_s WHERE :room_s >= 0
+ON CONFLICT DO UPDATE SET full_at_s = max(full_at_s, :now_s) + :cost_s
+WHERE full_at_s - :now_s - :room_s <= 0
+RETURNING full_at_s
+"""
+
+KEEP_EMPTIEST = """
+DELETE FROM buckets WHERE rate = :rate AND full_at_s < (
+    SELECT full_at_s FROM buckets WHERE rate = :rate
+    ORDER BY full_at_s DESC LIMIT 1 OFFSET :max_buckets - 1
+)
+"""
+
+
+class SharedState:
+    """State that the processes of a service share."""
+
+    def __init__(self, path: str | Path = ":memory:", process: int = 0) -> None:
+        """Open the state, and forget the streams of a killed process of the same number.
+
+        Args:
+            path: Database file; by default, the state is that of one process.
+            process: Number of the process.
+        """
+        self._process = process
+        self._num_taken = 0
+        self._lock = threading.Lock()
+        self._connection = sqlite3.connect(
+            path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+        weakref.finalize(self, self._connection.close)
+        pragmas = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = OFF")
+        for statement in (*pragmas, *TABLES):
+            self._execute(statement)
+        self._execute("DELETE FROM streams WHERE process = :process", process=process)
+
+    # --- rate limits ---
+
+    def take(
+        self, rate: str, key: bytes | str, now_s: float, cost_s: float, room_s: float
+    ) -> float:
+        """Take a request from a token bucket, which is stored as the time when it will be full.
+
+        Args:
+            rate: Name of the rate limit.
+            key: Key of the bucket.
+            now_s: Monotonic time, which all processes of a machine share.
+            cost_s: Time in which the bucket refills what the request takes.
+            room_s: Longest time until the bucket would have been full.
+
+        Returns:
+            0, or the seconds to wait if nothing was taken.
+        """
+        self._num_taken += 1
+        if self._num_taken % PRUNE_EVERY == 0:
+            self._prune(rate, now_s)
+        values = {"rate": rate, "key": key, "now_s": now_s, "cost_s": cost_s, "room_s": room_s}
+        if self._execute(TAKE, **values):
+            return 0.0
+        found = self._execute(
+            "SELECT full_at_s FROM buckets WHERE rate = :rate AND key = :key", rate=rate, key=key
+        )
+        full_at_s = found[0][0] if found else now_s
+        return full_at_s - now_s - room_s
+
+    def refund(self, rate: str, key: bytes | str, cost_s: float) -> None:
+        """Return to a bucket what a request has taken."""
+        self._execute(
+            "UPDATE buckets SET full_at_s = full_at_s - :cost_s WHERE rate = :rate AND key = :key",
+            rate=rate,
+            key=key,
+            cost_s=cost_s,
+        )
+
+    def _prune(self, rate: str, now_s: float) -> None:
+        """Delete full buckets and, over the limit, the fullest of the others."""
+        self._execute("DELETE FROM buckets WHERE full_at_s <= :now_s", now_s=now_s)
+        self._execute(KEEP_EMPTIEST, rate=rate, max_buckets=MAX_BUCKETS)
+
+    # --- one-time codes ---
+
+    def use_code(self, code: str, expires_s: float, forget_before_s: float) -> bool:
+        """Remember a code as used; return False if it was used before.
+
+        Args:
+            code: The code.
+            expires_s: Time of its expiry, in seconds since the epoch.
+            forget_before_s: Codes that have expired before this time are forgotten.
+        """
+        self._execute("DELETE FROM codes WHERE expires_s <= :before_s", before_s=forget_before_s)
+        added = self._execute(
+            "INSERT OR IGNORE INTO codes VALUES (:code, :expires_s) RETURNING code",
+            code=code,
+            expires_s=expires_s,
+        )
+        return bool(added)
+
+    # --- event streams ---
+
+    def add_stream(self, labeler: str, limit: int) -> int | None:
+        """Count an event stream of a labeler; return its id, or None if there are too many."""
+        added = self._execute(
+            "INSERT INTO streams (process, labeler) SELECT :process, :labeler "
+            "WHERE (SELECT count(*) FROM streams WHERE labeler = :labeler) < :limit RETURNING id",
+            process=self._process,
+            labeler=labeler,
+            limit=limit,
+        )
+        return added[0][0] if added else None
+
+    def remove_stream(self, stream_id: int) -> None:
+        """Forget a stream that has ended."""
+        self._execute("DELETE FROM streams WHERE id = :id", id=stream_id)
+
+    # --- numbers of requests ---
+
+    def count_request(self, status: int, took_s: float) -> None:
+        """Count an answered request and its duration."""
+        self._execute(
+            "INSERT INTO requests VALUES (:status, 1, :took_s) "
+            "ON CONFLICT DO UPDATE SET num = num + 1, total_s = total_s + :took_s",
+            status=status,
+            took_s=took_s,
+        )
+
+    def requests(self) -> list[tuple[int, int, float]]:
+        """Return status, number and total duration in seconds of the requests, by status."""
+        return self._execute("SELECT status, num, total_s FROM requests ORDER BY status")
+
+    def _execute(self, statement: str, **values: Any) -> list[Any]:
+        """Execute a statement in a transaction of its own, and return its rows.
+
+        Raises:
+            StoreUnavailable: The file cannot be written.
+        """
+        try:
+            with self._lock:
+                return self._connection.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise StoreUnavailable(
+                f"The state that the processes of the service share cannot be used: {error}. Free "
+                "some space in RL_TEACHER_HOME, or restart the service."
+            ) from error
