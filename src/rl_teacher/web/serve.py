@@ -4,30 +4,38 @@ import contextlib
 import errno
 import gc
 import logging
+import multiprocessing
 import os
 import secrets
+import shutil
 import signal
 import socket
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from logging.handlers import RotatingFileHandler
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
 
 import uvicorn
+from fastapi import FastAPI
 from rich.console import Console
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, RlTeacherError
+from rl_teacher.common.runtime import stop_requests
 from rl_teacher.runs.folder import home
-from rl_teacher.store.database import default_url
+from rl_teacher.store.database import as_url, default_url
 from rl_teacher.store.files import folder_errors
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import (
+    SERVICES_FOLDER,
     Address,
     access_token,
     link,
@@ -48,10 +56,12 @@ from rl_teacher.web.connections import (
     raise_descriptor_limit,
 )
 from rl_teacher.web.monitoring import JsonFormatter
+from rl_teacher.web.poller import Poller
+from rl_teacher.web.processes import Worker, running, terminate_with_parent
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.service_process import Lifetime, log_folder, open_in_browser
-from rl_teacher.web.services import Services
 from rl_teacher.web.settings import Settings
+from rl_teacher.web.shared_state import SharedState
 
 BUSY_TIMEOUT_S = 5.0
 """Seconds that a request waits for a database lock before it fails with 503."""
@@ -60,14 +70,22 @@ KEEP_ALIVE_S = 30
 PORTS_TRIED = 20
 TICKS_BETWEEN_CHECKS = 5
 """Server ticks between checks for runs that show the page."""
+TICK_S = 0.2
+"""Seconds between checks of service processes by their parent."""
+MAX_PROCESSES = 64
 LOOPBACK = ("127.", "::1", "localhost")
 
 LOG_NAME = "service.log"
+WORKER_LOG_NAME = "service-{}.log"
+STATE_NAME = "state.sqlite"
 MAX_LOG_BYTES = 5_000_000
 NUM_OLD_LOGS = 3
 """Rotated request logs to keep besides the current one."""
 DAMPED_LOGGERS = ("asyncio", "uvicorn.error", "rl_teacher.web.connections")
 """Loggers of accept errors, invalid requests and refused connections."""
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,6 +105,9 @@ class ServeOptions:
     """seconds after the last run until the service ends; by default it does not end"""
     log_format: Literal["text", "json"] = "text"
     """format of the log; json has the request, its labeler and its experiment"""
+    processes: int = 1
+    """service processes behind one address, for more than about 400 requests a second; several
+    need PostgreSQL and Linux"""
 
 
 def serve(
@@ -103,24 +124,206 @@ def serve(
         limits: Limits of the connections.
 
     Raises:
-        BadInput: The address is unavailable, or the URL of the media is invalid.
+        BadInput: The address is unavailable, the URL of the media is invalid, or the database does
+            not admit several processes.
         StoreUnavailable: The database cannot be opened.
         RunFolderUnusable: The home cannot be written.
     """
     database = default_url(home())
+    check_processes(options.processes, database)
     media = options.media or str(home() / "media")
     settings = Settings(access_token(home()), secrets.token_hex(8))
-    limits = replace(limits, total=max_connections(limits.total, raise_descriptor_limit()))
-    # The standard error of a service that a run has started is a file, which is not rotated.
-    has_terminal = options.end_after_runs is None
+    is_one = options.processes == 1
     with (
-        request_log(home(), options.log_format, has_terminal=has_terminal),
-        listening(options.host, options.port) as listener,
+        request_log(home(), options.log_format, has_terminal=has_terminal(options)),
+        listening(options.host, options.port, is_shared=not is_one) as listener,
         Store.open(database, busy_timeout_s=BUSY_TIMEOUT_S) as store,
+        contextlib.ExitStack() as stack,
     ):
-        app = create_app(store, MediaFiles(media), settings, player)
         port = listener.getsockname()[1]
         address = local_address(options.host, port, settings.instance, database, media)
+        announcement = announced(address, options, plays=player is not None)
+        end_after_s = options.end_after_runs
+        lifetime = None if end_after_s is None else Lifetime(home(), end_after_s)
+        if lifetime is not None:
+            stack.callback(lifetime.close)
+        if is_one:
+            app = create_app(store, MediaFiles(media), settings, player)
+            Service(app, limits, announcement, lifetime).run([listener])
+        else:
+            # The store was opened to be migrated, and for errors to be reported by one process.
+            store.close()
+            with shared_state_file(settings.instance) as state:
+                arguments = (replace(options, port=port), limits, settings.instance, state)
+                serve_in_processes(arguments, options.processes, listener, announcement, lifetime)
+    return 0
+
+
+def check_processes(num_processes: int, database: str) -> None:
+    """Check that so many processes can serve a database.
+
+    Raises:
+        BadInput: They cannot.
+    """
+    if not 1 <= num_processes <= MAX_PROCESSES:
+        raise BadInput(
+            f"--processes {num_processes} was given; it must be between 1 and {MAX_PROCESSES}."
+        )
+    if num_processes == 1:
+        return
+    if as_url(database).get_backend_name() != "postgresql":
+        raise BadInput(
+            f"--processes {num_processes} needs PostgreSQL, because SQLite admits one writer at a "
+            "time. Set RL_TEACHER_DATABASE_URL to postgresql://user@host/name, or leave "
+            "--processes out."
+        )
+    if sys.platform != "linux":
+        raise BadInput(
+            f"--processes {num_processes} needs Linux, which distributes the connections among "
+            "the processes. Leave --processes out."
+        )
+
+
+def has_terminal(options: ServeOptions) -> bool:
+    """Return whether the standard error is shown to a person.
+
+    That of a service that a run has started is a file, which is not rotated.
+    """
+    return options.end_after_runs is None
+
+
+@contextlib.contextmanager
+def shared_state_file(instance: str) -> Iterator[Path]:
+    """Provide a path for the state that processes share, in a folder deleted at the end.
+
+    It is in the home, because files in `/tmp` that are not used for some days may be deleted.
+    """
+    folder = home() / SERVICES_FOLDER / instance
+    with folder_errors(home()):
+        folder.mkdir(parents=True)
+    try:
+        yield folder / STATE_NAME
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def serve_in_processes(
+    arguments: tuple[ServeOptions, ConnectionLimits, str, Path],
+    num_processes: int,
+    listener: socket.socket,
+    announcement: AbstractContextManager[None],
+    lifetime: Lifetime | None,
+) -> None:
+    """Serve in several processes until a signal or the end of the lifetime.
+
+    Args:
+        arguments: Arguments of `serve_as_worker` but the first and the last one.
+        num_processes: Number of processes.
+        listener: Socket that reserves the port until the processes listen.
+        announcement: Context in which all processes listen.
+        lifetime: Lifetime of the service; None if it ends only by a signal.
+    """
+    SharedState(arguments[-1])  # creates the file
+    workers: list[Worker] = []
+    with stop_requests() as stop, running(workers):
+        for number in range(1, num_processes + 1):
+            workers.append(Worker(number, serve_as_worker, (number, *arguments)))
+
+        def wait_for(is_over: Callable[[], bool]) -> None:
+            while not stop and not is_over():
+                time.sleep(TICK_S)
+                for each in workers:
+                    each.restart_if_dead()
+
+        wait_for(lambda: all(each.is_ready for each in workers))
+        listener.close()
+        if not stop:
+            with announcement:
+                wait_for(lambda: lifetime is not None and lifetime.is_over())
+
+
+def serve_as_worker(
+    number: int,
+    options: ServeOptions,
+    limits: ConnectionLimits,
+    instance: str,
+    state: Path,
+    ready: Connection,
+) -> None:
+    """Serve in one of several processes until it is terminated, or its parent has ended.
+
+    Args:
+        number: Number of the process, from 1.
+        options: Options of the service, with the port that was chosen.
+        limits: Limits of the connections of each process.
+        instance: Unique name of the service.
+        state: File of the state that the processes share.
+        ready: Receives True when the process listens.
+    """
+    parent = multiprocessing.parent_process()
+    terminate_with_parent()
+    log_name = WORKER_LOG_NAME.format(number)
+    with request_log(home(), options.log_format, has_terminal=has_terminal(options), name=log_name):
+        try:
+            with (
+                listen(options.host, options.port, is_shared=True) as listener,
+                Store.open(default_url(home()), busy_timeout_s=BUSY_TIMEOUT_S) as store,
+            ):
+                media = MediaFiles(options.media or str(home() / "media"))
+                settings = Settings(access_token(home()), instance)
+                app = create_app(store, media, settings, shared=SharedState(state, number))
+                Service(app, limits, reported(ready)).run([listener])
+        except (RlTeacherError, PortTaken) as error:
+            logger.error("Service process %d cannot serve: %s", number, error)
+            sys.exit(1)
+    if parent is not None and not parent.is_alive():
+        shutil.rmtree(state.parent, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def reported(ready: Connection) -> Iterator[None]:
+    """Report to the parent that this process listens."""
+    ready.send(True)
+    yield
+
+
+@contextlib.contextmanager
+def announced(address: Address, options: ServeOptions, *, plays: bool) -> Iterator[None]:
+    """Publish the address of a service that listens, print the link, and open the browser.
+
+    Args:
+        address: Address of the service.
+        options: Options of the service.
+        plays: Whether it shows episodes instead of experiments; runs do not find such a service.
+    """
+    with contextlib.nullcontext() if plays else published(address):
+        url = play_link(address) if plays else link(address)
+        print_link(options, url)
+        if not options.no_browser:
+            opened = one_time_link(address, url)
+            threading.Thread(target=open_in_browser, args=(opened,), daemon=True).start()
+        yield
+
+
+class Service(uvicorn.Server):
+    """Server that announces itself when it listens, and closes event streams when it stops."""
+
+    def __init__(
+        self,
+        app: FastAPI,
+        limits: ConnectionLimits,
+        announcement: AbstractContextManager[None],
+        lifetime: Lifetime | None = None,
+    ) -> None:
+        """Configure the server.
+
+        Args:
+            app: The application.
+            limits: Limits of its connections.
+            announcement: Context in which it listens.
+            lifetime: Lifetime of the service; None if it ends only by a signal.
+        """
+        limits = replace(limits, total=max_connections(limits.total, raise_descriptor_limit()))
         config = uvicorn.Config(
             app,
             ws="none",
@@ -139,38 +342,19 @@ def serve(
         # What is loaded by now lives as long as the service. Otherwise a full collection visits all
         # of it during a request, which takes 100 ms.
         gc.freeze()
-        Service(config, address, options, app.state.services).run([listener])
-    return 0
-
-
-class Service(uvicorn.Server):
-    """Server that publishes its address and closes event streams when it stops."""
-
-    def __init__(
-        self, config: uvicorn.Config, address: Address, options: ServeOptions, services: Services
-    ) -> None:
         super().__init__(config)
-        self._address = address
-        self._options = options
-        self._poller = services.poller
-        self._plays = services.player is not None
-        self._publication = contextlib.ExitStack()
-        end_after_s = options.end_after_runs
-        self._lifetime = None if end_after_s is None else Lifetime(home(), end_after_s)
+        self._poller: Poller = app.state.services.poller
+        self._announcement = announcement
+        self._open = contextlib.ExitStack()
+        self._lifetime = lifetime
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, publish the address and print the link."""
+        """Listen, and announce it."""
         await super().startup(sockets)
         for each in sockets or ():
             each.listen(BACKLOG)  # asyncio has set the length of the queue to what it takes at once
         # Only now that it listens: a run uses the address as soon as it finds it.
-        if not self._plays:
-            self._publication.enter_context(published(self._address))
-        url = play_link(self._address) if self._plays else link(self._address)
-        print_link(self._options, url)
-        if not self._options.no_browser:
-            opened = one_time_link(self._address, url)
-            threading.Thread(target=open_in_browser, args=(opened,), daemon=True).start()
+        self._open.enter_context(self._announcement)
 
     async def on_tick(self, counter: int) -> bool:
         """Return whether to stop; called ten times a second."""
@@ -183,11 +367,9 @@ class Service(uvicorn.Server):
         """Stop listening and finish the requests in progress."""
         # First the address, so that no run finds it any more, then the streams, for which the
         # server would otherwise wait.
-        self._publication.close()
+        self._open.close()
         self._poller.close()
         await super().shutdown(sockets)
-        if self._lifetime is not None:
-            self._lifetime.close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -205,8 +387,8 @@ class Service(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """Open a listening socket at this port or the next free one.
+def listening(host: str, port: int, *, is_shared: bool = False) -> Iterator[socket.socket]:
+    """Open a listening socket at this port or the next free one; see `listen`.
 
     Raises:
         BadInput: The port is out of range, no port is free, or the address is unavailable.
@@ -223,6 +405,12 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
             f"Ports {port} to {tried[-1]} of {host} are all in use. Choose another with --port, or "
             "any free one with --port 0."
         )
+    if is_shared:
+        # A port that others share can be shared by any process of the user, too: only a socket
+        # that is not shared finds out whether the port is free.
+        port = listener.getsockname()[1]
+        listener.close()
+        listener = listen(host, port, is_shared=True)
     with listener:
         yield listener
 
@@ -231,8 +419,15 @@ class PortTaken(Exception):
     """Port that another process listens on."""
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     """Open a listening socket.
+
+    Args:
+        host: Host of the address.
+        port: TCP port; 0 for any.
+        is_shared: Whether several sockets listen on the port. Linux distributes the connections
+            evenly among them, by the client's address and port. If processes share one socket
+            instead, one of them accepts most connections that arrive together.
 
     Raises:
         PortTaken: Another process listens on the port.
@@ -249,6 +444,8 @@ def listen(host: str, port: int) -> socket.socket:
             # two programs share a port.
             if os.name == "posix":
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if is_shared:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             listener.bind(place)
             listener.listen()
         except OSError:
@@ -266,7 +463,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 @contextlib.contextmanager
 def request_log(
-    home: Path, log_format: str = "text", *, has_terminal: bool = True
+    home: Path, log_format: str = "text", *, has_terminal: bool = True, name: str = LOG_NAME
 ) -> Iterator[None]:
     """Log requests, warnings and errors of this process to a file within the context.
 
@@ -277,11 +474,12 @@ def request_log(
         home: Home of the service.
         log_format: `text`, or `json` for one object per line.
         has_terminal: Whether the standard error is shown to a person.
+        name: Name of the file.
 
     Raises:
         RunFolderUnusable: The log file cannot be written.
     """
-    path = log_folder(home) / LOG_NAME
+    path = log_folder(home) / name
     with folder_errors(path.parent):
         file = RotatingFileHandler(
             path,
@@ -305,14 +503,14 @@ def request_log(
     damped = Damped()
     for handler in handlers:
         logging.getLogger().addHandler(handler)
-    for name in DAMPED_LOGGERS:
-        logging.getLogger(name).addFilter(damped)
+    for each in DAMPED_LOGGERS:
+        logging.getLogger(each).addFilter(damped)
     try:
         yield
     finally:
         package.setLevel(before)
-        for name in DAMPED_LOGGERS:
-            logging.getLogger(name).removeFilter(damped)
+        for each in DAMPED_LOGGERS:
+            logging.getLogger(each).removeFilter(damped)
         for handler in handlers:
             logging.getLogger().removeHandler(handler)
             handler.close()
