@@ -3,13 +3,17 @@
 import asyncio
 import contextlib
 import json
+import multiprocessing
 import os
+import re
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +44,13 @@ ROUNDS = 3_000
 OPEN_PER_STEP = 100
 WARM_UP_S = 2.0
 
+NUM_OF_THOUSAND = 1_000
+SECONDS_PER_ANSWER = 3
+NUM_PROCESSES = 2
+
 
 def run(options: Options, records: Records) -> None:
-    """Measure the selected parts: next_in_a_million, labelers, owner_pages, ranking_page.
+    """Measure the selected parts: next_in_a_million, labelers, thousand, pages of owners.
 
     Raises:
         ChildFailed: a service ended.
@@ -50,6 +58,7 @@ def run(options: Options, records: Records) -> None:
     parts = {
         "next_in_a_million": measure_next,
         "labelers": measure_labelers,
+        "thousand": measure_thousand,
         owner_pages.PART: owner_pages.measure_owner_pages,
         ranking_page.PART: ranking_page.measure_ranking_page,
     }
@@ -131,6 +140,7 @@ class Sent:
         next_s: seconds of each request for the next comparison.
         answer_s: seconds until each answer was acknowledged.
         num_idle: number of times that there was nothing to answer.
+        client_cpu_s: processor time of the client.
     """
 
     request_ids: list[str] = field(default_factory=list)
@@ -138,6 +148,7 @@ class Sent:
     next_s: list[float] = field(default_factory=list)
     answer_s: list[float] = field(default_factory=list)
     num_idle: int = 0
+    client_cpu_s: float = 0.0
 
 
 def measure_labelers(options: Options, records: Records) -> None:
@@ -157,8 +168,10 @@ def measure_labelers(options: Options, records: Records) -> None:
             tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
             temporary_database(database),
         ):
-            metrics = answer_together(Path(home), num_labelers, num_idle, seconds)
-        keep(options, records, "labelers", database=database, seconds=seconds, **metrics)
+            run = partial(run_here, num_idle=num_idle, seconds=seconds)
+            metrics = answer_together(Path(home), num_labelers, num_labelers * (seconds + 10), run)
+        metrics |= {"database": database, "seconds": seconds, "idle_connections": num_idle}
+        keep(options, records, "labelers", **metrics)
 
 
 @contextmanager
@@ -176,17 +189,34 @@ def temporary_database(name: str) -> Iterator[None]:
                 os.environ["RL_TEACHER_DATABASE_URL"] = before
 
 
-def answer_together(home: Path, num_labelers: int, num_idle: int, seconds: int) -> dict[str, Any]:
-    """Create comparisons, start the service, let all labelers answer, and check what is stored."""
+def answer_together(
+    home: Path,
+    num_labelers: int,
+    num_comparisons: int,
+    run: Callable[[Address, list[str]], Sent],
+    num_processes: int = 1,
+) -> dict[str, Any]:
+    """Create comparisons, start the service, let all labelers answer, and check what is stored.
+
+    Args:
+        home: Home of the service.
+        num_labelers: Number of labelers.
+        num_comparisons: Number of comparisons.
+        run: Runs all labelers, who have these credentials.
+        num_processes: Number of service processes.
+    """
     url = os.environ.get("RL_TEACHER_DATABASE_URL") or str(home / "labels.sqlite")
     with Store.open(url) as store:
-        experiment_id = create_comparisons(store, num_labelers * (seconds + 10))
+        experiment_id = create_comparisons(store, num_comparisons)
         tokens = [add_labeler(store, f"labeler {each}") for each in range(num_labelers)]
-        service = Service(home)
+        service = Service(home, processes=num_processes)
         try:
-            before_s = cpu_seconds(service.process.pid)
-            sent = asyncio.run(run_labelers(service.address, tokens, num_idle, seconds))
-            service_cpu_s = cpu_seconds(service.process.pid) - before_s
+            pids = [service.process.pid, *postgres.children_of(service.process.pid)]
+            before_s = [cpu_seconds(pid) for pid in pids]
+            start_s = time.perf_counter()
+            sent = run(service.address, tokens)
+            took_s = time.perf_counter() - start_s
+            cpu_s = [cpu_seconds(pid) - before for pid, before in zip(pids, before_s, strict=True)]
         finally:
             service.end()
         rows = []
@@ -203,8 +233,9 @@ def answer_together(home: Path, num_labelers: int, num_idle: int, seconds: int) 
         "doubled": len(stored) - len({row.comparison_id for row in rows}),
         "held": len(held),
         "idle": sent.num_idle,
-        "idle_connections": num_idle,
-        "service_cpu_ms": round(1000 * service_cpu_s / len(sent.next_s + sent.answer_s), 2),
+        "service_cpu_ms": round(1000 * sum(cpu_s) / len(sent.next_s + sent.answer_s), 2),
+        "client_cpu_percent": round(100 * sent.client_cpu_s / took_s),
+        "cpu_percent_each": [round(100 * each / took_s) for each in sorted(cpu_s)[-num_processes:]],
         **quantiles("next", sent.next_s),
         **quantiles("answer", sent.answer_s),
     }
@@ -232,6 +263,19 @@ def add_labeler(store: Store, name: str) -> str:
     """Add a labeler and return their token."""
     store.labelers.add(name)
     return store.access.issue_credential(name)
+
+
+def run_here(address: Address, tokens: list[str], num_idle: int, seconds: int) -> Sent:
+    """Run all labelers in this process."""
+    return with_cpu_time(run_labelers(address, tokens, num_idle, seconds))
+
+
+def with_cpu_time(running: Coroutine[Any, Any, Sent]) -> Sent:
+    """Return what the labelers have sent, with the processor time of this process."""
+    before_s = time.process_time()
+    sent = asyncio.run(running)
+    sent.client_cpu_s = time.process_time() - before_s
+    return sent
 
 
 async def run_labelers(address: Address, tokens: list[str], num_idle: int, seconds: int) -> Sent:
@@ -293,17 +337,115 @@ async def answer_next(client: httpx.AsyncClient, sent: Sent) -> None:
         sent.num_idle += 1
         return
     [comparison] = comparisons
-    request_id = str(uuid.uuid4())
-    label = {"request_id": request_id, "comparison_id": comparison["id"], "answer": "left"}
-    sent.request_ids.append(request_id)
+    label = answer_to(comparison)
+    sent.request_ids.append(label["request_id"])
     start_s = time.perf_counter()
     acknowledgement = await client.post(
         "/labels",
-        content=json.dumps({"labels": [label | {"lease": comparison["lease"]}]}),
+        content=json.dumps({"labels": [label]}),
         headers={"Content-Type": "application/json"},
     )
     sent.answer_s.append(time.perf_counter() - start_s)
     sent.acknowledged += acknowledgement.raise_for_status().json()["accepted"]
+
+
+def answer_to(comparison: dict[str, Any]) -> dict[str, Any]:
+    """Return the label that answers a leased comparison."""
+    return {
+        "request_id": str(uuid.uuid4()),
+        "comparison_id": comparison["id"],
+        "answer": "left",
+        "lease": comparison["lease"],
+    }
+
+
+# --- thousand: two processes ---
+
+
+def measure_thousand(options: Options, records: Records) -> None:
+    """Measure 1,000 labelers who answer a comparison every 3 s, with two service processes."""
+    missing = postgres.missing()
+    if missing:
+        print(f"  thousand: {missing}", flush=True)
+        return
+    num_labelers, seconds = (40, 6) if options.is_quick else (NUM_OF_THOUSAND, 60)
+    turns = seconds // SECONDS_PER_ANSWER
+    run = partial(run_in_own_process, turns=turns)
+    for _ in range(1 if options.is_quick else REPEATS):
+        with (
+            tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
+            temporary_database("postgresql"),
+        ):
+            metrics = answer_together(
+                Path(home), num_labelers, num_labelers * (turns + 2), run, NUM_PROCESSES
+            )
+        metrics |= {"processes": NUM_PROCESSES, "seconds": seconds}
+        keep(options, records, "thousand", **metrics)
+
+
+def run_in_own_process(address: Address, tokens: list[str], turns: int) -> Sent:
+    """Run all labelers in a process whose event loop has nothing else to do."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(run_client, address, tokens, turns).result()
+
+
+def run_client(address: Address, tokens: list[str], turns: int) -> Sent:
+    """Run all labelers in the process of the client."""
+    return with_cpu_time(run_connections(address, tokens, turns))
+
+
+async def run_connections(address: Address, tokens: list[str], turns: int) -> Sent:
+    """Run labelers with a connection each, with starts spread evenly over the first seconds."""
+    sent = Sent()
+    start_s = time.perf_counter() + WARM_UP_S
+    async with asyncio.TaskGroup() as group:
+        for place, token in enumerate(tokens):
+            first_s = start_s + place * SECONDS_PER_ANSWER / len(tokens)
+            group.create_task(run_connection(address, token, sent, first_s, turns))
+    return sent
+
+
+async def run_connection(
+    address: Address, token: str, sent: Sent, first_s: float, turns: int
+) -> None:
+    """Answer the next comparison every few seconds."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    head = f"Host: {address.host}\r\nAuthorization: Bearer {token}\r\n"
+    for turn in range(turns):
+        await asyncio.sleep(first_s + turn * SECONDS_PER_ANSWER - time.perf_counter())
+        start_s = time.perf_counter()
+        path = "/api/v1/experiments/load/comparisons/next?limit=1"
+        writer.write(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+        comparisons = json.loads(await read_response(reader))["comparisons"]
+        sent.next_s.append(time.perf_counter() - start_s)
+        if not comparisons:
+            sent.num_idle += 1
+            continue
+        label = answer_to(comparisons[0])
+        sent.request_ids.append(label["request_id"])
+        body = json.dumps({"labels": [label]})
+        start_s = time.perf_counter()
+        writer.write(
+            f"POST /api/v1/labels HTTP/1.1\r\n{head}Content-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
+        sent.acknowledged += json.loads(await read_response(reader))["accepted"]
+        sent.answer_s.append(time.perf_counter() - start_s)
+    writer.close()
+
+
+async def read_response(reader: asyncio.StreamReader) -> bytes:
+    """Return the body of a response, with a tenth of the processor time that httpx takes.
+
+    Raises:
+        ChildFailed: the service refused the request.
+    """
+    head = await reader.readuntil(b"\r\n\r\n")
+    found = re.search(rb"\r\ncontent-length: (\d+)\r\n", head, re.IGNORECASE)
+    body = await reader.readexactly(int(found[1]) if found else 0)
+    if head.split(maxsplit=2)[1] != b"200":
+        raise ChildFailed(f"a request was refused: {head.decode()}{body.decode()}")
+    return body
 
 
 # --- report ---
@@ -315,6 +457,7 @@ def report(records: list[Record]) -> list[str]:
     parts = {
         "next_in_a_million": _next,
         "labelers": _labelers,
+        "thousand": _thousand,
         owner_pages.PART: owner_pages.report,
         ranking_page.PART: ranking_page.report,
     }
@@ -356,5 +499,31 @@ def _labelers(records: list[Record]) -> list[str]:
         "under 100 ms, none lost, none doubled):",
         "",
         *table(headings, rows),
+        "",
+    ]
+
+
+def _thousand(records: list[Record]) -> list[str]:
+    names = ("sent", "acknowledged", "stored", "lost", "doubled")
+    times = ("answer_p50_ms", "answer_p99_ms", "next_p50_ms", "next_p99_ms", "service_cpu_ms")
+    rows = [
+        [
+            *(f"{record[name]:,}" for name in names),
+            *(number(record[name]) for name in times),
+            " and ".join(f"{each} %" for each in record["cpu_percent_each"]),
+        ]
+        for record in records
+    ]
+    newest = records[-1]
+    headings = [*names, "answer p50", "answer p99", "next p50", "next p99", "CPU a request"]
+    return [
+        "",
+        f"{newest['labelers']:,} labelers, each of whom answers a comparison every "
+        f"{SECONDS_PER_ANSWER} s for {newest['seconds']} s, and {newest['processes']} service "
+        f"processes on PostgreSQL; the client, which takes {newest['client_cpu_percent']} % of a "
+        "core, service and database share the machine. ms (to reach: p99 under 150 ms, none lost, "
+        "none doubled):",
+        "",
+        *table([*headings, "cores of the processes"], rows),
         "",
     ]
