@@ -64,6 +64,7 @@ def test_racing_processes_use_a_code_once(path):
 def test_restarted_process_forgets_only_its_own_streams(path):
     one, two = SharedState(path, 1), SharedState(path, 2)
     opened = [shared.add_stream("ann", 3) for shared in (one, two, two, one)]
+    assert opened[0] is not None
     assert opened[3] is None
     again = SharedState(path, 2)
     assert [again.add_stream("ann", 3) is None for _ in range(3)] == [False, False, True]
