@@ -4,7 +4,7 @@ B: batch, N: environments, A: action dimensions (or number of discrete actions).
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Shaped
@@ -24,6 +24,21 @@ LOG_STD_RANGE = (-20.0, 2.0)
 """Range of the log std of a squashed Gaussian, as in Haarnoja et al. 2018."""
 MASKED_LOGIT = -1e8
 """Logit of an action that is not allowed: finite, so that its product with probability 0 is 0."""
+
+
+@runtime_checkable
+class Noise(Protocol):
+    """Source of the random numbers of actions: a NumPy generator, or a part of its numbers."""
+
+    @property
+    def standard_normal(self) -> Any:
+        """Function that draws standard normal numbers."""
+        ...
+
+    @property
+    def gumbel(self) -> Any:
+        """Function that draws Gumbel numbers."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +112,7 @@ class ActionHead:
     def sample(
         self,
         outputs: Float[np.ndarray, "batch outputs"],
-        rng: np.random.Generator,
+        rng: Noise,
         masks: Masks = None,
     ) -> Shaped[np.ndarray, "batch ..."]:
         """Sample policy actions, [B, A] or [B] if discrete."""

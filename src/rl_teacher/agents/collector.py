@@ -3,8 +3,8 @@
 import math
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -13,9 +13,10 @@ from jaxtyping import Shaped
 
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.agent import Agent, agent_diverged
+from rl_teacher.agents.shards import ShardGenerator
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
-from rl_teacher.envs.interface import environment_seeds
+from rl_teacher.envs.interface import Shard, SupportsShards, environment_seeds
 from rl_teacher.envs.rollout import Rollout
 
 Act = Callable[..., np.ndarray]
@@ -87,6 +88,7 @@ class Collector:
         seed: int,
         stagger: int = 0,
         hide_terminations: bool = False,
+        shard: Shard | None = None,
     ) -> None:
         """Reset the environments.
 
@@ -98,19 +100,23 @@ class Collector:
                 an episode.
             hide_terminations: report terminations as truncations, because the time of a
                 termination reveals something about the true reward.
+            shard: which of the environments of a run these are; by default all of them.
         """
         self.venv = venv
         self.num_envs = venv.num_envs
+        shard = shard or Shard(0, venv.num_envs, venv.num_envs)
+        self._first_env = shard.start
         self._hide_terminations = hide_terminations
         self._mode = venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self._rng = np.random.default_rng([seed, 2])
+        self._generator = np.random.default_rng([seed, 2])
+        self._rng = ShardGenerator(self._generator, shard)
         self._pool = ArrayPool()
         options = None
         if stagger:
             ages = self._rng.integers(0, stagger, self.num_envs)
             options = {"elapsed_steps": ages}
         # Gymnasium's type of a vector environment's `seed` lacks the list that it accepts.
-        seeds: Any = environment_seeds(seed, self.num_envs)
+        seeds: Any = environment_seeds(seed, shard.num_envs)[shard.rows]
         self._observations, infos = venv.reset(seed=seeds, options=options)
         self._masks: Masks = None
         action_space = venv.single_action_space
@@ -173,6 +179,18 @@ class Collector:
             BadObservation: an observation or reward is NaN or infinite.
             Diverged: the actions were, before that.
         """
+        columns, finals = self.collect_columns(act, num_steps, should_stop)
+        return assemble_rollout(columns, finals, self._pool)
+
+    def collect_columns(
+        self, act: Act, num_steps: int, should_stop: Callable[[], bool] | None = None
+    ) -> tuple[dict[str, np.ndarray], FinalObservations]:
+        """Take T steps, like `collect`, and return the parts of the rollout.
+
+        Returns:
+            The columns of `Rollout`, with [T + 1, N, ...] observations and no next observations;
+            and the last observations of finished episodes.
+        """
         columns = self._allocate(num_steps)
         observations, finals = columns["observations"], FinalObservations()
         for t in range(num_steps):
@@ -182,24 +200,10 @@ class Collector:
                 self._step(act, columns, t, finals)
             except Exception:
                 # Environments must not be blamed for what the agent did.
-                _check_actions(columns["actions"][: t + 1])
+                _check_actions(columns["actions"][: t + 1], self._first_env)
                 raise
-        # Within an episode, the next observation is the observation of the next step, so both
-        # columns are views of one array. Images are large, and copies would slow down emulators.
-        if num_steps:
-            observations[-1] = self._next_observations
-        columns["observations"] = observations[:-1]
-        columns["next_observations"] = observations[1:]
-        if finals:
-            next_observations = self._pool.empty(observations[1:].shape, observations.dtype)
-            next_observations[:] = observations[1:]
-            for t, env, observation in finals:
-                next_observations[t, env] = observation
-            columns["next_observations"] = next_observations
-        rollout = Rollout(**columns)
-        _check_actions(rollout.actions)
-        _check_returned(rollout)
-        return rollout
+        observations[-1] = self._next_observations
+        return columns, finals
 
     def _allocate(self, num_steps: int) -> dict[str, np.ndarray]:
         shape = (num_steps, self.num_envs)
@@ -279,13 +283,45 @@ class Collector:
         own = {
             "observations": np.asarray(self._observations),
             "resets_next": self._resets_next,
-            "rng": rng_to_array(self._rng),
+            "rng": rng_to_array(self._generator),
         }
         if self._masks is not None:
             own["masks"] = self._masks
         # Only environments of envs.registry.make_vector can be saved.
         venv: Any = self.venv
         return nest({"self": own, "envs": venv.get_state()})
+
+    @staticmethod
+    def split_state(
+        envs: SupportsShards, state: Mapping[str, np.ndarray], shards: Sequence[Shard]
+    ) -> list[StateDict]:
+        """Divide the state of a collector into those of the collectors of consecutive shards.
+
+        Args:
+            envs: environments of the same kind.
+            state: state of a collector of all environments.
+            shards: the shards.
+        """
+        own, of_envs = part_of(state, "self"), part_of(state, "envs")
+        states = []
+        for shard, envs_state in zip(shards, envs.split_state(of_envs, shards), strict=True):
+            # Every process draws the random numbers of all environments.
+            own_rows = {
+                name: array if name == "rng" else array[shard.rows] for name, array in own.items()
+            }
+            states.append(nest({"self": own_rows, "envs": envs_state}))
+        return states
+
+    @staticmethod
+    def join_states(envs: SupportsShards, states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
+        """Return the state of a collector of all environments; see `split_state`."""
+        own = [part_of(state, "self") for state in states]
+        joined = {
+            name: array if name == "rng" else np.concatenate([each[name] for each in own])
+            for name, array in own[0].items()
+        }
+        of_envs = envs.join_states([part_of(state, "envs") for state in states])
+        return nest({"self": joined, "envs": of_envs})
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state."""
@@ -294,8 +330,71 @@ class Collector:
         venv.set_state(part_of(state, "envs"))
         self._observations = own["observations"].copy()
         self._resets_next = own["resets_next"].copy()
-        array_to_rng(self._rng, own["rng"])
+        array_to_rng(self._generator, own["rng"])
         self._masks = own["masks"].copy() if "masks" in own else None
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.venv.close()
+
+
+def assemble_rollout(
+    columns: dict[str, np.ndarray], finals: FinalObservations, pool: ArrayPool
+) -> Rollout:
+    """Join the parts from `Collector.collect_columns` to a rollout, and check its numbers.
+
+    Raises:
+        BadObservation: an observation or reward is NaN or infinite.
+        Diverged: the actions were, before that.
+    """
+    # Within an episode, the next observation is the observation of the next step, so both columns
+    # are views of one array. Images are large, and copies would slow down emulators.
+    observations = columns["observations"]
+    next_observations = observations[1:]
+    if finals:
+        next_observations = pool.empty(observations[1:].shape, observations.dtype)
+        next_observations[:] = observations[1:]
+        for t, env, observation in finals:
+            next_observations[t, env] = observation
+    given = columns | {"observations": observations[:-1], "next_observations": next_observations}
+    rollout = Rollout(**given)
+    _check_actions(rollout.actions)
+    _check_returned(rollout)
+    return rollout
+
+
+@runtime_checkable
+class RolloutCollector(Protocol):
+    """Environments that return rollouts: those of `Collector`, or of a cluster."""
+
+    num_envs: int
+    venv: gym.vector.VectorEnv
+
+    def random_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
+        """Sample actions uniformly; a policy for `collect`."""
+        ...
+
+    def null_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
+        """Return null actions; a policy for `collect`."""
+        ...
+
+    def collect(
+        self, act: Act, num_steps: int, should_stop: Callable[[], bool] | None = None
+    ) -> Rollout:
+        """Take T steps in every environment; see `Collector.collect`."""
+        ...
+
+    def state(self) -> StateDict:
+        """Return everything needed to continue exactly, between two rollouts."""
+        ...
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue from a saved state."""
+        ...
+
+    def close(self) -> None:
+        """Close the environments."""
+        ...
 
 
 class InterruptibleRollouts:
@@ -306,7 +405,7 @@ class InterruptibleRollouts:
     """
 
     def __init__(
-        self, agent: Agent, collector: Collector, is_stop_requested: Callable[[], bool]
+        self, agent: Agent, collector: RolloutCollector, is_stop_requested: Callable[[], bool]
     ) -> None:
         self._agent, self._collector = agent, collector
         self._is_stop_requested = is_stop_requested
@@ -344,13 +443,18 @@ class InterruptibleRollouts:
         return rollout
 
 
-def _check_actions(actions: Shaped[np.ndarray, "time env ..."]) -> None:
-    """Check that the agent's actions are finite, before the observations that follow from them."""
+def _check_actions(actions: Shaped[np.ndarray, "time env ..."], first_env: int = 0) -> None:
+    """Check that the agent's actions are finite, before the observations that follow from them.
+
+    Args:
+        actions: actions of consecutive environments.
+        first_env: number of the first one.
+    """
     if np.issubdtype(actions.dtype, np.floating) and not np.isfinite(actions).all():
         t, env, *_ = np.argwhere(~np.isfinite(actions))[0]
         raise agent_diverged(
-            f"its action in environment number {env} is {actions[t, env]} (step {t} of the "
-            "rollout)",
+            f"its action in environment number {first_env + env} is {actions[t, env]} (step {t} of "
+            "the rollout)",
             "its learning rate",
         )
 

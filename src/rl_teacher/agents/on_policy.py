@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import gymnasium as gym
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Shaped, UInt8
 
 from rl_teacher.agents.actions import ActionScale, EnvArray, Masks
 from rl_teacher.agents.agent import (
@@ -168,6 +168,27 @@ class OnPolicyAgent(ABC, Generic[Config]):
         if self._caches_features:
             self._features.append(features)
         return self._policy.head.to_environment(actions)
+
+    @property
+    def generator_state(self) -> UInt8[np.ndarray, " byte"]:
+        """State of the agent's random generator."""
+        return rng_to_array(self._rng)
+
+    def record(
+        self,
+        actions: Shaped[np.ndarray, "time env ..."] | None,
+        generator_state: UInt8[np.ndarray, " byte"],
+    ) -> None:
+        """Take over what other processes sampled from `numpy_policy` with this agent's generator.
+
+        Args:
+            actions: policy actions before scaling and clipping, for `learn`; None: it does not use
+                them.
+            generator_state: state of the generator after the last action.
+        """
+        if actions is not None:
+            self._actions = list(actions)
+        array_to_rng(self._rng, generator_state)
 
     def predict(
         self, observations: EnvArray, masks: Masks = None, *, deterministic: bool = False

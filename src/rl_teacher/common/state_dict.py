@@ -1,7 +1,7 @@
 """Named arrays: the content of a checkpoint, without pickle."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,17 @@ def text_to_array(text: str) -> UInt8[np.ndarray, " byte"]:
 def array_to_text(array: UInt8[np.ndarray, " byte"]) -> str:
     """Decode an array of UTF-8 bytes."""
     return array.tobytes().decode()
+
+
+def slice_list(array: UInt8[np.ndarray, " _"], rows: slice) -> UInt8[np.ndarray, " _"]:
+    """Return some elements of a JSON list, both as arrays of bytes."""
+    return text_to_array(json.dumps(json.loads(array_to_text(array))[rows]))
+
+
+def join_lists(arrays: Sequence[UInt8[np.ndarray, " _"]]) -> UInt8[np.ndarray, " _"]:
+    """Concatenate JSON lists, all as arrays of bytes."""
+    lists = [json.loads(array_to_text(array)) for array in arrays]
+    return text_to_array(json.dumps([element for each in lists for element in each]))
 
 
 def rng_to_array(rng: np.random.Generator) -> UInt8[np.ndarray, " byte"]:

@@ -13,7 +13,15 @@ import gymnasium
 import numpy as np
 from jaxtyping import Shaped
 
-from rl_teacher.common.state_dict import StateDict, array_to_text, nest, part_of, text_to_array
+from rl_teacher.common.state_dict import (
+    StateDict,
+    array_to_text,
+    join_lists,
+    nest,
+    part_of,
+    slice_list,
+    text_to_array,
+)
 
 KEEP_STEPS = 50_000
 """Steps, over all environments, for which the record of a finished episode is kept."""
@@ -55,14 +63,23 @@ class _Finished:
 
 
 class ReplayHistory:
-    """The records of recently finished episodes of several environments, which it numbers.
+    """The records of recently finished episodes of one or several environments, which it numbers.
 
-    An episode that finished more than `keep_steps` steps ago, counted over all environments, is
+    An episode that finished more than `keep_steps` steps ago, counted over its environments, is
     dropped, so the history holds at most `keep_steps` actions and one episode per environment.
     """
 
-    def __init__(self, keep_steps: int) -> None:
+    def __init__(self, keep_steps: int, first: int = 0, stride: int = 1) -> None:
+        """Create an empty history.
+
+        Args:
+            keep_steps: see above.
+            first: number of the first episode.
+            stride: difference of the numbers of consecutive episodes; other histories have those
+                between.
+        """
         self._keep_steps = keep_steps
+        self._first, self._stride = first, stride
         self._num_episodes = 0
         self._num_steps = 0
         self._finished: dict[int, _Finished] = {}
@@ -73,7 +90,7 @@ class ReplayHistory:
     def start_episode(self) -> int:
         """Return the number of a new episode; numbers are unique."""
         self._num_episodes += 1
-        return self._num_episodes - 1
+        return self._first + self._stride * (self._num_episodes - 1)
 
     def count_steps(self, num_steps: int = 1) -> None:
         """Count environment steps."""
@@ -89,6 +106,9 @@ class ReplayHistory:
                 break
             del self._finished[oldest]
 
+    def __contains__(self, episode: int) -> bool:
+        return episode in self._finished
+
     def __getitem__(self, episode: int) -> ReplayRecord:
         """Return the record of a finished episode.
 
@@ -96,10 +116,7 @@ class ReplayHistory:
             LookupError: the record is no longer kept, or the episode has not finished.
         """
         if episode not in self._finished:
-            raise LookupError(
-                f"The record of episode {episode} is not kept: episodes that finished more than "
-                f"{self._keep_steps} steps ago are dropped. Increase keep_steps."
-            )
+            raise forgotten(episode)
         return self._finished[episode].record
 
     def get_state(self, action_space: gymnasium.Space) -> StateDict:
@@ -121,6 +138,14 @@ class ReplayHistory:
         records = unpack_replay_records(part_of(state, "records"))
         ended = map(_Finished, records, state["finished_at"].tolist())
         self._finished = dict(zip(state["episodes"].tolist(), ended, strict=True))
+
+
+def forgotten(episode: int) -> LookupError:
+    """Return the error for an episode whose record is not kept."""
+    return LookupError(
+        f"The record of episode {episode} is not kept: episodes that finished long ago are "
+        "dropped. Increase keep_steps."
+    )
 
 
 def actions_of(
@@ -148,3 +173,66 @@ def unpack_replay_records(arrays: Mapping[str, np.ndarray]) -> list[ReplayRecord
     reset_states = json.loads(array_to_text(arrays["reset_states"]))
     actions = np.split(arrays["actions"], np.cumsum(arrays["lengths"]))[:-1]
     return [ReplayRecord(*each) for each in zip(reset_states, actions, strict=True)]
+
+
+# --- records and histories of several environments ---
+
+
+def slice_records(arrays: Mapping[str, np.ndarray], start: int, stop: int) -> StateDict:
+    """Return consecutive records among packed ones, packed as well."""
+    ends = np.concatenate([[0], np.cumsum(arrays["lengths"])])
+    return {
+        "reset_states": slice_list(arrays["reset_states"], slice(start, stop)),
+        "lengths": arrays["lengths"][start:stop],
+        "actions": arrays["actions"][ends[start] : ends[stop]],
+    }
+
+
+def join_records(packed: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
+    """Join packed records, in order."""
+    return {
+        "reset_states": join_lists([each["reset_states"] for each in packed]),
+        "lengths": np.concatenate([each["lengths"] for each in packed]),
+        "actions": np.concatenate([each["actions"] for each in packed]),
+    }
+
+
+def pack_histories(histories: Sequence[ReplayHistory], action_space: gymnasium.Space) -> StateDict:
+    """Pack one history per environment into a few arrays."""
+    packed = [each.get_state(action_space) for each in histories]
+    records = join_records([part_of(each, "records") for each in packed])
+    return {
+        "counts": np.stack([each["counts"] for each in packed]),
+        "num_finished": np.array([len(each["episodes"]) for each in packed]),
+        "episodes": np.concatenate([each["episodes"] for each in packed]),
+        "finished_at": np.concatenate([each["finished_at"] for each in packed]),
+        **nest({"records": records}),
+    }
+
+
+def slice_histories(arrays: Mapping[str, np.ndarray], start: int, stop: int) -> StateDict:
+    """Return the histories of consecutive environments among packed ones, packed as well."""
+    ends = np.concatenate([[0], np.cumsum(arrays["num_finished"])])
+    first, last = int(ends[start]), int(ends[stop])
+    return {
+        "counts": arrays["counts"][start:stop],
+        "num_finished": arrays["num_finished"][start:stop],
+        "episodes": arrays["episodes"][first:last],
+        "finished_at": arrays["finished_at"][first:last],
+        **nest({"records": slice_records(part_of(arrays, "records"), first, last)}),
+    }
+
+
+def join_histories(packed: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
+    """Join packed histories, in the order of their environments."""
+    columns = ("counts", "num_finished", "episodes", "finished_at")
+    joined = {name: np.concatenate([each[name] for each in packed]) for name in columns}
+    records = join_records([part_of(each, "records") for each in packed])
+    return joined | nest({"records": records})
+
+
+def unpack_histories(histories: Sequence[ReplayHistory], arrays: Mapping[str, np.ndarray]) -> None:
+    """Restore histories from `pack_histories`."""
+    for env, history in enumerate(histories):
+        own = slice_histories(arrays, env, env + 1)
+        history.set_state(own | {"counts": own["counts"][0]})

@@ -3,7 +3,8 @@
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium.utils import seeding
@@ -11,7 +12,30 @@ from gymnasium.vector import VectorEnv
 from jaxtyping import Float, Int, Shaped, UInt8
 
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.common.state_dict import array_to_text, text_to_array
+from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Consecutive environments of a run, which one process steps.
+
+    Attributes:
+        start: number of the first one.
+        stop: number after the last one.
+        num_envs: N, environments of the whole run.
+    """
+
+    start: int
+    stop: int
+    num_envs: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def rows(self) -> slice:
+        """The rows of these environments among those of all."""
+        return slice(self.start, self.stop)
 
 
 def environment_seeds(seed: int, num_envs: int) -> list[int]:
@@ -77,6 +101,24 @@ class StatefulVectorEnv(VectorEnv):
     @abstractmethod
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore a state from `get_state`, of this or another process."""
+
+
+@runtime_checkable
+class SupportsShards(Protocol):
+    """Environments whose state is that of each environment, independently of the others.
+
+    A run can then divide them among processes, with the same results for any number of processes.
+    """
+
+    @staticmethod
+    def split_state(state: Mapping[str, np.ndarray], shards: Sequence[Shard]) -> list[StateDict]:
+        """Divide the state of all environments into that of each shard."""
+        ...
+
+    @staticmethod
+    def join_states(states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
+        """Return the state of all environments from those of consecutive shards."""
+        ...
 
 
 class SeededVectorEnv(StatefulVectorEnv):

@@ -30,7 +30,7 @@ from rl_teacher.envs.atari.names import (
 from rl_teacher.envs.atari.rules import CLIP_FPS, rules_of
 from rl_teacher.envs.episode_replay import KEEP_STEPS
 from rl_teacher.envs.factories import from_factory, is_factory, time_limit_of
-from rl_teacher.envs.interface import StatefulVectorEnv
+from rl_teacher.envs.interface import Shard, StatefulVectorEnv
 from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import ALIASES, PLAIN, SUITE, TASKS
 from rl_teacher.envs.mujoco.task import Task
@@ -135,6 +135,7 @@ def make_vector(
     num_threads: int | None = None,
     keep_steps: int = KEEP_STEPS,
     frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
+    shard: Shard | None = None,
 ) -> StatefulVectorEnv:
     """Create N environments that step together, with SAME_STEP autoreset.
 
@@ -145,6 +146,8 @@ def make_vector(
         keep_steps: steps for which records of finished episodes are kept, if clips are rendered
             from them, see `ReplayVectorEnv`.
         frames: preprocessing of image observations.
+        shard: which of the environments of a run these are, for the numbers of their episodes; by
+            default all of them. Atari games cannot be divided.
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
@@ -163,7 +166,7 @@ def make_vector(
     def make_env() -> gymnasium.Env:
         return preprocess_images(_make_gymnasium(full_id), frames)
 
-    return ReplayVectorEnv(make_env, num_envs, keep_steps)
+    return ReplayVectorEnv(make_env, num_envs, keep_steps, shard)
 
 
 def make_single_env(env_id: str) -> gymnasium.Env:

@@ -14,17 +14,24 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from jaxtyping import Float, Shaped
 
 from rl_teacher.common.errors import BadConfig, BadObservation, CorruptCheckpoint
-from rl_teacher.common.state_dict import nest, part_of
+from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.envs.episode_replay import (
     KEEP_STEPS,
     ReplayHistory,
     ReplayRecord,
     actions_of,
+    forgotten,
+    join_histories,
+    join_records,
+    pack_histories,
     pack_replay_records,
+    slice_histories,
+    slice_records,
+    unpack_histories,
     unpack_replay_records,
 )
 from rl_teacher.envs.factories import find_time_limit
-from rl_teacher.envs.interface import StatefulVectorEnv, checked_elapsed, generator_at
+from rl_teacher.envs.interface import Shard, StatefulVectorEnv, checked_elapsed, generator_at
 
 logger = logging.getLogger(__name__)
 
@@ -128,6 +135,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         make_env: Callable[[], gymnasium.Env],
         num_envs: int,
         keep_steps: int = KEEP_STEPS,
+        shard: Shard | None = None,
     ) -> None:
         """Create N environments.
 
@@ -136,12 +144,19 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             num_envs: N.
             keep_steps: an episode's record is kept until this many steps, counted over all
                 environments, were taken after its end. None are kept where there is MuJoCo.
+            shard: which of the environments of a run these are; by default all of them.
         """
         if num_envs < 1:
             raise BadConfig(f"num_envs is {num_envs}; at least 1 is needed.")
-        self._history = ReplayHistory(keep_steps)
+        shard = shard or Shard(0, num_envs, num_envs)
+        # One for each environment, with numbers of its own, so that episodes have the same numbers
+        # whichever processes step the environments.
+        kept = -(-keep_steps // shard.num_envs)
+        self._histories = [
+            ReplayHistory(kept, env, shard.num_envs) for env in range(shard.start, shard.stop)
+        ]
         super().__init__(
-            [lambda: ReplayableEnv(make_env(), self._history)] * num_envs,
+            [lambda own=own: ReplayableEnv(make_env(), own) for own in self._histories],
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
 
@@ -159,10 +174,12 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         Raises:
             LookupError: the episode finished more than `keep_steps` steps ago.
         """
-        for env in self.envs:
+        for env, history in zip(self.envs, self._histories, strict=True):
             if env.episode == episode:
                 return env.replay_record
-        return self._history[episode]
+            if episode in history:
+                return history[episode]
+        raise forgotten(episode)
 
     @property
     def observations(self) -> Shaped[np.ndarray, "env ..."]:
@@ -208,7 +225,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             **running,
             "episodes": np.array([env.episode for env in self.envs]),
             "observations": self.observations.copy(),
-            **nest({"history": self._history.get_state(self.single_action_space)}),
+            **nest({"history": pack_histories(self._histories, self.single_action_space)}),
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -237,9 +254,49 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
                 self.envs[0],
             )
         # Only now: replaying counted steps and numbered episodes.
-        self._history.set_state(part_of(state, "history"))
+        unpack_histories(self._histories, part_of(state, "history"))
         for env, episode in zip(self.envs, state["episodes"].tolist(), strict=True):
             env.episode = episode
+
+    @staticmethod
+    def record_in(state: Mapping[str, np.ndarray], episode: int) -> ReplayRecord:
+        """Return the record of an episode from a saved state; see `replay_record`.
+
+        Raises:
+            LookupError: the episode finished more than `keep_steps` steps before.
+        """
+        history = part_of(state, "history")
+        for numbers, records in (
+            (state["episodes"], state),
+            (history["episodes"], part_of(history, "records")),
+        ):
+            for place in np.flatnonzero(numbers == episode)[:1].tolist():
+                return unpack_replay_records(slice_records(records, place, place + 1))[0]
+        raise forgotten(episode)
+
+    @staticmethod
+    def split_state(state: Mapping[str, np.ndarray], shards: Sequence[Shard]) -> list[StateDict]:
+        """Divide the state of all environments into that of each shard."""
+        history = part_of(state, "history")
+        return [
+            {
+                **slice_records(state, shard.start, shard.stop),
+                "episodes": state["episodes"][shard.rows],
+                "observations": state["observations"][shard.rows],
+                **nest({"history": slice_histories(history, shard.start, shard.stop)}),
+            }
+            for shard in shards
+        ]
+
+    @staticmethod
+    def join_states(states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
+        """Return the state of all environments from those of consecutive shards."""
+        return {
+            **join_records(states),
+            "episodes": np.concatenate([state["episodes"] for state in states]),
+            "observations": np.concatenate([state["observations"] for state in states]),
+            **nest({"history": join_histories([part_of(each, "history") for each in states])}),
+        }
 
     def _set_observations(self, observations: Shaped[np.ndarray, "env ..."]) -> None:
         """Set the current observations, with no episode finished."""
