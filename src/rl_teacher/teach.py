@@ -18,7 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rl_teacher.agents.agent import Agent, SupportsExploration
-from rl_teacher.agents.collector import Collector, InterruptibleRollouts, RolloutInterrupted
+from rl_teacher.agents.collector import (
+    Collector,
+    InterruptibleRollouts,
+    RolloutCollector,
+    RolloutInterrupted,
+)
 from rl_teacher.agents.numpy_policy import SupportsExport
 from rl_teacher.agents.registry import check_agent, check_losses, make_agent
 from rl_teacher.agents.reset import AgentReset
@@ -36,7 +41,6 @@ from rl_teacher.config.fields import check_bounds
 from rl_teacher.config.predecessors import teach_command
 from rl_teacher.datasets.given_labels import GivenLabels, given_labels, labelled_pairs
 from rl_teacher.envs.check import check_environment
-from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, own_folder
@@ -145,6 +149,10 @@ def teach(
     # The saved configuration keeps the original numbers, and must equal the given one to resume.
     config, extension = (config, None) if starts_over else split_extension(config)
     with contextlib.ExitStack() as stack:
+        if options.cluster is not None:
+            from rl_teacher.cluster.connection import connected  # noqa: PLC0415 - optional
+
+            stack.enter_context(connected(options.cluster))
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
         stack.enter_context(heartbeat(experiment.store, experiment.id))
         if given is not None:
@@ -293,13 +301,8 @@ class TrainingLoop:
         self._display = display
         self._num_pretraining = pretraining_labels(config) if config.asks else 0
         env_info = experiment.spec.env_info
-        self._venv = self._make_venv(env_info)
-        self._collector = Collector(
-            self._venv,
-            seed=config.seed,
-            stagger=stagger_steps(env_info),
-            hide_terminations=config.hide_episode_ends,
-        )
+        self._collector = self._make_collector(env_info)
+        self._venv = self._collector.venv
         self._agent: Agent = make_agent(config, self._venv)
         if warm_start.agent is not None:
             self._agent.warm_start_from(warm_start.agent)
@@ -312,12 +315,30 @@ class TrainingLoop:
             self._agent, self._collector, self._is_stop_requested
         )
 
-    def _make_venv(self, env_info: EnvInfo) -> StatefulVectorEnv:
+    def _make_collector(self, env_info: EnvInfo) -> RolloutCollector:
         """Make environments, which keep the steps that the first comparisons are chosen from."""
-        config, num_envs = self._config, self._config.agent_settings.num_envs
+        config, options = self._config, self._options
+        num_envs = config.agent_settings.num_envs
         length = segment_steps(config, env_info)
         kept = recorded_steps(pretraining_labels(config), length, num_envs)
-        return make_vector(env_info.id, num_envs, self._options.workers, kept, config.frames)
+        if options.cluster is not None:
+            from rl_teacher.cluster.collector import ClusterCollector  # noqa: PLC0415 - optional
+            from rl_teacher.cluster.worker import RolloutSettings  # noqa: PLC0415
+
+            settings = RolloutSettings(
+                env_info, config.seed, stagger_steps(env_info), config.hide_episode_ends, kept
+            )
+            return ClusterCollector(settings, num_envs, options.workers, self._wait_for_node)
+        venv = make_vector(env_info.id, num_envs, options.workers, kept, config.frames)
+        return Collector(
+            venv,
+            seed=config.seed,
+            stagger=stagger_steps(env_info),
+            hide_terminations=config.hide_episode_ends,
+        )
+
+    def _wait_for_node(self, text: str) -> None:
+        self.session.set_phase(Phase.WAITING, text)
 
     def _make_session(self, experiment: OpenExperiment, warm_start: WarmStart) -> PreferenceSession:
         """Create the session with its rewards, and show its status and metrics."""
@@ -653,7 +674,7 @@ class TrainingLoop:
     def close(self) -> None:
         """Close environments, threads and files."""
         self.session.close()
-        self._venv.close()
+        self._collector.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
 

@@ -28,6 +28,7 @@
     |-- StoreUnavailable               the database cannot be opened, read or written
     |-- RunFolderUnusable              read-only, or the disk is full
     |-- RendererKilled                 the process that renders images was killed
+    |-- ClusterUnavailable             a Ray cluster that cannot be reached or used
     `-- ExperimentInUse                another process runs the experiment
 
 Each message states what was given, what was needed, and what to do.
@@ -221,6 +222,10 @@ class RunFolderUnusable(RlTeacherError):
 
 class RendererKilled(RlTeacherError):
     """A process that renders images and was killed, for example because memory ran out."""
+
+
+class ClusterUnavailable(RlTeacherError):
+    """A Ray cluster that cannot be reached, has no usable node, or was lost."""
 
 
 class ExperimentInUse(RlTeacherError):

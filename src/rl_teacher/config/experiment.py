@@ -24,6 +24,7 @@ from rl_teacher.config.fields import (
     ACTIONS,
     ANSWERS,
     CANDIDATES,
+    CLUSTER,
     CONVOLUTIONS,
     EARLY_ENDS,
     FEATURES,
@@ -384,8 +385,11 @@ class RunOptions:
     """Options of a run; they may change when an experiment is continued."""
 
     workers: Annotated[int | None, short_flag("w"), AtLeast(1), THREADS] = None
-    """threads of MuJoCo tasks and Atari games; by default one per core. Results do not depend on
-    it"""
+    """threads of MuJoCo tasks and Atari games, on each node with --cluster; by default one per
+    core. Results do not depend on it"""
+    cluster: Annotated[str | None, CLUSTER] = None
+    """Ray cluster whose nodes step the environments: local starts one on this machine, auto finds
+    the running one, HOST:PORT is a head node. Results do not depend on it"""
     videos: Annotated[bool, VIDEOS] = False
     """write videos (MP4) of at most 20 of the agent's episodes, spread over the run, to the videos
     folder of the experiment"""

@@ -166,6 +166,14 @@ THREADS = OnlyWith(
     "MuJoCo tasks and Atari games, which step in threads",
     lambda run: run.env_info.backend in ("batch", "atari"),
 )
+CLUSTER = OnlyWith(
+    "-a ppo, trpo, a2c or ga3c, and vector observations from MuJoCo or Gymnasium",
+    lambda run: (
+        run.config.agent in ("ppo", "trpo", "a2c", "ga3c")
+        and not run.has_image_observations
+        and run.env_info.backend != "atari"
+    ),
+)
 CONVOLUTIONS = OnlyWith(
     "image observations and --reward.image-encoder small or paper",
     lambda run: run.predictor_is_convolutional,

@@ -1,0 +1,237 @@
+"""A collector whose environments are on the nodes of a cluster.
+
+The environments are divided into consecutive shards, one for each rollout actor. The learner has
+the state of every shard between two rollouts, so that it can repeat the rollout of a shard whose
+actor died, divide the environments otherwise when nodes join or leave, and write checkpoints that
+do not differ from those of one process.
+"""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector.utils import batch_space
+
+from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.collector import Act, ArrayPool, Collector, assemble_rollout
+from rl_teacher.agents.on_policy import OnPolicyAgent
+from rl_teacher.cluster.pool import Worker, WorkerPool
+from rl_teacher.cluster.worker import RolloutSettings, RolloutTask, ShardRollout, copied_state
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.state_dict import StateDict, part_of
+from rl_teacher.envs.episode_replay import ReplayRecord
+from rl_teacher.envs.interface import Shard, SupportsShards
+from rl_teacher.envs.registry import make_vector
+from rl_teacher.envs.rollout import Rollout
+from rl_teacher.envs.snapshots import ReplayVectorEnv
+
+
+class RemoteEnvs(gym.vector.VectorEnv):
+    """The spaces and the replay records of environments that other processes step."""
+
+    def __init__(
+        self, one: gym.vector.VectorEnv, num_envs: int, state: Callable[[], StateDict]
+    ) -> None:
+        """Describe N environments.
+
+        Args:
+            one: a vector of one environment of the same kind.
+            num_envs: N.
+            state: returns the state of the collector after the last rollout.
+        """
+        self.num_envs = num_envs
+        self.single_observation_space = one.single_observation_space
+        self.single_action_space = one.single_action_space
+        self.observation_space = batch_space(one.single_observation_space, num_envs)
+        self.action_space = batch_space(one.single_action_space, num_envs)
+        self._one = one
+        self._state = state
+
+    def replay_record(self, episode: int) -> ReplayRecord:
+        """Return the record of an episode; see `SupportsReplay`."""
+        return ReplayVectorEnv.record_in(part_of(self._state(), "envs"), episode)
+
+    def close(self, **_: Any) -> None:
+        """Free the environment that describes the others."""
+        self._one.close()
+
+
+class ClusterCollector:
+    """Steps N environments on the nodes of a cluster and returns the rollouts of `Collector`.
+
+    The numbers are those of one process with as many environments, for any number of nodes.
+    """
+
+    def __init__(
+        self,
+        settings: RolloutSettings,
+        num_envs: int,
+        num_threads: int | None,
+        on_wait: Callable[[str], None],
+    ) -> None:
+        """Start the actors and reset the environments.
+
+        Args:
+            settings: what is collected.
+            num_envs: N.
+            num_threads: CPUs of an actor; see `WorkerPool`.
+            on_wait: called with a description while no actor is ready.
+
+        Raises:
+            ClusterUnavailable: no actor could be started.
+            BadConfig: environments of this kind cannot be divided.
+        """
+        self.num_envs = num_envs
+        one = make_vector(settings.env_info.id, 1, 1)
+        self.venv: gym.vector.VectorEnv = RemoteEnvs(one, num_envs, self.state)
+        self._divider = divider_of(one)
+        self._workers = WorkerPool(settings, num_threads, on_wait)
+        self._arrays = ArrayPool()
+        self._shards: list[Shard] = []
+        # States of the shards' collectors after the last rollout; None at the start of a run.
+        self._states: list[StateDict] | None = None
+        self._version = 0
+        self._collect("null_actions", 0)
+
+    def random_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
+        """Name the policy of `Collector.random_actions` for `collect`."""
+        raise NotImplementedError
+
+    def null_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
+        """Name the policy of `Collector.null_actions` for `collect`."""
+        raise NotImplementedError
+
+    def collect(
+        self, act: Act, num_steps: int, should_stop: Callable[[], bool] | None = None
+    ) -> Rollout:
+        """Take T steps in every environment.
+
+        Args:
+            act: `random_actions`, `null_actions`, or `act` or `predict` of an on-policy agent.
+            num_steps: T.
+            should_stop: called about ten times a second; True discards the rollout.
+
+        Raises:
+            RolloutInterrupted: `should_stop` returned True.
+            ClusterUnavailable: the cluster is lost.
+            BadObservation: an observation or reward is NaN or infinite.
+            Diverged: the actions were, before that.
+        """
+        if act in (self.random_actions, self.null_actions):
+            parts = self._collect(act.__name__, num_steps, should_stop=should_stop)
+            return self._joined(parts)
+        agent = acting_agent(act)
+        parts = self._collect("", num_steps, agent, should_stop)
+        rollout = self._joined(parts)
+        actions = np.concatenate([part.policy_actions for part in parts], axis=1)
+        # All actors draw the same random numbers.
+        agent.record(actions if act == agent.act else None, parts[0].generator_state)
+        return rollout
+
+    def _collect(
+        self,
+        actions: str,
+        num_steps: int,
+        agent: OnPolicyAgent | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> list[ShardRollout]:
+        """Let the actors step their shards, and keep the states after that."""
+        self._workers.refresh()
+        self._divide(self._workers.ready)
+        states = self._states or [None] * len(self._shards)
+        before, self._version = self._version, self._version + 1
+        tasks = [
+            RolloutTask(
+                shard,
+                num_steps,
+                actions,
+                state,
+                before,
+                self._version,
+                None if agent is None else agent.generator_state,
+            )
+            for shard, state in zip(self._shards, states, strict=True)
+        ]
+        policy = None if agent is None else agent.numpy_policy()
+        try:
+            parts = self._workers.run(tasks, policy, should_stop)
+        except BaseException:
+            # The actors may have gone on.
+            self._version += 1
+            raise
+        self._states = [copied_state(part) for part in parts]
+        return parts
+
+    def _divide(self, workers: Sequence[Worker]) -> None:
+        """Divide the environments among actors, in proportion to their CPUs."""
+        if not workers:
+            workers = [Worker(None, 1, None)] * max(len(self._shards), 1)
+        cpus = np.cumsum([0] + [worker.num_cpus for worker in workers])
+        bounds = np.round(self.num_envs * cpus / cpus[-1]).astype(int).tolist()
+        pairs = itertools.pairwise(bounds)
+        shards = [Shard(start, stop, self.num_envs) for start, stop in pairs if start < stop]
+        if self._states is not None and shards != self._shards:
+            self._states = Collector.split_state(self._divider, self.state(), shards)
+        self._shards = shards
+
+    def _joined(self, parts: Sequence[ShardRollout]) -> Rollout:
+        """Join the parts of a rollout, and check its numbers."""
+        columns = {}
+        for name in parts[0].columns:
+            shards = [part.columns[name] for part in parts]
+            time, _, *others = shards[0].shape
+            column = self._arrays.empty((time, self.num_envs, *others), shards[0].dtype)
+            columns[name] = np.concatenate(shards, axis=1, out=column)
+        finals = [
+            (t, shard.start + env, observation)
+            for shard, part in zip(self._shards, parts, strict=True)
+            for t, env, observation in zip(*part.finals, strict=True)
+        ]
+        return assemble_rollout(columns, finals, self._arrays)
+
+    def state(self) -> StateDict:
+        """Return the state of a `Collector` of all environments, between two rollouts."""
+        assert self._states is not None  # noqa: S101 - set by the constructor
+        return Collector.join_states(self._divider, self._states)
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue from a saved state of this class or of `Collector`."""
+        self._version += 1
+        self._shards = [Shard(0, self.num_envs, self.num_envs)]
+        self._states = [dict(state)]
+
+    def close(self) -> None:
+        """End the actors."""
+        self._workers.close()
+        self.venv.close()
+
+
+def acting_agent(act: Act) -> OnPolicyAgent:
+    """Return the agent whose method a policy is.
+
+    Raises:
+        BadConfig: its policy cannot act in other processes.
+    """
+    agent = getattr(act, "__self__", None)
+    if not isinstance(agent, OnPolicyAgent):
+        raise BadConfig(
+            f"--cluster was given, and the agent is {type(agent).__name__}: only ppo, trpo, a2c "
+            "and ga3c act on the nodes of a cluster. Choose one of them, or leave --cluster out."
+        )
+    return agent
+
+
+def divider_of(venv: gym.vector.VectorEnv) -> SupportsShards:
+    """Return the functions that divide and join the states of environments of a kind.
+
+    Raises:
+        BadConfig: they cannot be divided.
+    """
+    if isinstance(venv, SupportsShards):
+        return venv
+    raise BadConfig(
+        "--cluster was given, and the environment is an Atari game, whose emulators cannot be "
+        "divided among processes. Leave --cluster out."
+    )
