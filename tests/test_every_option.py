@@ -11,6 +11,7 @@ import io
 import itertools
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import pytest
 
 from rl_teacher import cli
 from rl_teacher.agents.registry import make_agent
+from rl_teacher.cluster.pool import WorkerPool
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.config.fields import help_of, long_options
 from rl_teacher.config.presets import PresetChoice
@@ -32,6 +34,7 @@ from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.warm_start import hash_arrays
 from rl_teacher.session import PreferenceSession
 from rl_teacher.teach import Outcome, TrainingLoop
+from tests.cluster import clusters
 from tests.conftest import NoPage
 from tests.test_person_teaches import Labeler
 
@@ -220,6 +223,25 @@ def simulation_threads(options):
         patch.setattr(physics, "Batch", spied)
         execute(options)
     return found
+
+
+def uses_cluster(options):
+    """Return whether rollouts come from a cluster."""
+    used, execute_tasks = [], WorkerPool.run
+
+    def spied(*arguments):
+        used.append(True)
+        return execute_tasks(*arguments)
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        clusters.environment(),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", r"os.fork\(\) was called", RuntimeWarning)
+        patch.setattr(WorkerPool, "run", spied)
+        execute(options)
+    return bool(used)
 
 
 def page(options):
@@ -476,6 +498,7 @@ CHANGES: dict[str, Change] = {
     "--other.arguments": adds(CUSTOM, "--other.arguments pace=0.5", last("agent/place")),
     # The run.
     "--name": adds(RL, "--name chosen", is_named),
+    "--cluster": adds(RL, "--cluster local", uses_cluster),
     "--workers": adds(RL, "--workers 1", simulation_threads),
     "--videos": adds(f"{RL} -t 512", "--videos", videos),
     "--no-tensorboard": adds(LOGGED, "--no-tensorboard", folders),

@@ -4,6 +4,7 @@ A node that joins gets actors, which are used once they answer; the actors of a 
 forgotten. An actor whose process dies is restarted by Ray.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 from rl_teacher.agents.collector import RolloutInterrupted
 from rl_teacher.agents.numpy_policy import NumpyPolicy
-from rl_teacher.cluster.connection import import_ray, is_listening
+from rl_teacher.cluster.connection import ClusterLost, LivenessCheck, import_ray
 from rl_teacher.cluster.worker import (
     RolloutSettings,
     RolloutTask,
@@ -28,8 +29,8 @@ POLL_S = 0.1
 """Time between two looks for a stop request."""
 START_TIMEOUT_S = 120.0
 """Time in which the first actor must answer."""
-LOST_AFTER_S = 20.0
-"""Time without the head node after which the cluster is lost. Ray ends the process after 60 s."""
+OTHERS_TIMEOUT_S = 10.0
+"""Time in which the other ones must answer after it; later ones are used from then on."""
 MAX_ATTEMPTS = 5
 """Attempts at a task, each of which ended with the actor's death."""
 
@@ -84,8 +85,7 @@ class WorkerPool:
         self._is_threaded = settings.env_info.backend == "batch"
         self._on_wait = on_wait
         self._workers: dict[tuple[str, int], Worker] = {}
-        self._gcs_address = self._ray.get_runtime_context().gcs_address
-        self._seen_s = self._refreshed_s = time.monotonic()
+        self._liveness = LivenessCheck(self._ray)
         self._wait_for_start()
 
     @property
@@ -97,19 +97,13 @@ class WorkerPool:
         """Follow the nodes: start actors on new ones, forget those of dead ones.
 
         Raises:
-            ClusterUnavailable: the head node has not answered for `LOST_AFTER_S`.
+            ClusterLost: the learner's node or the head node has ended.
         """
         self._refreshed_s = time.monotonic()
-        # Without the head node, Ray's calls block for a minute and then end the process.
-        if not is_listening(self._gcs_address):
-            if self._refreshed_s - self._seen_s > LOST_AFTER_S:
-                raise ClusterUnavailable(
-                    f"The head node of the cluster ({self._gcs_address}) has not answered for "
-                    f"{LOST_AFTER_S:.0f} s. The last checkpoint was kept. Start the cluster again, "
-                    "and repeat the command to continue."
-                )
+        self._liveness.check_own_node()
+        if not self._liveness.is_head_alive():
+            # Ray's calls would block.
             return
-        self._seen_s = self._refreshed_s
         wanted = self._wanted()
         for key in self._workers.keys() - wanted.keys():
             del self._workers[key]
@@ -179,6 +173,8 @@ class WorkerPool:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         self.refresh()
         while any(each.answer is not None and not each.fault for each in self._workers.values()):
+            if self.ready:
+                deadline_s = min(deadline_s, time.monotonic() + OTHERS_TIMEOUT_S)
             if time.monotonic() > deadline_s:
                 break
             time.sleep(POLL_S / 2)
@@ -219,10 +215,12 @@ class WorkerPool:
 
         Raises:
             RolloutInterrupted: `should_stop` returned True.
-            ClusterUnavailable: the cluster is lost, or a task ends all actors that try it.
+            ClusterLost: the learner's node or the head node has ended.
+            ClusterUnavailable: a task ends all actors that try it.
             Exception: a task raised it.
         """
         ray = self._ray
+        self._liveness.check_own_node()
         shared = None if policy is None else ray.put(policy)
         results: dict[int, ShardRollout] = {}
         pending: dict[Any, tuple[int, Worker]] = {}
@@ -242,6 +240,7 @@ class WorkerPool:
                 self._on_wait("waiting for a node of the cluster")
                 time.sleep(POLL_S)
                 done = []
+            self._liveness.check_own_node()
             for call in done:
                 number, worker = pending.pop(call)
                 try:
@@ -259,8 +258,10 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the actors."""
-        for worker in self._workers.values():
-            self._ray.kill(worker.actor)
+        with contextlib.suppress(ClusterLost):
+            self._liveness.check_own_node()
+            for worker in self._workers.values():
+                self._ray.kill(worker.actor)
         self._workers = {}
 
     def _check_attempts(self, num_attempts: int, error: Exception) -> None:

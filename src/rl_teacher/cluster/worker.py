@@ -1,5 +1,6 @@
 """The rollout actor: it steps a shard of a run's environments on its node."""
 
+import os
 import platform
 from dataclasses import dataclass
 from importlib import metadata
@@ -108,6 +109,10 @@ class RolloutWorker:
     def versions(self) -> dict[str, str]:
         """Return the versions on this node; also a sign of life."""
         return versions()
+
+    def process_id(self) -> int:
+        """Return the id of the actor's process."""
+        return os.getpid()
 
     def collect(self, task: RolloutTask, policy: NumpyPolicy | None) -> ShardRollout:
         """Take T steps in the environments of a shard.

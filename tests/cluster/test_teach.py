@@ -1,0 +1,187 @@
+"""`rl-teacher teach --cluster`: whole runs on a cluster of several nodes."""
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rl_teacher import cli
+from rl_teacher.cluster.pool import WorkerPool
+from rl_teacher.config.agents import GA3CConfig, PPOConfig
+from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.runs.folder import Experiment, open_store
+from rl_teacher.teach import teach
+from tests.cluster import clusters
+from tests.test_teach import saved_step, wait_for_checkpoint
+
+pytestmark = [
+    pytest.mark.usefixtures("_shapes_unchecked"),
+    pytest.mark.filterwarnings(clusters.FORKS),
+]
+
+SMALL: dict[str, Any] = {"num_envs": 5, "rollout_steps": 32}
+CONFIG = TeachConfig(
+    "ShortHopper-v1",
+    "synth",
+    name="here",
+    num_timesteps=1_600,
+    n_labels=16,
+    pretrain_iters=30,
+    clip_length=0.5,
+    ppo=PPOConfig(**SMALL, minibatch_size=32, num_epochs=2),
+    reward=PredictorConfig(ensemble_size=1, hidden=(8,)),
+)
+QUIET = RunOptions(no_tensorboard=True)
+
+
+def run(config, cluster=None, **options):
+    assert teach(config, replace(QUIET, cluster=cluster, **options)).is_finished
+    return result_of(config.name)
+
+
+def result_of(name):
+    """Return the arrays of the last checkpoint, and the clips that were compared."""
+    checkpoint = Experiment.find(name).load_checkpoint()
+    assert checkpoint is not None
+    with open_store() as store:
+        page = store.comparisons.page(store.experiments.get(name).id)
+        pairs = [(each.left.content_hash, each.right.content_hash) for each in page.rows]
+    return checkpoint.arrays, pairs
+
+
+def assert_equal_results(one, other):
+    (arrays, pairs), (others, other_pairs) = one, other
+    assert pairs == other_pairs
+    assert arrays.keys() == others.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, others[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        replace(CONFIG, env_id="CartPole-v1", clip_length=0.2),
+        replace(CONFIG, agent="ga3c", ga3c=GA3CConfig(**SMALL), predictor="rl", n_labels=None),
+    ],
+    ids=["ppo-CartPole", "ga3c-Hopper"],
+)
+def test_run_with_labels_equals_that_of_one_process(nodes, config):
+    there = run(replace(config, name="there"), nodes.address)
+    assert_equal_results(run(config), there)
+
+
+def test_nodes_that_die_and_join_change_neither_steps_nor_labels(nodes, monkeypatch):
+    added, num_rollouts, execute = [nodes.add()], 0, WorkerPool.run
+
+    def disturbed(pool, *arguments):
+        nonlocal num_rollouts
+        num_rollouts += 1
+        if num_rollouts == 4:
+            nodes.kill(added.pop())
+        if num_rollouts == 6:
+            added.append(nodes.add())
+        return execute(pool, *arguments)
+
+    monkeypatch.setattr(WorkerPool, "run", disturbed)
+    there = run(replace(CONFIG, name="there"), nodes.address)
+    assert num_rollouts > 6
+    nodes.kill(added.pop())
+    assert_equal_results(run(CONFIG), there)
+
+
+COMMAND = (
+    "teach -p synth -e ShortHopper-v1 -n there -t 12000 -l 16 -i 30 -c 0.5 --no-tensorboard "
+    "--ppo.num-envs 5 --ppo.rollout-steps 32 --reward.ensemble-size 1 --reward.hidden 8 "
+    "--checkpoint-seconds 0.1 -s 1"
+)
+
+
+def start(nodes, name="there"):
+    """Start a run on the cluster in another process."""
+    arguments = f"{COMMAND.replace('there', name)} --cluster {nodes.address}".split()
+    return subprocess.Popen(
+        [sys.executable, "-m", "rl_teacher", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_run_that_is_killed_resumes_exactly(nodes):
+    for _ in range(2):
+        process = start(nodes)
+        wait_for_checkpoint("there", saved_step("there"))
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, "the run finished before it was killed"
+    process = start(nodes)
+    process.communicate()
+    assert process.returncode == 0
+    assert cli.main(COMMAND.replace("there", "here").split()) == 0
+    assert_equal_results(result_of("here"), result_of("there"))
+
+
+@pytest.mark.slow
+def test_loss_of_the_cluster_ends_the_run_and_keeps_the_checkpoint():
+    with clusters.running() as nodes:
+        process = start(nodes)
+        wait_for_checkpoint("there")
+        nodes.kill_head()
+        _, printed = process.communicate(timeout=55)
+    message = " ".join(printed.split())
+    assert process.returncode == 2, message
+    assert "The cluster was lost" in message
+    assert "The last checkpoint" in message
+    assert cli.main(COMMAND.split()) == 0
+    assert cli.main(COMMAND.replace("there", "here").split()) == 0
+    assert_equal_results(result_of("here"), result_of("there"))
+
+
+def refusal(capsys, given):
+    """Run a command that is refused, and return the message."""
+    environment = "" if "-e " in given else "-e ShortHopper-v1"
+    arguments = f"teach -n refused -p rl -t 320 --no-tensorboard {environment} {given}"
+    assert cli.main(arguments.split()) == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_auto_finds_the_running_cluster(nodes, monkeypatch):
+    # Others may run on this machine.
+    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
+    used = []
+    monkeypatch.setattr(
+        "rl_teacher.cluster.connection.is_listening", lambda address: used.append(address) or True
+    )
+    assert teach(replace(CONFIG, num_timesteps=160), replace(QUIET, cluster="auto")).is_finished
+    assert {*used} == {nodes.address}
+
+
+def test_cluster_that_cannot_be_reached_is_refused(capsys):
+    message = refusal(capsys, "--cluster 127.0.0.1:9")
+    assert "nothing accepts connections" in message
+    assert "ray start --head" in message
+
+
+def test_address_in_the_environment_is_that_of_auto(capsys, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    assert "--cluster 127.0.0.1:9 was given, but nothing" in refusal(capsys, "--cluster auto")
+    monkeypatch.setenv("RAY_ADDRESS", "ray://127.0.0.1:9")
+    assert "Ray Client" in refusal(capsys, "--cluster auto")
+
+
+def test_missing_package_is_named(capsys, monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "ray"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "pip install 'rl-teacher[ray]'" in refusal(capsys, "--cluster local")
+
+
+@pytest.mark.parametrize("options", ["-a sac", "-e MovingDot-v0", "-e Pong-v0"])
+def test_cluster_is_refused_where_it_has_no_effect(capsys, options):
+    message = refusal(capsys, f"--cluster local {options}")
+    assert "has an effect only with -a ppo, trpo, a2c or ga3c" in message
