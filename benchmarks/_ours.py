@@ -6,6 +6,7 @@ The result is printed as one line of JSON. Other modules start it with `children
 # pyright: reportAttributeAccessIssue=false
 
 import json
+import os
 import resource
 import runpy
 import sys
@@ -38,6 +39,10 @@ EVALUATION_SEEDS = 10_000
 """Added to the seed of a run for its evaluation, which then shares no stream with any training."""
 
 
+NODE_BYTES = 200_000_000
+"""Object store of a node."""
+
+
 # --- teach: one experiment ---
 
 
@@ -47,6 +52,7 @@ def teach(
     evaluated: int = 0,
     latest: int = 0,
     bar: float | None = None,
+    cluster: str | None = None,
 ) -> Metrics:
     """Run a whole experiment and return its metrics.
 
@@ -58,6 +64,7 @@ def teach(
         latest: number of the latest training episodes whose mean return is `latest_return`.
         bar: true return to reach; the result then also has the time and step of reaching
             it, and the learning curve.
+        cluster: Ray cluster that collects the rollouts.
     """
     import rl_teacher.envs.mujoco.vector  # noqa: F401 - imported now, so that it is not timed
     from rl_teacher.runs.folder import Experiment, experiments_folder
@@ -67,7 +74,7 @@ def teach(
     config = saved_to_config(saved)
     is_continued = (experiments_folder() / config.name).exists()
     start_s = time.perf_counter()
-    outcome = run(config, RunOptions(workers=workers, no_tensorboard=True))
+    outcome = run(config, RunOptions(workers=workers, no_tensorboard=True, cluster=cluster))
     ended_s = time.perf_counter()
     if not outcome.is_finished:
         raise SystemExit(f"stopped after {outcome.step:,} of {config.num_timesteps:,} steps")
@@ -87,6 +94,35 @@ def teach(
         metrics["return_std"] = float(rewards.sum(0).std())
         metrics["evaluation_s"] = time.perf_counter() - ended_s
     return metrics
+
+
+def pinned(saved: Mapping[str, Any], num_nodes: int) -> Metrics:
+    """Run an experiment on the first core, and on a Ray cluster of one core per node.
+
+    Args:
+        saved: configuration, as returned by `TeachConfig.saved`.
+        num_nodes: nodes of the cluster, the first of which shares its core with the learner; 0:
+            no cluster.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < max(num_nodes, 1):
+        raise SystemExit(f"{num_nodes} cores are needed; there are {len(cores)}")
+    os.sched_setaffinity(0, cores[:1])
+    if num_nodes == 0:
+        return teach(saved, workers=1)
+    from ray.cluster_utils import Cluster
+
+    node: dict[str, Any] = {"num_cpus": 1, "object_store_memory": NODE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        for core in cores[1:num_nodes]:
+            # The processes of a node inherit the cores of this one.
+            os.sched_setaffinity(0, [core])
+            cluster.add_node(**node)
+        os.sched_setaffinity(0, cores[:1])
+        return teach(saved, cluster=cluster.address)
+    finally:
+        cluster.shutdown()
 
 
 def latest_return(experiment: "Experiment", num_episodes: int) -> float | None:
@@ -584,6 +620,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 JOBS: dict[str, Callable[..., Metrics]] = {
     "teach": teach,
+    "pinned": pinned,
     "flips": flips,
     "core_loop": core_loop,
     "fixed_policy": fixed_policy,

@@ -76,7 +76,7 @@ PAGES = [
 ]
 
 OTHER_PROGRAMS = re.compile(
-    r"^\s*(tensorboard|pip|make|npm|python|ssh|curl)\b|`(tensorboard|npm) [^`]*`"
+    r"^\s*(tensorboard|pip|make|npm|python|ssh|curl|ray)\b|`(tensorboard|npm|ray) [^`]*`"
 )
 FLAG = re.compile(r"(?<![\w-])(--[a-z][\w.-]*\w)(?![\w-])")
 SHORT_FLAG = re.compile(r"`(-[A-Za-z])`")
