@@ -11,7 +11,6 @@ import io
 import itertools
 import os
 import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -233,12 +232,7 @@ def uses_cluster(options):
         used.append(True)
         return execute_tasks(*arguments)
 
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        clusters.environment(),
-        warnings.catch_warnings(),
-    ):
-        warnings.filterwarnings("ignore", r"os.fork\(\) was called", RuntimeWarning)
+    with pytest.MonkeyPatch.context() as patch, clusters.environment():
         patch.setattr(WorkerPool, "run", spied)
         execute(options)
     return bool(used)

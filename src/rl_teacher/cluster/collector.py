@@ -138,7 +138,7 @@ class ClusterCollector:
         should_stop: Callable[[], bool] | None = None,
     ) -> list[ShardRollout]:
         """Let the actors step their shards, and keep the states after that."""
-        self._workers.refresh()
+        self._workers.refresh_if_due()
         self._divide(self._workers.ready)
         states = self._states or [None] * len(self._shards)
         before, self._version = self._version, self._version + 1

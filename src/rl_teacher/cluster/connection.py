@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -102,9 +103,15 @@ def connected(address: str) -> Iterator[None]:
     is_main_thread = threading.current_thread() is threading.main_thread()
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(
-            **settings, log_to_driver=False, configure_logging=False, logging_level=logging.ERROR
-        )
+        with warnings.catch_warnings():
+            # JAX warns about forks, after which Ray executes other programs at once.
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+            ray.init(
+                **settings,
+                log_to_driver=False,
+                configure_logging=False,
+                logging_level=logging.ERROR,
+            )
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise ClusterUnavailable(_refusal(address, error)) from error
     if is_main_thread:

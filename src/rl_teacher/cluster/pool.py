@@ -24,7 +24,7 @@ from rl_teacher.cluster.worker import (
 from rl_teacher.common.errors import ClusterUnavailable
 
 REFRESH_S = 1.0
-"""Time between two looks at the nodes while tasks run."""
+"""Time between two looks at the nodes."""
 POLL_S = 0.1
 """Time between two looks for a stop request."""
 START_TIMEOUT_S = 120.0
@@ -111,6 +111,11 @@ class WorkerPool:
             self._workers[key] = self._start(key[0], wanted[key])
         for worker in self._workers.values():
             self._read_answer(worker)
+
+    def refresh_if_due(self) -> None:
+        """Follow the nodes, at most every `REFRESH_S` seconds."""
+        if time.monotonic() - self._refreshed_s > REFRESH_S:
+            self.refresh()
 
     def _wanted(self) -> dict[tuple[str, int], int]:
         """Return the CPUs of each wanted actor, by node and number on the node."""
@@ -252,8 +257,9 @@ class WorkerPool:
                     self._check_attempts(attempts[number], error)
                     worker.answer = worker.actor.versions.remote()
                     waiting.append(number)
-            if not pending or time.monotonic() - self._refreshed_s > REFRESH_S:
+            if waiting and not pending:
                 self.refresh()
+            self.refresh_if_due()
         return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:

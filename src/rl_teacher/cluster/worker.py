@@ -13,6 +13,7 @@ import numpy as np
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.agents.shards import ShardPolicy
+from rl_teacher.common.runtime import keep_freed_memory
 from rl_teacher.common.state_dict import StateDict, array_to_rng, rng_to_array
 from rl_teacher.envs.interface import Shard
 from rl_teacher.envs.registry import EnvInfo, make_vector
@@ -100,6 +101,7 @@ class RolloutWorker:
     """
 
     def __init__(self, settings: RolloutSettings, num_threads: int) -> None:
+        keep_freed_memory()
         self._settings = settings
         self._num_threads = num_threads
         self._shard: Shard | None = None
