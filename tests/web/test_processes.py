@@ -96,7 +96,7 @@ def clients_of_both(service, token):
             return len(found) == 2
 
         assert wait_until(has_both)
-        yield list(found.values())
+        yield [client for _, client in sorted(found.items())]
 
 
 def connect(service, token=None):
@@ -155,13 +155,13 @@ def wait_until(holds):
 class TestLabels:
     def test_racing_labelers_get_each_comparison_once(self, served, service, request):
         asked = set(served.trainer.ask(60))
-        names = [f"racer {number}" for number in range(8)]
-        shown, acknowledged, processes = Counter(), Counter(), set()
+        names = [f"{request.node.name} {number}" for number in range(8)]
+        shown, acknowledged = Counter(), Counter()
 
-        def label_all(name):
-            token = served.store.access.issue_credential(name)
-            with connect(service, token) as client:
-                processes.add(process_of(service, client))
+        def label_all(number):
+            token = served.store.access.issue_credential(names[number])
+            with clients_of_both(service, token) as clients:
+                client = clients[number % 2]
                 while True:
                     path = "/api/v1/experiments/hopper/comparisons/next"
                     found = client.get(path, params={"limit": 2}).json()["comparisons"]
@@ -174,14 +174,14 @@ class TestLabels:
 
         for name in names:
             served.store.labelers.add(name)
-        threads = [threading.Thread(target=label_all, args=(name,)) for name in names]
+        threads = [threading.Thread(target=label_all, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        rows = served.store.labels.export(served.trainer.id, 0, 1_000)
-        stored = Counter(row.comparison_id for row in rows if row.labeler in names)
-        assert len(processes) == 2
+        exported = served.store.labels.export(served.trainer.id, 0, 10_000)
+        rows = [row for row in exported if row.labeler in names]
+        stored = Counter(row.comparison_id for row in rows)
         assert shown == stored == dict.fromkeys(asked, 1)
         assert acknowledged == dict.fromkeys((str(r.request_id) for r in rows), 1)
 
@@ -300,7 +300,8 @@ class TestStopping:
             assert wait_until(lambda: not is_alive(killed))
             with connect(service, service.token) as client:
                 assert client.get("/api/v1/me").status_code == 200  # by the other process
-        assert f"(pid {killed}) ended with exit code -9" in service.requests()
+        ended = f"(pid {killed}) ended with exit code -9"
+        assert wait_until(lambda: ended in service.requests())
         with clients_of_both(service, labeler.token) as _, contextlib.ExitStack() as opened:
             for _ in range(20):
                 client = opened.enter_context(connect(service, labeler.token))
