@@ -57,7 +57,7 @@ def check_address(address: str) -> None:
     if address.startswith("ray://"):
         raise BadConfig(
             f"--cluster {address} was given, an address of Ray Client, which would copy every "
-            "rollout through one connection. Run the learner inside of the cluster: with `ray job "
+            "rollout through one connection. Run the learner inside the cluster: with `ray job "
             "submit -- rl-teacher teach --cluster auto ...`, or on a node of it with --cluster "
             "auto or HOST:PORT."
         )
