@@ -751,23 +751,32 @@ def play(arguments: Sequence[str]) -> int:
 # --- sweep ---
 
 
-def sweep(file: Path, /, parallel: int = 1) -> None:
+def sweep(
+    file: Path, /, parallel: int | None = None, cluster: str | None = None, cpus: int = 1
+) -> None:
     """Run an experiment for each seed and combination of settings, and compare their returns.
 
     The file is in TOML. Finished runs are skipped when the command is repeated.
 
     Args:
         file: file with flags, seeds and grid
-        parallel: number of simultaneous runs
+        parallel: number of simultaneous runs; by default 1, and with --cluster as many as it has
+            CPUs for
+        cluster: Ray cluster whose nodes execute the runs: local starts one on this machine, auto
+            finds the one of this machine or of RAY_ADDRESS; or HOST:PORT of its head node
+        cpus: CPUs of a run, with --cluster
     """
     from rich.console import Console
 
-    from rl_teacher.sweep import HEADINGS, read_sweep, table_rows
+    from rl_teacher.sweep import HEADINGS, execute, read_sweep, table_rows
     from rl_teacher.sweep import sweep as run
     from rl_teacher.teach import check as check_teach
 
-    if parallel < 1:
-        raise BadInput(f"--parallel {parallel} was given; at least 1 is needed.")
+    for flag, number in (("--parallel", parallel), ("--cpus", cpus)):
+        if number is not None and number < 1:
+            raise BadInput(f"{flag} {number} was given; at least 1 is needed.")
+    if cpus != 1 and cluster is None:
+        raise BadInput("--cpus was given, which has no effect without --cluster. Omit it.")
     given = read_sweep(file)
     for each in given.runs():
         config = checked_config(*parse_teach(each.flags))
@@ -775,7 +784,16 @@ def sweep(file: Path, /, parallel: int = 1) -> None:
             raise BadInput("A sweep does not wait for people to answer. Omit -p human.")
         check_teach(config)
     console = Console()
-    results = run(given, parallel, lambda text: console.print(text, soft_wrap=True, markup=False))
+    report = partial(console.print, soft_wrap=True, markup=False)
+    if cluster is None:
+        results = run(given, parallel or 1, report)
+    else:
+        from rl_teacher.cluster.connection import connected
+        from rl_teacher.cluster.jobs import num_cluster_cpus, on_cluster
+
+        with connected(cluster):
+            at_once = parallel or max(1, num_cluster_cpus() // cpus)
+            results = run(given, at_once, report, on_cluster(execute, cpus))
     table = _table(*HEADINGS)
     for row in table_rows(results):
         table.add_row(*row)

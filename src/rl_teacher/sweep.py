@@ -9,8 +9,9 @@ A sweep is a TOML file:
     "--reward.l2" = [0.0, 0.01]
     "-e" = ["ShortHopper-v1", "ShortWalker-v1"]
 
-Every run is a process of `rl-teacher teach`. Finished runs are kept as one JSON line each in
-`sweeps/NAME.jsonl` of the home, and skipped when the command is repeated; a stopped one continues.
+Every run is a process of `rl-teacher teach`, on this machine or on a node of a cluster. Finished
+runs are kept as one JSON line each in `sweeps/NAME.jsonl` of the home, and skipped when the command
+is repeated; a stopped one continues.
 """
 
 import itertools
@@ -149,7 +150,10 @@ class RunFailed(RlTeacherError):
 
 
 def sweep(
-    sweep: Sweep, parallel: int, report: Callable[[str], None] = lambda _: None
+    sweep: Sweep,
+    parallel: int,
+    report: Callable[[str], None] = lambda _: None,
+    executor: Callable[[Run], Result] | None = None,
 ) -> list[Result]:
     """Execute the runs that are not finished yet.
 
@@ -157,6 +161,7 @@ def sweep(
         sweep: the sweep.
         parallel: number of simultaneous runs.
         report: called with a line of progress.
+        executor: executes a run and returns its result; by default `execute`.
 
     Returns:
         The results of all runs, in order.
@@ -172,7 +177,7 @@ def sweep(
     report(f"{len(runs)} runs, {len(missing)} of them to do")
     failures = []
     # Ctrl-C reaches the processes too, which save and end.
-    for run, finished in in_parallel(execute, missing, parallel):
+    for run, finished in in_parallel(executor or execute, missing, parallel):
         try:
             result = results[run.flags] = finished.result()
         except RunFailed as error:
