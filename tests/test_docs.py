@@ -245,7 +245,7 @@ def test_flags_in_docs_exist(path, settings):
     play_flags = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
     others = {"--help", "--version", "--plot", "--experiment", "--format", "--out", "--uses"}
     others |= {"--hold-out", "--steps", "--repair"}  # of `export`, `circus` and `doctor`
-    others |= {"--parallel"}  # of `sweep`
+    others |= {"--parallel", "--cpus"}  # of `sweep`
     known = long_flags(settings) | serve_flags | play_flags | others
     mentioned = {
         flag.replace("_", "-")
