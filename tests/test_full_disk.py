@@ -86,7 +86,7 @@ def cut_off_row(metrics, call):
 
 
 def append_until_full(log, call):
-    """Append a row until the database, which may grow no more, is full."""
+    """Append rows until the database, whose size is limited, is full."""
     with log._database.reading() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count=1")
     # What fits into the last page can still be written.

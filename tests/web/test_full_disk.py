@@ -1,4 +1,4 @@
-"""Labels that arrive while the database can grow no more."""
+"""Labels that arrive while the database is full."""
 
 from sqlalchemy import event
 
