@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import os
 import random
 import signal
 import socket
@@ -18,6 +17,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from benchmarks.machine import cpu_seconds
 from rl_teacher.clips.answer import Answer, mirror_answer
 from rl_teacher.runs.doctor import examine
 from rl_teacher.runs.folder import Experiment, home, open_store
@@ -61,12 +61,6 @@ TEACH = (
     "--ppo.rollout-steps 64 --reward.hidden 16 16 --no-browser --no-tensorboard -w 1 --pace steps "
     "--checkpoint-seconds 0.5"
 )
-
-
-def cpu_seconds(pid):
-    """Return the CPU time that a process has used, in all threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def await_(condition, timeout_s=PATIENCE_S):

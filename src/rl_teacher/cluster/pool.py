@@ -55,7 +55,7 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can be given tasks."""
+        """True if it accepts tasks."""
         return self.answer is None and not self.fault
 
 

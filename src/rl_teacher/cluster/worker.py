@@ -21,7 +21,7 @@ from rl_teacher.envs.registry import EnvInfo, make_vector
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """What all actors of a run share.
+    """Settings of all actors of a run.
 
     Attributes:
         env_info: the environment.

@@ -44,7 +44,7 @@ class Worker:
         return self.process.is_alive() and self._ready.poll()
 
     def restart_if_dead(self) -> None:
-        """Start the process again if it has died: at once, or after a pause if it lived shortly."""
+        """Restart the process if it has ended; repeated early exits delay the restart."""
         now_s = time.monotonic()
         if self._restart_s is None and not self.process.is_alive():
             is_short = now_s - self._started_s < SHORT_LIFE_S
