@@ -46,6 +46,9 @@ WARM_UP_S = 2.0
 
 NUM_OF_THOUSAND = 1_000
 SECONDS_PER_ANSWER = 3
+THINKING_S = 2.0
+"""Time for which a labeler holds a comparison before answering it."""
+
 NUM_PROCESSES = 2
 
 
@@ -379,7 +382,7 @@ def measure_thousand(options: Options, records: Records) -> None:
             metrics = answer_together(
                 Path(home), num_labelers, num_labelers * (turns + 2), run, NUM_PROCESSES
             )
-        metrics |= {"processes": NUM_PROCESSES, "seconds": seconds}
+        metrics |= {"processes": NUM_PROCESSES, "seconds": seconds, "thinking_s": THINKING_S}
         keep(options, records, "thousand", **metrics)
 
 
@@ -423,6 +426,7 @@ async def run_connection(
             continue
         label = answer_to(comparisons[0])
         sent.request_ids.append(label["request_id"])
+        await asyncio.sleep(start_s + THINKING_S - time.perf_counter())
         body = json.dumps({"labels": [label]})
         start_s = time.perf_counter()
         writer.write(
@@ -519,10 +523,10 @@ def _thousand(records: list[Record]) -> list[str]:
     return [
         "",
         f"{newest['labelers']:,} labelers, each of whom answers a comparison every "
-        f"{SECONDS_PER_ANSWER} s for {newest['seconds']} s, and {newest['processes']} service "
-        f"processes on PostgreSQL; the client, which takes {newest['client_cpu_percent']} % of a "
-        "core, service and database share the machine. ms (to reach: p99 under 150 ms, none lost, "
-        "none doubled):",
+        f"{SECONDS_PER_ANSWER} s for {newest['seconds']} s, {newest.get('thinking_s', 0):g} s after "
+        f"they have got it, and {newest['processes']} service processes on PostgreSQL; the client, "
+        f"which takes {newest['client_cpu_percent']} % of a core, service and database share the "
+        "machine. ms (to reach: p99 under 150 ms, none lost, none doubled):",
         "",
         *table([*headings, "cores of the processes"], rows),
         "",

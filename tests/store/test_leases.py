@@ -1,5 +1,6 @@
 """Tests of leases of comparisons, on SQLite and on PostgreSQL."""
 
+import random
 import threading
 from collections import Counter
 from datetime import timedelta
@@ -9,8 +10,9 @@ import pytest
 from sqlalchemy import select
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.leases import KEPT_AFTER_EXPIRY, MAX_LEASES, NUM_RECENT
-from rl_teacher.store.records import AssignmentPolicy, NewLabel
+from rl_teacher.store.assignment import NUM_RECENT
+from rl_teacher.store.leases import KEPT_AFTER_EXPIRY, MAX_LEASES
+from rl_teacher.store.records import AssignmentPolicy, ClaimRequest, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Label, Lease
 from tests.store.comparisons import ENV_ID, ask, ask_and_show, pair, rows_of
@@ -101,6 +103,97 @@ class TestClaiming:
 
     def test_unknown_experiment_has_nothing_to_claim(self, store):
         assert store.leases.claim(999, "Ada", 9) == []
+
+
+LABELERS = ("Ada", "Bob", "Eve", "Zoë")
+
+
+def prepare_claims(store, name, seed):
+    """Create an experiment with random answers, leases and gold comparisons.
+
+    Returns:
+        The ids of its comparisons, and requests of all labelers.
+    """
+    rng = random.Random(seed)
+    policy = AssignmentPolicy(
+        overlap=float(rng.random() < 0.6),
+        overlap_labelers=rng.randint(2, 3),
+        gold=rng.choice([0.0, 0.4]),
+    )
+    experiment_id = store.experiments.ensure(name, ENV_ID, {})
+    store.experiments.set_assignment(experiment_id, policy)
+    ids = [
+        each
+        for step in range(4)
+        for each in ask_and_show(store, experiment_id, *range(6 * step, 6 * step + 6), step=step)
+    ]
+    store.comparisons.set_gold(ids[3], Answer.LEFT)
+    for labeler in LABELERS:
+        for each in rng.sample(ids, rng.randint(0, 8)):
+            store.labels.add(each, Answer.LEFT, labeler)
+        store.leases.claim(experiment_id, labeler, rng.randint(0, 2))
+    return ids, [
+        ClaimRequest(experiment_id, labeler, rng.randint(1, 6), rng.sample(ids, rng.randint(0, 6)))
+        for labeler in rng.sample(LABELERS, len(LABELERS))
+    ]
+
+
+class TestClaimsTogether:
+    @pytest.mark.parametrize("seed", range(12))
+    def test_claims_together_choose_what_claims_in_turn_choose(self, store, seed):
+        in_turn, requests = prepare_claims(store, "in turn", seed)
+        expected = [
+            store.leases.claim(each.experiment_id, each.labeler, each.limit, each.exclude)
+            for each in requests
+        ]
+        together, requests = prepare_claims(store, "together", seed)
+        chosen = store.leases.claim_many(requests)
+        assert [[together.index(each) for each in claimed_ids(these)] for these in chosen] == [
+            [in_turn.index(each) for each in claimed_ids(these)] for these in expected
+        ]
+        assert sum(map(len, chosen)) > 0
+
+    def test_experiments_are_claimed_together(self, store, experiment_id):
+        other_id = store.experiments.ensure("other", ENV_ID, {})
+        [mine], [other] = (ask_and_show(store, each, 1) for each in (experiment_id, other_id))
+        requests = [
+            ClaimRequest(other_id, "Ada", 9),
+            ClaimRequest(999, "Bob", 9),
+            ClaimRequest(experiment_id, "Eve", 9),
+        ]
+        claimed = store.leases.claim_many(requests)
+        assert list(map(claimed_ids, claimed)) == [[other], [], [mine]]
+
+    def test_two_requests_of_one_labeler_get_the_same_leases(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, *range(5))
+        requests = [ClaimRequest(experiment_id, name, 2) for name in ("Ada", "Bob", "Ada")]
+        first, theirs, again = store.leases.claim_many(requests)
+        assert [each.lease for each in again] == [each.lease for each in first]
+        assert claimed_ids(first) + claimed_ids(theirs) == ids[:4]
+
+    def test_excluded_labeler_takes_nothing_from_the_others(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, 1)
+        store.labelers.add("Eve")
+        store.labelers.set_excluded("Eve", is_excluded=True)
+        requests = [ClaimRequest(experiment_id, name, 1) for name in ("Eve", "Ada")]
+        assert list(map(claimed_ids, store.leases.claim_many(requests))) == [[], ids]
+
+    def test_leases_in_other_experiments_are_not_extended(self, store, clock, experiment_id):
+        other_id = store.experiments.ensure("other", ENV_ID, {})
+        for each in (experiment_id, other_id):
+            ask_and_show(store, each, *range(4))
+        [before] = store.leases.claim(other_id, "Ada", 1)
+        clock.advance(100)
+        store.leases.claim_many(
+            [ClaimRequest(experiment_id, "Ada", 1), ClaimRequest(other_id, "Bob", 1)]
+        )
+        [(expires_at,)] = rows_of(
+            store, select(Lease.expires_at).where(Lease.token == before.lease)
+        )
+        assert expires_at == before.expires_at
+
+    def test_no_requests_claim_nothing(self, store):
+        assert store.leases.claim_many([]) == []
 
 
 class TestTime:
@@ -540,13 +633,17 @@ def test_concurrent_claims_are_disjoint(url):
         experiment_id = store.experiments.ensure("rush", ENV_ID, {})
         ids = ask_and_show(store, experiment_id, *range(24))
         claimed_by = {}
-        all_are_there = threading.Barrier(len(labelers))
+        all_are_there = threading.Barrier(6)
 
-        def claim(name):
+        def claim(*names):
+            requests = [ClaimRequest(experiment_id, name, 3) for name in names]
             all_are_there.wait()
-            claimed_by[name] = claimed_ids(store.leases.claim(experiment_id, name, 3))
+            for name, claimed in zip(names, store.leases.claim_many(requests), strict=True):
+                claimed_by[name] = claimed_ids(claimed)
 
-        threads = [threading.Thread(target=claim, args=(name,)) for name in labelers]
+        # Half of the labelers claim alone, half in two batches.
+        groups = [labelers[:2], labelers[2:4], *([name] for name in labelers[4:])]
+        threads = [threading.Thread(target=claim, args=group) for group in groups]
         for thread in threads:
             thread.start()
         for thread in threads:

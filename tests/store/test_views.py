@@ -15,6 +15,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound, ExperimentNotFound, MediaNotFound
 from rl_teacher.store import (
     access,
+    assignment,
     clips,
     comparisons,
     counters,
@@ -52,14 +53,19 @@ STATEMENTS = {
     "counts": experiments.COUNTS,
     "labels since": labels.SINCE,
     "labels of labeler": labels.LABELS_OF_LABELER,
-    "number of labels": labels.NUM_LABELS_OF_LABELER,
+    "number of labels": labels.NUM_LABELS_OF_LABELERS,
     "shared": clips.SHARED,
     "shared and rendered": clips.SHARED_AND_RENDERED,
-    "free": leases.FREE,
-    "free gold": leases.FREE_GOLD,
-    "repeatable": leases.REPEATABLE,
-    "tally": leases.MY_TALLY,
-    "my leases": leases.MY_LEASES,
+    "free": assignment.FREE,
+    "free for somebody": assignment.FREE_FOR_SOMEBODY,
+    "places": assignment.NUM_FREE,
+    "unavailable": assignment.UNAVAILABLE,
+    "free gold": assignment.FREE_GOLD,
+    "repeatable": assignment.REPEATABLE,
+    "tally": assignment.MY_TALLY,
+    "held": leases.HELD,
+    "births": leases.BIRTHS,
+    "extend": leases.EXTEND,
     "renew": leases.RENEW,
     "leases": leases.LEASES_OF_LABELERS,
     "comparisons": sql.COMPARISONS_BY_ID,
@@ -577,13 +583,14 @@ class TestServing:
     @pytest.mark.parametrize(
         ("statement", "indexes"),
         [
-            (leases.FREE, ["open"]),
-            (leases.FREE_GOLD, ["gold"]),
+            (assignment.FREE, ["open"]),
+            (assignment.FREE_FOR_SOMEBODY, ["open"]),
+            (assignment.FREE_GOLD, ["gold"]),
             (leases.PENDING, ["open", "gold"]),
             (labels.GOLD, ["gold"]),
             (comparisons.PRACTICE, ["gold"]),
         ],
-        ids=["free", "free gold", "pending", "gold", "practice"],
+        ids=["free", "free for somebody", "free gold", "pending", "gold", "practice"],
     )
     def test_sqlite_without_statistics_uses_partial_indexes(self, path, statement, indexes):
         steps = [step for step in read_plan(path, statement) if " comparisons USING INDEX " in step]

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from rl_teacher.clips.poses import pack
-from rl_teacher.store.leases import times
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.records import RenderedClip
+from rl_teacher.store.records import Assigned, RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Limits, Rate, Settings
@@ -212,15 +211,15 @@ def browser(app):
 def lease(store, labeler, *comparison_ids):
     """Let leases of comparisons begin and end, so that a labeler may answer them."""
     moment = store.database.now()
-    who = {"me": store.labelers.id_of(labeler), **times(moment)}
+    labeler_id = store.labelers.id_of(labeler)
     found = store.leases.find({(labeler, each) for each in comparison_ids})
-    chosen = [
-        (each.comparison, "answer")
+    assigned = [
+        Assigned(labeler_id, each.comparison, "answer")
         for each in found.values()
         if each.lease is None and not each.is_labelled
     ]
     with store.database.writing() as connection:
-        store.leases.lease(connection, who, chosen, moment)
+        store.leases.lease(connection, assigned, moment, until=moment)
 
 
 def label(comparison_id, answer: str | None = "left", **more):

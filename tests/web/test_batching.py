@@ -84,6 +84,28 @@ class TestBatcher:
             asyncio.run(batcher(-13))
         assert asyncio.run(batcher(3)) == 6
 
+    def test_result_that_is_an_exception_reaches_its_item_alone(self, pool, doubler):
+        def invert(numbers):
+            doubler(numbers)
+            return [1 / each if each else ZeroDivisionError("zero") for each in numbers]
+
+        batcher = Batcher(pool, invert)
+
+        async def ask():
+            doubler.unblocked.clear()
+            tasks = [asyncio.create_task(batcher(1))]
+            while not doubler.batches:
+                await asyncio.sleep(0.001)
+            tasks += [asyncio.create_task(batcher(each)) for each in (2, 0, 4)]
+            await asyncio.sleep(0.01)
+            doubler.unblocked.set()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+        one, half, error, quarter = asyncio.run(ask())
+        assert (one, half, quarter) == (1, 0.5, 0.25)
+        assert isinstance(error, ZeroDivisionError)
+        assert doubler.batches == [[1], [2, 0, 4]]
+
     def test_cancelled_item_does_not_block_others(self, pool, doubler):
         batcher = Batcher(pool, doubler)
 

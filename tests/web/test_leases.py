@@ -5,14 +5,27 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import select
 
+from rl_teacher.common.errors import BadExperimentName, ExperimentNotFound
 from rl_teacher.store import tables
 from rl_teacher.store.records import AssignmentPolicy
+from rl_teacher.web.next_comparisons import NextRequest, next_comparisons
+from rl_teacher.web.schemas.labelling import NextComparisons
 from tests.web.conftest import assert_problem, label, post
 
 
 def claim_next(client, **query):
     response = client.get("/api/v1/experiments/hopper/comparisons/next", params=query)
     return response.json()["comparisons"]
+
+
+def test_unknown_experiment_fails_alone_in_a_batch(trainer, app):
+    [comparison_id] = trainer.ask()
+    services = app.state.services
+    requests = [NextRequest(name, "ann", (), 4) for name in ("nowhere", "hopper", "NO/NAME")]
+    unknown, found, invalid = next_comparisons(services.store, services.experiments, requests)
+    assert isinstance(found, NextComparisons)
+    assert [each.id for each in found.comparisons] == [comparison_id]
+    assert (type(unknown), type(invalid)) == (ExperimentNotFound, BadExperimentName)
 
 
 def ids(comparisons):

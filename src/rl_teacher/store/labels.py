@@ -98,8 +98,13 @@ LABELS_OF_LABELER = (
     .limit(bindparam("limit"))
 )
 
-NUM_LABELS_OF_LABELER = select(Tally.num_labels).where(
-    Tally.experiment_id == bindparam("experiment_id"), Tally.labeler_id == LABELER_ID
+NUM_LABELS_OF_LABELERS = (
+    select(Labeler.name, Tally.num_labels)
+    .join(Labeler, Labeler.id == Tally.labeler_id)
+    .where(
+        Tally.experiment_id == bindparam("experiment_id"),
+        Labeler.name.in_(bindparam("names", expanding=True)),
+    )
 )
 
 TOO_FAST = select(Labeler.name).where(
@@ -342,8 +347,15 @@ class Labels:
 
     def count_of_labeler(self, experiment_id: int, labeler: str) -> int:
         """Return the number of comparisons that a labeler currently answers."""
-        parameters = {"experiment_id": experiment_id, "labeler": labeler}
-        return self._database.scalar(NUM_LABELS_OF_LABELER, **parameters) or 0
+        return self.count_of_each(experiment_id, {labeler}).get(labeler, 0)
+
+    def count_of_each(self, experiment_id: int, labelers: Collection[str]) -> dict[str, int]:
+        """Return the numbers of comparisons that labelers currently answer; without zeros."""
+        if not labelers:
+            return {}
+        parameters = {"experiment_id": experiment_id, "names": sorted(labelers)}
+        rows = self._database.rows(NUM_LABELS_OF_LABELERS, **parameters)
+        return {row["name"]: row["num_labels"] for row in rows}
 
     def with_too_fast(self, labelers: Collection[str]) -> set[str]:
         """Return those of some labelers who have given a label too fast before."""

@@ -1,178 +1,81 @@
-"""Leases: comparisons that labelers have claimed, until they answer or the lease expires.
+"""Leases: comparisons that labelers have claimed, until they answer or the lease expires."""
 
-A comparison has at most as many leases as it needs more labels. SQLite has a single writer. On
-PostgreSQL a claim locks the comparisons that it takes and skips those that others have locked.
-"""
-
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import (
-    Connection,
-    Select,
-    and_,
-    bindparam,
-    delete,
-    exists,
-    func,
-    not_,
-    or_,
-    select,
-    union_all,
-    update,
-)
-from sqlalchemy.orm import aliased
+from sqlalchemy import Connection, and_, bindparam, delete, not_, select, union_all, update
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store import sql
-from rl_teacher.store.counters import IS_RENDERED
+from rl_teacher.store.assignment import (
+    BORN_BEFORE,
+    COOLED_BEFORE,
+    IS_ANSWERED_BY_ME,
+    LABELER_IDS,
+    LEASE_S,
+    ME,
+    MOMENT,
+    Claim,
+    choose,
+    times,
+)
 from rl_teacher.store.database import Database
-from rl_teacher.store.experiments import hash_uniform
 from rl_teacher.store.labelers import Labelers
 from rl_teacher.store.records import (
+    Assigned,
     AssignmentPolicy,
     ClaimedComparison,
+    ClaimRequest,
     ComparisonView,
     ComparisonWithLease,
     NewLabel,
-    Purpose,
 )
-from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease, Tally
-
-LEASE_S = 300.0
-"""Duration of a lease in seconds; a page renews its leases once a minute."""
+from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease
 
 MAX_LEASES = 20
 """Comparisons of one experiment that one labeler may hold."""
-
-MAX_AGE = timedelta(hours=1)
-"""Age from which a lease is not renewed, so that nobody can hold a comparison for ever."""
-
-COOL_DOWN = timedelta(minutes=5)
-"""Time after the expiry of a lease of that age in which others may claim the comparison first."""
 
 KEPT_AFTER_EXPIRY = timedelta(days=7)
 """Expired leases are kept for a while: they show that a late answer is about a comparison that its
 labeler was given."""
 
-NUM_RECENT = 5
-"""The comparisons of a labeler's newest labels are not repeated yet."""
-
-REPEAT_WINDOW = 50
-"""Number of a labeler's labels among which one to repeat is searched."""
-
-Theirs, Mine, Repeated = aliased(Lease), aliased(Lease), aliased(Label)
-
-CLOCK_TOLERANCE = timedelta(minutes=5)
-"""Difference of two machines' clocks. A lease that lasts longer than it can was written before the
-clock was set back, and does not keep a comparison from others."""
-
-ME, MOMENT, LATEST = bindparam("me"), bindparam("moment"), bindparam("latest")
-
-NUM_LEASES_OF_OTHERS = (
-    select(func.count())
-    .select_from(Theirs)
-    .where(
-        Theirs.comparison_id == Comparison.id,
-        Theirs.labeler_id != ME,
-        Theirs.purpose == "answer",
-        Theirs.expires_at > MOMENT,
-        Theirs.expires_at <= LATEST,
-    )
-    .correlate(Comparison)
-    .scalar_subquery()
-)
-
-BORN_BEFORE, COOLED_BEFORE = bindparam("born_before"), bindparam("cooled_before")
-
-# Held now, or held for so long that it is the turn of others.
-IS_MINE = exists().where(
-    Mine.comparison_id == Comparison.id,
-    Mine.labeler_id == ME,
-    Mine.expires_at <= LATEST,
-    or_(
-        Mine.expires_at > MOMENT,
-        and_(Mine.created_at <= BORN_BEFORE, Mine.expires_at > COOLED_BEFORE),
-    ),
-)
-
-IS_ANSWERED_BY_ME = exists().where(
-    Label.comparison_id == Comparison.id, Label.labeler_id == ME, sql.IS_CURRENT
-)
-
-IS_FREE = and_(
-    Comparison.is_open,
-    not_(IS_ANSWERED_BY_ME),
-    not_(IS_MINE),
-    Comparison.num_labels + NUM_LEASES_OF_OTHERS < Comparison.wanted,
-)
-
-IS_NOT_SKIPPED = Comparison.id.not_in(bindparam("skipped", expanding=True))
-
-# The newest come first, because they show what the agent does now; within one step, in the order of
-# the selector. A skipped row is locked by another claim, or by an answer that is being stored.
-FREE = (
-    sql.COMPARISONS.where(sql.OF_EXPERIMENT, IS_FREE, IS_NOT_SKIPPED)
-    .order_by(Comparison.asked_at_step.desc(), Comparison.id)
-    .limit(bindparam("limit"))
-    .with_for_update(of=Comparison, skip_locked=True, key_share=True)
-)
-
-# A claim that committed after FREE started and before it locked is visible only to a new statement.
-STILL_FREE = select(Comparison.id).where(sql.THESE, IS_FREE)
-
-# Neither locked nor limited by leases: any number of labelers may answer a gold comparison.
-FREE_GOLD = (
-    select(Comparison.id)
-    .where(
-        sql.OF_EXPERIMENT,
-        Comparison.gold.is_not(None),
-        IS_RENDERED,
-        IS_NOT_SKIPPED,
-        not_(IS_ANSWERED_BY_ME),
-        not_(IS_MINE),
-    )
-    .order_by(Comparison.id)
-    .limit(1)
-)
-
 FINISHED = "finished"
 """The phase in a run's status (`runs.control.Phase`) in which labels are not used any more."""
 
-# The lock on the labeler makes two claims of the same labeler run one after the other.
-LOCK_LABELER = (
-    select(
-        Labeler.excluded_at,
-        Labeler.practised,
-        Experiment.assignment,
-        Experiment.status,
-        Experiment.archived_at,
+# The locks on the labelers make two claims of the same labeler run one after the other. They are
+# taken in the same order by all.
+LOCK_LABELERS = (
+    select(Labeler.id, Labeler.excluded_at, Labeler.practised)
+    .where(Labeler.id.in_(LABELER_IDS))
+    .order_by(Labeler.id)
+    .with_for_update(key_share=True)
+)
+
+EXPERIMENTS = select(
+    Experiment.id, Experiment.assignment, Experiment.status, Experiment.archived_at
+).where(Experiment.id.in_(bindparam("experiment_ids", expanding=True)))
+
+IS_CURRENT = and_(Lease.expires_at > MOMENT, Lease.created_at > BORN_BEFORE)
+
+IS_MY_LEASE = and_(Lease.labeler_id == ME, IS_CURRENT)
+
+# In the order of the claims. A skipped lease is locked by an answer that is being stored.
+HELD = (
+    sql.COMPARISONS.add_columns(
+        Lease.labeler_id, Lease.token, Lease.expires_at, Lease.purpose, Comparison.experiment_id
     )
-    .join(Experiment, Experiment.id == bindparam("experiment_id"))
-    .where(Labeler.id == ME)
-    .with_for_update(of=Labeler, key_share=True)
+    .join(Lease, Lease.comparison_id == Comparison.id)
+    .where(Lease.labeler_id.in_(LABELER_IDS), IS_CURRENT)
+    .order_by(Lease.created_at, Comparison.asked_at_step.desc(), Comparison.id)
+    .with_for_update(of=Lease, skip_locked=True)
 )
 
-MY_TALLY = select(Tally.num_given, Tally.first_label_id, Tally.last_label_id).where(
-    Tally.experiment_id == bindparam("experiment_id"), Tally.labeler_id == ME
-)
-
-IS_MY_LEASE = and_(
-    Lease.labeler_id == ME, Lease.expires_at > MOMENT, Lease.created_at > BORN_BEFORE
-)
-
-RENEW_ALL = (
+EXTEND = (
     update(Lease)
-    .where(
-        IS_MY_LEASE,
-        exists().where(
-            Comparison.id == Lease.comparison_id,
-            Comparison.experiment_id == bindparam("of_experiment"),
-        ),
-    )
+    .where(Lease.token.in_(bindparam("tokens", expanding=True)))
     .values(expires_at=bindparam("until"))
 )
 
@@ -194,18 +97,10 @@ RELEASE = (
     .values(expires_at=MOMENT)
 )
 
-BIRTHS = select(Lease.comparison_id, Lease.created_at).where(
-    Lease.labeler_id == ME,
+BIRTHS = select(Lease.comparison_id, Lease.labeler_id, Lease.created_at).where(
+    Lease.labeler_id.in_(LABELER_IDS),
     Lease.expires_at > COOLED_BEFORE,
     Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
-)
-
-# In the order of the claims.
-MY_LEASES = (
-    sql.COMPARISONS.add_columns(Lease.token, Lease.expires_at, Lease.purpose)
-    .join(Lease, Lease.comparison_id == Comparison.id)
-    .where(IS_MY_LEASE, sql.OF_EXPERIMENT)
-    .order_by(Lease.created_at, Comparison.asked_at_step.desc(), Comparison.id)
 )
 
 CLIPS_OF_COMPARISON = select(Comparison.left_hash, Comparison.right_hash).where(sql.OF_EXPERIMENT)
@@ -248,46 +143,6 @@ END = delete(Lease).where(Lease.token.in_(bindparam("ended", expanding=True)))
 DELETE_EXPIRED = delete(Lease).where(Lease.expires_at <= MOMENT)
 
 
-def repeatable() -> Select[Any]:
-    """Return a query for the first comparison to repeat in a window of a labeler's labels."""
-    window = (
-        select(Label.id, Label.comparison_id)
-        .where(Label.labeler_id == ME, Label.id >= bindparam("from_id"))
-        .order_by(Label.id)
-        # Limited first: the other conditions are then tested for these labels only.
-        .limit(REPEAT_WINDOW)
-        .subquery()
-    )
-    recent = (
-        select(Label.comparison_id)
-        .where(Label.labeler_id == ME)
-        .order_by(Label.id.desc())
-        .limit(NUM_RECENT)
-    )
-    is_repeated = exists().where(
-        Repeated.comparison_id == Comparison.id,
-        Repeated.labeler_id == ME,
-        Repeated.purpose == "repeat",
-    )
-    return (
-        select(Comparison.id)
-        .join(window, window.c.comparison_id == Comparison.id)
-        .where(
-            sql.OF_EXPERIMENT,
-            IS_NOT_SKIPPED,
-            IS_ANSWERED_BY_ME,
-            not_(is_repeated),
-            not_(IS_MINE),
-            Comparison.id.not_in(recent),
-        )
-        .order_by(window.c.id)
-        .limit(1)
-    )
-
-
-REPEATABLE = repeatable()
-
-
 class Leases:
     """The leases of all labelers."""
 
@@ -299,7 +154,7 @@ class Leases:
         renewed = {name: upsert.excluded[name] for name in ("purpose", "created_at", "expires_at")}
         self._upsert = upsert.on_conflict_do_update(
             index_elements=[Lease.comparison_id, Lease.labeler_id], set_=renewed
-        ).returning(Lease.comparison_id, Lease.token)
+        ).returning(Lease.comparison_id, Lease.labeler_id, Lease.token)
 
     def claim(
         self,
@@ -309,76 +164,108 @@ class Leases:
         exclude: Collection[int] = (),
         lease_s: float = LEASE_S,
     ) -> list[ClaimedComparison]:
-        """Lease comparisons to a labeler; those that they hold already come first.
+        """Lease comparisons to a labeler; see `claim_many`."""
+        [claimed] = self.claim_many([ClaimRequest(experiment_id, labeler, limit, exclude)], lease_s)
+        return claimed
+
+    def claim_many(
+        self, requests: Sequence[ClaimRequest], lease_s: float = LEASE_S
+    ) -> list[list[ClaimedComparison]]:
+        """Lease comparisons to labelers; those that they hold already come first.
 
         An excluded labeler gets none, nor does anybody after the run has finished, because these
         answers would not be used.
 
         Args:
-            experiment_id: Experiment.
-            labeler: Name of the labeler.
-            limit: Maximum number of comparisons.
-            exclude: Ids of comparisons that the client has; their leases are kept.
+            requests: Requests, of which earlier ones choose first.
             lease_s: Time until the leases expire.
+
+        Returns:
+            The comparisons of each request.
         """
         moment = self._database.now()
         until = moment + timedelta(seconds=lease_s)
-        me = self._labelers.id_of(labeler)
-        who = {"me": me, "experiment_id": experiment_id, **times(moment)}
-        excluded = set(sql.valid_ids(exclude))
+        id_of = self._labelers.ids_of({each.labeler for each in requests})
+        claimed: dict[int, list[ClaimedComparison]] = {}
         with self._database.writing() as connection:
-            locked = connection.execute(LOCK_LABELER, who).one_or_none()
-            if locked is None or locked.excluded_at or locked.archived_at:
-                return []
-            if (locked.status or {}).get("phase") == FINISHED:
-                return []
-            held = renew_all(connection, who, until)
-            # Held, but unknown to the client: its page was reloaded, for example.
-            old = [each for each in held if each.comparison.id not in excluded][:limit]
-            skipped = excluded | {each.comparison.id for each in held}
-            policy = AssignmentPolicy(**(locked.assignment or {}))
-            claim = Claim(connection, who, policy, skipped, frozenset(locked.practised or ()))
-            room = min(limit - len(old), MAX_LEASES - len(held))
-            chosen = choose(claim, room, len(held)) if room > 0 else []
-            return old + self.lease(connection, who, chosen, until)
+            for turn in turns(requests):
+                these = [(id_of[requests[place].labeler], requests[place]) for place in turn]
+                found = self._claim_each(connection, these, moment, until)
+                claimed.update(zip(turn, found, strict=True))
+        return [claimed[place] for place in range(len(requests))]
+
+    def _claim_each(
+        self,
+        connection: Connection,
+        requests: Sequence[tuple[int, ClaimRequest]],
+        moment: datetime,
+        until: datetime,
+    ) -> Iterator[list[ClaimedComparison]]:
+        """Yield the comparisons of each request.
+
+        Args:
+            connection: Connection of the transaction.
+            requests: Ids of different labelers, and their requests.
+            moment: Time of the claims.
+            until: Expiry of the leases.
+        """
+        held, claims = open_claims(connection, requests, moment, until)
+        by_experiment: dict[int, list[Claim]] = {}
+        for claim in claims:
+            by_experiment.setdefault(claim.who["experiment_id"], []).append(claim)
+        for of_experiment in by_experiment.values():
+            choose(connection, of_experiment)
+        chosen = [list(claim.chosen()) for claim in claims]
+        views = read_comparisons(connection, {each for these in chosen for each, _ in these})
+        assigned = [
+            Assigned(labeler_id, views[each], purpose)
+            for (labeler_id, _), these in zip(requests, chosen, strict=True)
+            for each, purpose in these
+        ]
+        leased = iter(self.lease(connection, assigned, moment, until))
+        for known, these in zip(held, chosen, strict=True):
+            yield known + [next(leased) for _ in these]
 
     def lease(
         self,
         connection: Connection,
-        who: Mapping[str, Any],
-        chosen: Sequence[tuple[ComparisonView, Purpose]],
+        assigned: Sequence[Assigned],
+        moment: datetime,
         until: datetime,
     ) -> list[ClaimedComparison]:
-        """Lease comparisons to a labeler within a transaction, each for its purpose.
+        """Lease comparisons to labelers within a transaction, and return them in the same order.
 
         Args:
             connection: Connection of the transaction.
-            who: Id of the labeler (`me`) and `times`.
-            chosen: Comparisons and their purposes.
+            assigned: Comparisons, their labelers and their purposes.
+            moment: Time of the claims.
             until: Expiry of the leases.
         """
-        if not chosen:
+        if not assigned:
             return []
-        ids = [comparison.id for comparison, _ in chosen]
-        found = connection.execute(BIRTHS, {**who, "comparison_ids": ids})
-        born_at = {row.comparison_id: row.created_at for row in found}
+        parameters = {
+            "labeler_ids": sorted({each.labeler_id for each in assigned}),
+            "comparison_ids": sorted({each.comparison.id for each in assigned}),
+        }
+        found = connection.execute(BIRTHS, {**times(moment), **parameters})
+        # A lease that was released and claimed again keeps its age.
+        born_at = {(row.comparison_id, row.labeler_id): row.created_at for row in found}
         rows = [
             {
-                "comparison_id": comparison.id,
-                "labeler_id": who["me"],
-                "purpose": purpose,
+                "comparison_id": each.comparison.id,
+                "labeler_id": each.labeler_id,
+                "purpose": each.purpose,
                 "token": uuid4(),
-                # A lease that was released and claimed again keeps its age.
-                "created_at": born_at.get(comparison.id, who["moment"]),
+                "created_at": born_at.get((each.comparison.id, each.labeler_id), moment),
                 "expires_at": until,
             }
-            for comparison, purpose in chosen
+            for each in assigned
         ]
         leases = connection.execute(self._upsert, rows)
-        token_of = {row.comparison_id: row.token for row in leases}
+        token_of = {(row.comparison_id, row.labeler_id): row.token for row in leases}
         return [
-            ClaimedComparison(comparison, token_of[comparison.id], until, purpose)
-            for comparison, purpose in chosen
+            ClaimedComparison(each.comparison, token_of[key_of(row)], until, each.purpose)
+            for each, row in zip(assigned, rows, strict=True)
         ]
 
     def renew(
@@ -420,10 +307,7 @@ class Leases:
             "labeler_ids": sorted(id_of.values()),
         }
         with self._database.reading() as connection:
-            views = {
-                row["id"]: sql.comparison_view(row)
-                for row in connection.execute(sql.COMPARISONS_BY_ID, parameters).mappings()
-            }
+            views = read_comparisons(connection, parameters["comparison_ids"])
             rows = connection.execute(LEASES_OF_LABELERS, parameters)
             leases = {(row.labeler_id, row.comparison_id): row for row in rows}
             keys = {(id_of[name], comparison_id) for name, comparison_id in answered}
@@ -441,14 +325,15 @@ class Leases:
         return found
 
 
-def times(moment: datetime) -> dict[str, datetime]:
-    """Return the times that the conditions on leases compare with."""
-    return {
-        "moment": moment,
-        "latest": moment + timedelta(seconds=LEASE_S) + CLOCK_TOLERANCE,
-        "born_before": moment - MAX_AGE,
-        "cooled_before": moment - COOL_DOWN,
-    }
+def read_comparisons(
+    connection: Connection, comparison_ids: Collection[int]
+) -> dict[int, ComparisonView]:
+    """Return comparisons by id."""
+    if not comparison_ids:
+        return {}
+    parameters = {"comparison_ids": sorted(comparison_ids)}
+    rows = connection.execute(sql.COMPARISONS_BY_ID, parameters).mappings()
+    return {row["id"]: sql.comparison_view(row) for row in rows}
 
 
 def read_labelled(
@@ -464,140 +349,103 @@ def read_labelled(
     return {(row.labeler_id, row.comparison_id) for row in connection.execute(LABELLED, parameters)}
 
 
-def renew_all(
-    connection: Connection, who: dict[str, Any], until: datetime
-) -> list[ClaimedComparison]:
-    """Extend all leases that a labeler holds in an experiment, and return them."""
+# --- claims ---
+
+
+def turns(requests: Sequence[ClaimRequest]) -> list[list[int]]:
+    """Divide requests into groups of different labelers, and return their places.
+
+    The second request of a labeler, from another tab, comes after the leases of the first.
+    """
+    found: list[list[int]] = []
+    num_before: Counter[str] = Counter()
+    for place, request in enumerate(requests):
+        turn = num_before[request.labeler]
+        num_before[request.labeler] += 1
+        if turn == len(found):
+            found.append([])
+        found[turn].append(place)
+    return found
+
+
+def open_claims(
+    connection: Connection,
+    requests: Sequence[tuple[int, ClaimRequest]],
+    moment: datetime,
+    until: datetime,
+) -> tuple[list[list[ClaimedComparison]], list[Claim]]:
+    """Lock labelers and extend the leases that they hold.
+
+    Returns:
+        For each request, the held comparisons that the client does not know of, because its page
+        was reloaded, for example; and the claim for further ones.
+    """
+    labeler_ids = [labeler_id for labeler_id, _ in requests]
+    labelers = lock_labelers(connection, labeler_ids)
+    policies = read_policies(connection, {each.experiment_id for _, each in requests})
+    admitted = {
+        (labeler_id, each.experiment_id)
+        for labeler_id, each in requests
+        if labeler_id in labelers and each.experiment_id in policies
+    }
+    held = extend_held(connection, admitted, moment, until)
+    unknown: list[list[ClaimedComparison]] = []
+    claims: list[Claim] = []
+    for labeler_id, request in requests:
+        experiment_id = request.experiment_id
+        mine = held.get((labeler_id, experiment_id), [])
+        excluded = set(sql.valid_ids(request.exclude))
+        old = [each for each in mine if each.comparison.id not in excluded][: request.limit]
+        room = max(0, min(request.limit - len(old), MAX_LEASES - len(mine)))
+        claim = Claim(
+            who={"me": labeler_id, "experiment_id": experiment_id, **times(moment)},
+            policy=policies.get(experiment_id, AssignmentPolicy()),
+            room=room if (labeler_id, experiment_id) in admitted else 0,
+            num_held=len(mine),
+            skipped=excluded | {each.comparison.id for each in mine},
+            practised=labelers.get(labeler_id, frozenset()),
+        )
+        unknown.append(old)
+        claims.append(claim)
+    return unknown, claims
+
+
+def lock_labelers(connection: Connection, labeler_ids: Sequence[int]) -> dict[int, frozenset[int]]:
+    """Lock labelers, and return the gold comparisons with which they practised.
+
+    Returns:
+        The ids of the comparisons by labeler; without labelers who are excluded.
+    """
+    rows = connection.execute(LOCK_LABELERS, {"labeler_ids": labeler_ids})
+    return {row.id: frozenset(row.practised or ()) for row in rows if not row.excluded_at}
+
+
+def read_policies(connection: Connection, ids: Collection[int]) -> dict[int, AssignmentPolicy]:
+    """Return the assignment policies of those experiments that use further answers."""
+    return {
+        row.id: AssignmentPolicy(**(row.assignment or {}))
+        for row in connection.execute(EXPERIMENTS, {"experiment_ids": sorted(ids)})
+        if not row.archived_at and (row.status or {}).get("phase") != FINISHED
+    }
+
+
+def extend_held(
+    connection: Connection,
+    claimants: Collection[tuple[int, int]],
+    moment: datetime,
+    until: datetime,
+) -> dict[tuple[int, int], list[ClaimedComparison]]:
+    """Extend the leases of labelers in experiments, and return them by labeler and experiment."""
+    parameters = {"labeler_ids": sorted({labeler_id for labeler_id, _ in claimants})}
+    held: dict[tuple[int, int], list[ClaimedComparison]] = {key: [] for key in claimants}
+    for row in connection.execute(HELD, {**parameters, **times(moment)}).mappings():
+        if (key := (row["labeler_id"], row["experiment_id"])) in held:
+            view = sql.comparison_view(row)
+            held[key].append(ClaimedComparison(view, row["token"], until, row["purpose"]))
     # Most claims find no lease, and the update is then saved.
-    if not read_leases(connection, who):
-        return []
-    mine = {name: value for name, value in who.items() if name != "experiment_id"}
-    of_experiment = who["experiment_id"]
-    connection.execute(RENEW_ALL, {**mine, "of_experiment": of_experiment, "until": until})
-    return read_leases(connection, who)
-
-
-def read_leases(connection: Connection, who: dict[str, Any]) -> list[ClaimedComparison]:
-    """Return the leases that a labeler holds in an experiment, in the order of the claims."""
-    return [
-        ClaimedComparison(sql.comparison_view(row), row["token"], row["expires_at"], row["purpose"])
-        for row in connection.execute(MY_LEASES, who).mappings()
-    ]
-
-
-# --- choosing comparisons for a claim ---
-
-
-@dataclass
-class Claim:
-    """The state of one claim within its transaction.
-
-    Attributes:
-        connection: Connection of the transaction.
-        who: Parameters of every statement: labeler, experiment and time.
-        policy: Assignment policy of the experiment.
-        skipped: Ids of comparisons that are not to be chosen any more.
-        practised: Ids of gold comparisons with which the labeler has practised.
-    """
-
-    connection: Connection
-    who: dict[str, Any]
-    policy: AssignmentPolicy
-    skipped: set[int]
-    practised: frozenset[int]
-
-    def parameters(self, **more: Any) -> dict[str, Any]:
-        """Return the parameters of a statement."""
-        return {**self.who, "skipped": sorted(self.skipped), **more}
-
-
-def choose(claim: Claim, room: int, num_held: int) -> list[tuple[ComparisonView, Purpose]]:
-    """Choose comparisons and their purposes, in the order to show them.
-
-    An ordinary comparison takes the place of a repeat or a gold comparison where there is none.
-    """
-    special = choose_special(claim, room, num_held)
-    ordinary = iter(choose_free(claim, room - len(special)))
-    chosen: list[tuple[ComparisonView, Purpose]] = []
-    for position in range(room):
-        if position in special:
-            chosen.append(special[position])
-        elif (comparison := next(ordinary, None)) is not None:
-            chosen.append((comparison, "answer"))
-    return chosen
-
-
-def choose_free(claim: Claim, room: int) -> list[ComparisonView]:
-    """Choose and lock comparisons that one more labeler may answer."""
-    chosen: list[ComparisonView] = []
-    while len(chosen) < room:
-        limit = room - len(chosen)
-        found = claim.connection.execute(FREE, claim.parameters(limit=limit)).mappings().all()
-        locked = [sql.comparison_view(row) for row in found]
-        claim.skipped.update(each.id for each in locked)
-        # Fewer than locked, if others were faster: then the next ones are tried.
-        chosen += still_free(claim, locked)
-        if len(locked) < limit:
-            break
-    return chosen
-
-
-def still_free(claim: Claim, locked: Sequence[ComparisonView]) -> Iterable[ComparisonView]:
-    """Drop comparisons that were claimed just before they were locked; not possible on SQLite."""
-    if claim.connection.dialect.name == "sqlite" or not locked:
-        return locked
-    parameters = {**claim.who, "comparison_ids": [each.id for each in locked]}
-    free = set(claim.connection.execute(STILL_FREE, parameters).scalars())
-    return [each for each in locked if each.id in free]
-
-
-def choose_special(
-    claim: Claim, room: int, num_held: int
-) -> dict[int, tuple[ComparisonView, Purpose]]:
-    """Choose repeats and gold comparisons at random, by position in the claim."""
-    policy = claim.policy
-    if not policy.repeats and not policy.gold:
-        return {}
-    tally = claim.connection.execute(MY_TALLY, claim.who).one_or_none()
-    num_given = tally.num_given if tally else 0
-    chosen: dict[int, tuple[int, Purpose]] = {}
-    for position in range(room):
-        # The draw depends on the number of the answer alone, so that claiming again draws the same.
-        number = num_given + num_held + position
-        u = hash_uniform("what comes next", claim.who["me"], number)
-        if u < policy.repeats:
-            comparison_id, purpose = choose_repeat(claim, tally, number), "repeat"
-        elif u < policy.repeats + policy.gold:
-            parameters = claim.parameters(skipped=sorted(claim.skipped | claim.practised))
-            gold = claim.connection.execute(FREE_GOLD, parameters).scalar()
-            comparison_id, purpose = gold, "answer"
-        else:
-            continue
-        if comparison_id is not None:
-            claim.skipped.add(comparison_id)
-            chosen[position] = comparison_id, purpose
-    if not chosen:
-        return {}
-    parameters = {"comparison_ids": [each for each, _ in chosen.values()]}
-    rows = claim.connection.execute(sql.COMPARISONS_BY_ID, parameters).mappings()
-    view_of = {row["id"]: sql.comparison_view(row) for row in rows}
-    return {position: (view_of[each], purpose) for position, (each, purpose) in chosen.items()}
-
-
-def choose_repeat(claim: Claim, tally: Any, number: int) -> int | None:
-    """Choose a comparison that this labeler has answered once, from a random point on."""
-    if tally is None:
-        return None
-    # Ids of all labelers' labels lie in between, so that the choice is only roughly uniform.
-    span = tally.last_label_id - tally.first_label_id
-    u = hash_uniform("which to repeat", claim.who["me"], number)
-    # From the beginning, if nothing can be repeated after the random point.
-    for from_id in (tally.first_label_id + round(u * span), tally.first_label_id):
-        parameters = claim.parameters(from_id=from_id)
-        found = claim.connection.execute(REPEATABLE, parameters).scalar()
-        if found is not None:
-            return found
-    return None
+    if tokens := [each.lease for leases in held.values() for each in leases]:
+        connection.execute(EXTEND, {"tokens": tokens, "until": until})
+    return held
 
 
 # --- ending leases with labels ---

@@ -16,12 +16,13 @@ from sqlalchemy.orm import aliased
 from rl_teacher.clips.answer import Answer, mirror_answer, pairwise_answers
 from rl_teacher.common.errors import BadRanking, RankingNotFound
 from rl_teacher.store import sql
+from rl_teacher.store.assignment import LEASE_S, times
 from rl_teacher.store.comparisons import find_ids, insert_pairs, lock_numbers
 from rl_teacher.store.database import Database
 from rl_teacher.store.labelers import Labelers
 from rl_teacher.store.labels import RANKING, Labels, row_of
-from rl_teacher.store.leases import LEASE_S, LOCK_LABELER, Leases, times
-from rl_teacher.store.records import ClaimedComparison, NewLabel, NewRanking
+from rl_teacher.store.leases import Leases, lock_labelers
+from rl_teacher.store.records import Assigned, ClaimedComparison, NewLabel, NewRanking
 from rl_teacher.store.tables import Comparison, Label, Lease
 
 MIN_CLIPS, MAX_CLIPS = 2, 5
@@ -163,7 +164,7 @@ class Rankings:
         }
         with self._database.writing() as connection:
             # Before the lock on labels: a claim of the same labeler takes this lock as well.
-            connection.execute(LOCK_LABELER, who)
+            lock_labelers(connection, [who["me"]])
             sql.lock_labels(connection)
             rows = read_labels(connection, who, ranking_id)
             if not rows:
@@ -185,8 +186,12 @@ class Rankings:
             if labels:
                 self._write(connection, labels, who["me"], moment)
             views = connection.execute(sql.COMPARISONS_BY_ID, {"comparison_ids": [*current]})
-            chosen = [(sql.comparison_view(row), current[row["id"]]) for row in views.mappings()]
-            self._leases.lease(connection, who, chosen, moment + timedelta(seconds=lease_s))
+            assigned = [
+                Assigned(who["me"], sql.comparison_view(row), current[row["id"]])
+                for row in views.mappings()
+            ]
+            until = moment + timedelta(seconds=lease_s)
+            self._leases.lease(connection, assigned, moment, until)
             these = {"comparison_ids": [row.comparison_id for row in rows], "me": who["me"]}
             return [
                 ClaimedComparison(

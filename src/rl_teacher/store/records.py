@@ -1,6 +1,6 @@
 """Values that the store accepts and returns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -316,6 +316,32 @@ class Page(Generic[Row]):
 
 
 # --- leases ---
+
+
+@dataclass(frozen=True)
+class ClaimRequest:
+    """A labeler's request for comparisons.
+
+    Attributes:
+        experiment_id: Experiment.
+        labeler: Name of the labeler.
+        limit: Maximum number of comparisons.
+        exclude: Ids of comparisons that the client has; their leases are kept.
+    """
+
+    experiment_id: int
+    labeler: str
+    limit: int
+    exclude: Collection[int] = ()
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A comparison that was chosen for a labeler, and its purpose."""
+
+    labeler_id: int
+    comparison: ComparisonView
+    purpose: Purpose
 
 
 @dataclass(frozen=True)

@@ -189,14 +189,6 @@ class Comparison(Base):
         Index(None, "experiment_id", "num_labels", "id"),
         Index(None, "experiment_id", "is_disputed", "id"),
         Index(
-            "ix_comparisons_open",
-            "experiment_id",
-            "asked_at_step",
-            "id",
-            sqlite_where=text("is_open = 1"),
-            postgresql_where=text("is_open"),
-        ),
-        Index(
             "ix_comparisons_gold",
             "experiment_id",
             "id",
@@ -218,6 +210,16 @@ class Comparison(Base):
     is_open: Mapped[bool] = mapped_column(server_default=false())
     is_disputed: Mapped[bool] = mapped_column(server_default=false())
     number: Mapped[int] = mapped_column(server_default="0")
+
+
+Index(
+    "ix_comparisons_open",
+    Comparison.experiment_id,
+    Comparison.asked_at_step.desc(),
+    Comparison.id,
+    sqlite_where=text("is_open = 1"),
+    postgresql_where=text("is_open"),
+)
 
 
 class Labeler(Base):
@@ -324,7 +326,7 @@ class Lease(Base):
     purpose: Mapped[str] = mapped_column(String(16))
     token: Mapped[UUID] = mapped_column(unique=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class Tally(Base):

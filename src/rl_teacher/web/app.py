@@ -20,6 +20,7 @@ from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import store_uploads
 from rl_teacher.web.label_quality import QualityCache
 from rl_teacher.web.middleware import BodyLimit, RequestLog, SecurityHeaders
+from rl_teacher.web.next_comparisons import next_comparisons
 from rl_teacher.web.openapi import DescribedApi
 from rl_teacher.web.poller import Poller, SnapshotReader
 from rl_teacher.web.routes import (
@@ -78,6 +79,7 @@ def create_app(
         ranking=RankingCache(store),
         workers=workers,
         label_batcher=Batcher(workers, partial(store_uploads, store)),
+        next_batcher=Batcher(workers, partial(next_comparisons, store, experiments)),
         exporter=ClipExporter(home() / "cache" / "exports"),
         places=places,
         shared=shared,

@@ -47,12 +47,15 @@ class Batcher(Generic[Item, Result]):
     One transaction for many requests costs little more than one for a single request.
     """
 
-    def __init__(self, pool: WorkerPool, do: Callable[[Sequence[Item]], Sequence[Result]]) -> None:
+    def __init__(
+        self, pool: WorkerPool, do: Callable[[Sequence[Item]], Sequence[Result | Exception]]
+    ) -> None:
         """Create a batcher.
 
         Args:
             pool: Threads that process the batches.
-            do: Returns one result per item, in order. All items receive its exception.
+            do: Returns one result per item, in order; an item whose result is an exception
+                receives it. All items receive an exception that is raised.
         """
         self._pool = pool
         self._do = do
@@ -83,7 +86,10 @@ class Batcher(Generic[Item, Result]):
                 future.set_exception(error)
         else:
             for (_, future), result in zip(active, results, strict=True):
-                future.set_result(result)
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
         with self._lock:
             self._is_busy = bool(self._pending)
         if self._is_busy:

@@ -1,6 +1,6 @@
 """Experiment summaries and details, assembled from the store."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -129,9 +129,21 @@ class ExperimentViews:
         return ExperimentDetail(**dict(summary), config=dict(view.config), metrics=metrics)
 
     def progress(self, view: ExperimentView, labeler: str | None) -> Progress:
-        """Return the labelling progress."""
+        """Return the labelling progress; `mine` is 0 without a labeler."""
+        progress = self._progress(view)
+        return progress if labeler is None else with_mine(progress, self.mine(view, labeler))
+
+    def progress_of_each(
+        self, view: ExperimentView, labelers: Collection[str]
+    ) -> dict[str, Progress]:
+        """Return the labelling progress of several labelers."""
+        progress = self._progress(view)
+        mine = self._store.labels.count_of_each(view.id, labelers)
+        return {each: with_mine(progress, mine.get(each, 0)) for each in labelers}
+
+    def _progress(self, view: ExperimentView) -> Progress:
         return Progress(
-            mine=0 if labeler is None else self.mine(view, labeler),
+            mine=0,
             answered=view.answered,
             asked=view.asked,
             target=view.target_labels,
@@ -252,6 +264,11 @@ class ExperimentViews:
             true_return=episode.get("true_return"),
             step=whole(episode.get("step")),
         )
+
+
+def with_mine(progress: Progress, mine: int) -> Progress:
+    """Return the progress of a labeler who has labelled so many comparisons."""
+    return progress.model_copy(update={"mine": mine})
 
 
 def progress_message(view: ExperimentView, phase: Phase) -> str:

@@ -15,8 +15,9 @@ from rl_teacher.web.clip_ranking import RankingCache
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import LabelUpload
 from rl_teacher.web.label_quality import QualityCache
+from rl_teacher.web.next_comparisons import NextRequest
 from rl_teacher.web.poller import Poller
-from rl_teacher.web.schemas.labelling import LabelReceipt
+from rl_teacher.web.schemas.labelling import LabelReceipt, NextComparisons
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.settings import Settings
 from rl_teacher.web.shared_state import SharedState
@@ -37,6 +38,7 @@ class Services:
         ranking: Rankings of clips.
         workers: Threads for requests that labelers wait for.
         label_batcher: Stores submitted labels in batches.
+        next_batcher: Claims the next comparisons of labelers in batches.
         exporter: Renders clips as files to save.
         places: Names of the folders and addresses that no response contains.
         shared: State that the processes of the service share.
@@ -53,6 +55,7 @@ class Services:
     ranking: RankingCache
     workers: WorkerPool
     label_batcher: Batcher[LabelUpload, LabelReceipt]
+    next_batcher: Batcher[NextRequest, NextComparisons]
     exporter: ClipExporter
     places: Mapping[str, str]
     shared: SharedState

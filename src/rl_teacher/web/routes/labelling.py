@@ -1,6 +1,5 @@
 """Labelling: next comparisons, leases, given labels and submission."""
 
-from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
@@ -14,17 +13,13 @@ from rl_teacher.web.access import Access, CurrentCredential, CurrentIdentity, La
 from rl_teacher.web.clip_export import download
 from rl_teacher.web.label_effect import label_effect
 from rl_teacher.web.label_intake import LabelUpload, store_ranking
+from rl_teacher.web.next_comparisons import NextRequest
 from rl_teacher.web.routes.media import EXPORTED, Format, clip_file
 from rl_teacher.web.schemas import labelling as schemas
 from rl_teacher.web.serializers import serialize_claim, serialize_comparison
 from rl_teacher.web.services import Services, ServicesDep
 
 MAX_EXCLUDED = 500
-
-NONE_AVAILABLE_MESSAGE = (
-    "The open comparisons are claimed by other labelers, or you have answered them. The next one "
-    "appears automatically."
-)
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
 ExcludedId = Annotated[int, Query(ge=1, le=MAX_ID)]
@@ -45,21 +40,7 @@ async def claim_next_comparisons(
 
     Unlabelled comparisons with a lease of the same labeler come first.
     """
-    return await services.workers.run(next_for, services, name, labeler, exclude or (), limit)
-
-
-def next_for(
-    services: Services, name: str, labeler: str, exclude: Sequence[int], limit: int
-) -> schemas.NextComparisons:
-    """Claim comparisons for a labeler."""
-    view = services.experiments.find(name)
-    claimed = services.store.leases.claim(view.id, labeler, limit, exclude)
-    progress = services.experiments.progress(view, labeler)
-    if not claimed and not exclude and view.waiting:
-        progress = progress.model_copy(update={"message": NONE_AVAILABLE_MESSAGE})
-    return schemas.NextComparisons(
-        comparisons=[serialize_claim(each, labeler) for each in claimed], progress=progress
-    )
+    return await services.next_batcher(NextRequest(name, labeler, exclude or (), limit))
 
 
 @router.post("/experiments/{name}/practice")

@@ -1,0 +1,73 @@
+"""Claims of the next comparisons, of several labelers in one transaction."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rl_teacher.common.errors import RlTeacherError
+from rl_teacher.store.records import ClaimRequest, ExperimentView
+from rl_teacher.store.store import Store
+from rl_teacher.web.experiment_views import ExperimentViews
+from rl_teacher.web.schemas.labelling import NextComparisons
+from rl_teacher.web.serializers import serialize_claim
+
+NONE_AVAILABLE_MESSAGE = (
+    "The open comparisons are claimed by other labelers, or you have answered them. The next one "
+    "appears automatically."
+)
+
+
+@dataclass(frozen=True)
+class NextRequest:
+    """A labeler's request for the next comparisons.
+
+    Attributes:
+        experiment: Name of the experiment.
+        labeler: Name of the labeler.
+        exclude: Ids of comparisons that the client has.
+        limit: Maximum number of comparisons.
+    """
+
+    experiment: str
+    labeler: str
+    exclude: Sequence[int]
+    limit: int
+
+
+def next_comparisons(
+    store: Store, experiments: ExperimentViews, requests: Sequence[NextRequest]
+) -> list[NextComparisons | Exception]:
+    """Claim comparisons for labelers.
+
+    Returns:
+        The response to each request, or the reason why its experiment cannot be read.
+    """
+    responses: dict[int, NextComparisons | Exception] = {}
+    for name in dict.fromkeys(each.experiment for each in requests):
+        these = {place: each for place, each in enumerate(requests) if each.experiment == name}
+        try:
+            view = experiments.find(name)
+        except RlTeacherError as error:
+            responses |= dict.fromkeys(these, error)
+            continue
+        found = next_of_experiment(store, experiments, view, list(these.values()))
+        responses |= zip(these, found, strict=True)
+    return [responses[place] for place in range(len(requests))]
+
+
+def next_of_experiment(
+    store: Store,
+    experiments: ExperimentViews,
+    view: ExperimentView,
+    requests: Sequence[NextRequest],
+) -> Iterator[NextComparisons]:
+    """Claim comparisons of one experiment, and yield the response to each request."""
+    claimed = store.leases.claim_many(
+        [ClaimRequest(view.id, each.labeler, each.limit, each.exclude) for each in requests]
+    )
+    progress_of = experiments.progress_of_each(view, {each.labeler for each in requests})
+    for request, these in zip(requests, claimed, strict=True):
+        progress = progress_of[request.labeler]
+        if not these and not request.exclude and view.waiting:
+            progress = progress.model_copy(update={"message": NONE_AVAILABLE_MESSAGE})
+        comparisons = [serialize_claim(each, request.labeler) for each in these]
+        yield NextComparisons(comparisons=comparisons, progress=progress)
