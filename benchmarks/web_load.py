@@ -525,8 +525,8 @@ def _thousand(records: list[Record]) -> list[str]:
         f"{newest['labelers']:,} labelers, each of whom answers a comparison every "
         f"{SECONDS_PER_ANSWER} s for {newest['seconds']} s, {newest.get('thinking_s', 0):g} s "
         f"after they have got it, and {newest['processes']} service processes on PostgreSQL; the "
-        f"client, which takes {newest['client_cpu_percent']} % of a core, service and database share the "
-        "machine. ms (to reach: p99 under 150 ms, none lost, none doubled):",
+        f"client, which takes {newest['client_cpu_percent']} % of a core, service and database "
+        "share the machine. ms (to reach: p99 under 150 ms, none lost, none doubled):",
         "",
         *table([*headings, "cores of the processes"], rows),
         "",
