@@ -23,6 +23,14 @@ from rl_teacher.store import database as store_database  # noqa: E402
 from rl_teacher.store.store import Store  # noqa: E402
 from rl_teacher.web.address import Address  # noqa: E402
 from rl_teacher.web.service_process import PageService  # noqa: E402
+from tests.store.s3 import (  # noqa: E402
+    BUCKET,
+    KEY_ID,
+    SECRET,
+    S3Server,
+    forget_connections,
+    require_s3,
+)
 
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".pytest_cache" / "xla")
@@ -92,6 +100,27 @@ def write_module(tmp_path, monkeypatch):
     for env_id, spec in list(gymnasium.registry.items()):
         if getattr(spec.entry_point, "__module__", None) in names:
             del gymnasium.registry[env_id]
+
+
+@pytest.fixture
+def s3(monkeypatch):
+    """Server of S3 with a bucket, whose address and credentials are in the environment."""
+    require_s3()
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    server = S3Server()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY_ID)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, "/nonexistent")
+    forget_connections()
+    server.request("PUT", f"/{BUCKET}")
+    yield server
+    server.stop()
+    forget_connections()
 
 
 @pytest.fixture

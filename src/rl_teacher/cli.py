@@ -489,8 +489,8 @@ def label(
         host: address of the page; 0.0.0.0 listens on every network of this machine
         port: port of the page; the next free one if it is taken; 0: any
         no_browser: print the links without opening a browser
-        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default the media
-            folder of RL_TEACHER_HOME
+        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
+            RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
     """
     from rl_teacher.config.experiment import RunOptions
     from rl_teacher.web.terminal import label_at_terminal
@@ -1106,12 +1106,13 @@ def import_(arguments: Sequence[str]) -> int:
 # --- backup, restore, doctor ---
 
 
-def backup(path: Path, /, media: Path | None = None) -> None:
+def backup(path: Path, /, media: str | None = None) -> None:
     """Copy everything to a new folder and verify the copy, also while experiments run.
 
     Args:
         path: folder to create
-        media: folder of the clips, if it is not the media folder of RL_TEACHER_HOME
+        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
+            RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
     """
     from rl_teacher.runs.backup import save_backup
 
@@ -1137,8 +1138,8 @@ def doctor(media: str | None = None, repair: bool = False) -> int:
     """Examine all files and the database for damage; exit with 1 if there is any.
 
     Args:
-        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default the media
-            folder of RL_TEACHER_HOME
+        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
+            RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
         repair: repair what can be repaired without losing data: recount, have missing clips
             rendered again, migrate the database, delete temporary files, make credentials private
     """

@@ -44,7 +44,7 @@ from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.checkpoints import list_checkpoints
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.files import folder_errors
-from rl_teacher.store.media import MediaFiles, SegmentFiles
+from rl_teacher.store.media import MediaFiles, SegmentFiles, default_media
 from rl_teacher.store.store import Store
 from rl_teacher.store.waiting import DatabaseWait
 
@@ -126,7 +126,7 @@ class OpenExperiment:
     @property
     def clip_store(self) -> ClipStore:
         """Storage of rendered clips."""
-        return ClipStore(self.store, MediaFiles(self.spec.media or home() / "media"))
+        return ClipStore(self.store, media_of(self.spec))
 
     @property
     def segments(self) -> SegmentFiles:
@@ -140,6 +140,11 @@ class OpenExperiment:
         return QueryStore(self.store, self.id, self.segments, renderer)
 
 
+def media_of(spec: ExperimentSpec) -> MediaFiles:
+    """Return the storage of an experiment's clips."""
+    return MediaFiles(spec.media or default_media(home()))
+
+
 @contextlib.contextmanager
 def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
     """Open or create an experiment's folder and store entry; close them afterwards.
@@ -148,6 +153,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
         RlTeacherError: the name or the folder cannot be used, the experiment is in use, or it
             exists with another configuration.
     """
+    media_of(spec).check()
     with contextlib.ExitStack() as stack:
         # Without syncing, a power cut may lose synthetic answers; they are computed again.
         wait = DatabaseWait()
@@ -527,6 +533,12 @@ class PreferenceSession:
             is_extendable: whether the run has finished and waits to be extended.
         """
         rate = self.steps_per_second if phase is Phase.TRAINING else None
+        warnings = self._warnings()
+        since = self.renderer.waiting_since
+        if since is not None:
+            waiting = f"clips wait for their upload since {since.astimezone():%H:%M:%S}"
+            text = f"{text}; {waiting}"
+            warnings = (*warnings, f"{waiting.capitalize()}: their storage does not answer.")
         status = RunStatus(
             phase,
             text,
@@ -534,7 +546,7 @@ class PreferenceSession:
             num_steps=max(self.num_steps, self.step),
             steps_per_second=rate,
             num_missing=num_missing,
-            warnings=self._warnings(),
+            warnings=warnings,
             is_extendable=is_extendable,
             num_fits=self.rewards.num_fits,
         )

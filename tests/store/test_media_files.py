@@ -209,11 +209,10 @@ class TestUrls:
         assert "s3cret" not in str(caught.value)
 
     def test_missing_driver_is_named(self):
-        pytest.importorskip("fsspec")
         with pytest.raises(BadInput, match=r"adlfs.*pip"):
             MediaFiles("abfs://container/folder")
 
-    def test_failing_remote_is_named_without_password(self, monkeypatch):
+    def test_error_of_failing_remote_names_no_place(self, monkeypatch):
         media = MediaFiles("memory://me:s3cret@host/media?token=s3cret")
 
         def fail(*_args, **_kwargs):
@@ -222,11 +221,11 @@ class TestUrls:
         for name in ("pipe_file", "cat_file", "rm_file", "exists"):
             monkeypatch.setattr(f"fsspec.implementations.memory.MemoryFileSystem.{name}", fail)
         for use in (media.get, media.exists, lambda key: media.put(key, b"x")):
-            with pytest.raises(
-                StoreUnavailable, match=r"host/media.*refused.*credentials"
-            ) as caught:
+            with pytest.raises(StoreUnavailable, match=r"answer \(ConnectionError\)") as caught:
                 use(POSES)
             assert "s3cret" not in str(caught.value)
+            assert "host" not in str(caught.value)
+        assert media.label == "memory://host/media"
 
     def test_media_folders_are_independent(self):
         one, other = (MediaFiles(f"memory://{uuid.uuid4()}") for _ in range(2))

@@ -10,7 +10,7 @@ from rl_teacher.common.errors import BadInput
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-SHARED_VARIABLES = ("RL_TEACHER_HOME", "RL_TEACHER_DATABASE_URL")
+SHARED_VARIABLES = ("RL_TEACHER_HOME", "RL_TEACHER_DATABASE_URL", "RL_TEACHER_MEDIA_URL")
 """Environment variables of this process that the calls have, too."""
 
 

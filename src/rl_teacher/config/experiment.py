@@ -431,8 +431,8 @@ class RunOptions:
     no_browser: Annotated[bool, PAGE] = False
     """print the link to the page without opening a browser"""
     media: Annotated[str | None, MEDIA] = None
-    """storage of clips: a folder, or a URL such as s3://bucket/folder; by default the media folder
-    of RL_TEACHER_HOME"""
+    """storage of clips: a folder, or a URL such as s3://bucket/folder; by default
+    RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME"""
     force_new: bool = False
     """start over: delete the labels and checkpoints of this experiment, after confirmation"""
     force_new_environment_clips: Annotated[bool, NEW_CLIPS, LABELS, FITS] = False

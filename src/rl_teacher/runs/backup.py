@@ -9,7 +9,8 @@
 The order of copying makes the copy consistent. Checkpoints come before the database: a restored
 home is then as after a killed trainer, whose database may be newer than its last checkpoint.
 Segments and clips are copied again after the database, because their files are written before the
-rows that refer to them.
+rows that refer to them. Clips in a remote storage are copied after the database, those that it
+refers to; a restoration puts them into the storage that is then configured.
 """
 
 import hashlib
@@ -25,7 +26,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
-from rl_teacher.common.errors import BadInput, CorruptBackup
+from rl_teacher.common.errors import BadInput, CorruptBackup, CorruptClip, MediaNotFound
+from rl_teacher.runs.clip_renderer import keys_of
 from rl_teacher.runs.folder import home, open_store
 from rl_teacher.store.database import (
     as_url,
@@ -41,8 +43,9 @@ from rl_teacher.store.files import (
     sync_folder,
     write,
 )
+from rl_teacher.store.media import MediaFiles, default_media, seal, unseal
 from rl_teacher.store.snapshot import faults_of, load_snapshot, save_snapshot
-from rl_teacher.store.store import utc_now
+from rl_teacher.store.store import Store, utc_now
 
 FORMAT_VERSION = 1
 ABOUT, SUMS, DATABASE = "backup.json", "SHA256SUMS", "labels.sqlite"
@@ -82,7 +85,7 @@ class BackupSummary:
         )
 
 
-def save_backup(target: Path, media: Path | None = None) -> BackupSummary:
+def save_backup(target: Path, media: str | Path | None = None) -> BackupSummary:
     """Copy the home to a new folder, and verify the copy.
 
     Processes may use the home meanwhile. The backup contains every label that was acknowledged
@@ -90,11 +93,11 @@ def save_backup(target: Path, media: Path | None = None) -> BackupSummary:
 
     Args:
         target: Folder to create.
-        media: Folder of the clips; None for the home's.
+        media: Storage of the clips; None for the default.
 
     Raises:
         BadInput: The folder exists or is inside the home, or there is no home.
-        StoreUnavailable: The database cannot be read.
+        StoreUnavailable: The database, or a remote storage of clips, cannot be read.
         RunFolderUnusable: A folder cannot be read or written.
         CorruptBackup: The copy differs from what was read.
     """
@@ -103,7 +106,7 @@ def save_backup(target: Path, media: Path | None = None) -> BackupSummary:
     unfinished = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     with folder_errors(target), removed_on_failure(unfinished):
         make_private_folder(unfinished)
-        digests = copy_home(source, unfinished, media or source / "media")
+        digests = copy_home(source, unfinished, MediaFiles(media or default_media(source)))
         write_sums(unfinished, digests)
         summary = verify_backup(unfinished)
         if target.exists():
@@ -127,7 +130,7 @@ def check_target(source: Path, target: Path) -> None:
         raise BadInput(f"{target} exists already. Name a new folder for the backup.")
 
 
-def copy_home(source: Path, target: Path, media: Path) -> dict[str, str]:
+def copy_home(source: Path, target: Path, media: MediaFiles) -> dict[str, str]:
     """Copy all parts of a home in the order that makes the copy consistent.
 
     Returns:
@@ -136,7 +139,10 @@ def copy_home(source: Path, target: Path, media: Path) -> dict[str, str]:
     digests: dict[str, str] = {}
 
     def copy_shared() -> None:
-        for name, folder in (("segments", source / "segments"), ("media", media)):
+        folders = {"segments": source / "segments"}
+        if not media.is_remote:
+            folders["media"] = Path(media.label)
+        for name, folder in folders.items():
             copy_tree(folder, target / name, target, digests, only_new=True)
 
     with open_store() as store:
@@ -154,8 +160,23 @@ def copy_home(source: Path, target: Path, media: Path) -> dict[str, str]:
             copy_newest(checkpoints, copied, target, digests)
         save_snapshot(store.database, target / DATABASE)
         copy_shared()
+        if media.is_remote:
+            fetch_media(store, media, target, digests)
     digests[DATABASE] = digest_of(target / DATABASE)
     return digests
+
+
+def fetch_media(store: Store, media: MediaFiles, target: Path, digests: dict[str, str]) -> None:
+    """Copy clips and scenes from a remote storage; see `copy_tree`."""
+    for key in sorted({key for clip in store.clips.rendered() for key in keys_of(clip)}):
+        # Deleted meanwhile, or damaged, which `rl-teacher doctor` reports.
+        with suppress(MediaNotFound, CorruptClip):
+            content = seal(media.get(key))
+            path = target / "media" / key
+            make_private_folder(path.parent)
+            path.touch(mode=0o600)
+            write(path, content, is_synced=True)
+            digests[f"media/{key}"] = hashlib.sha256(content).hexdigest()
 
 
 def copy_newest(source: Path, target: Path, root: Path, digests: dict[str, str]) -> None:
@@ -253,10 +274,16 @@ def restore_backup(source: Path) -> BackupSummary:
         )
     summary = verify_backup(source)
     url = default_url(target)
+    media = MediaFiles(default_media(target))
+    media.check()
+    is_elsewhere = media.label != str(target / "media")
     with folder_errors(target), removed_on_failure(target):
         make_private_folder(target)
         for name, digest in read_sums(source).items():
-            if name != DATABASE and copy_file(source / name, target / name) != digest:
+            if is_elsewhere and name.startswith("media/"):
+                key = name.removeprefix("media/")
+                media.put(key, unseal(key, (source / name).read_bytes()))
+            elif name != DATABASE and copy_file(source / name, target / name) != digest:
                 raise corrupt(source, f"{name} has changed while it was read")
         load_snapshot_of(source, url)
     return summary

@@ -12,10 +12,11 @@ import json
 import logging
 import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import mujoco
 import numpy as np
@@ -31,14 +32,15 @@ from rl_teacher.clips.offscreen import (
 from rl_teacher.clips.scene import Poses, aim_camera, build_scene, scene_bytes
 from rl_teacher.clips.segment import Segment, frame_steps, playback_speed
 from rl_teacher.clips.video import Frame, decode_mp4, encode_mp4
-from rl_teacher.common.errors import BadInput, CorruptClip, MediaNotFound
+from rl_teacher.common.errors import BadInput, CorruptClip, MediaNotFound, StoreUnavailable
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.check import find_rendering_faults
 from rl_teacher.envs.episode_replay import ReplayRecord, SupportsReplay
 from rl_teacher.envs.registry import EnvInfo, camera_settings, mujoco_model
 from rl_teacher.envs.rendering import iterate_frames, render_steps
+from rl_teacher.runs.uploads import Uploads
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.records import RenderedClip
+from rl_teacher.store.records import ClipView, RenderedClip
 from rl_teacher.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -259,13 +261,20 @@ class ClipRenderer:
     venv: object
     clip_store: ClipStore
     frames: FrameSettings | None = None
-    _pending: dict[str, Future[Any]] = field(default_factory=dict)
+    _pending: dict[str, Future[Future[ClipFile] | None]] = field(default_factory=dict)
     _hidden: set[str] = field(default_factory=set)
+    _known: set[str] = field(default_factory=set)
     _has_failed: bool = False
 
     def __post_init__(self) -> None:
         self._renderer = SegmentRenderer(self.env_info)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="clip_renderer")
+        self._uploads = Uploads()
+
+    @property
+    def waiting_since(self) -> datetime | None:
+        """Time since which clips wait for a storage that does not answer; None while it does."""
+        return self._uploads.waiting_since
 
     @property
     def kind(self) -> ClipKind:
@@ -310,8 +319,8 @@ class ClipRenderer:
             work = self._render if is_new else self._try_to_render
             self._pending[content_hash] = self._thread.submit(work, segment, record)
         # Errors of the background thread surface here, where the caller can handle them.
-        for content_hash in [each for each, work in self._pending.items() if work.done()]:
-            self._pending.pop(content_hash).result()
+        for content_hash in [each for each, work in self._pending.items() if is_stored(work)]:
+            finish(self._pending.pop(content_hash))
 
     def missing(self, content_hashes: Iterable[str]) -> set[str]:
         """Return the hashes of clips that are neither stored nor about to be.
@@ -333,22 +342,33 @@ class ClipRenderer:
         return ClipFile(self.kind, content, clip.num_frames, clip.fps)
 
     def _is_stored(self, content_hash: str) -> bool:
-        """Return whether both the row and the files of a clip exist."""
+        """Return whether both the row and the files of a clip exist.
+
+        In a remote storage, which answers slowly, files are looked for once in a run.
+        """
         keys = self._media_keys(content_hash)
-        return keys != [] and all(map(self.clip_store.media.exists, keys))
+        if not keys:
+            return False
+        if content_hash in self._known:
+            return True
+        try:
+            if not all(map(self.clip_store.media.exists, keys)):
+                return False
+        except StoreUnavailable as error:
+            if not error.is_transient:
+                raise
+            # Looked for again later.
+            return True
+        if self.clip_store.media.is_remote:
+            self._known.add(content_hash)
+        return True
 
     def _media_keys(self, content_hash: str) -> list[str]:
         """Return the keys of a clip's files; none if it was never stored."""
         try:
-            clip = self.clip_store.store.clips.get(content_hash)
+            return keys_of(self.clip_store.store.clips.get(content_hash))
         except MediaNotFound:
             return []
-        if clip.media_key is None:
-            return []
-        keys = [clip.media_key]
-        if clip.scene_hash is not None:
-            keys.append(scene_key(clip.scene_hash))
-        return keys
 
     def _hide(self, content_hash: str, reason: str) -> None:
         self._hidden.add(content_hash)
@@ -361,11 +381,13 @@ class ClipRenderer:
     def render_if_possible(self, segment: Segment, then: Callable[[ClipFile], None]) -> None:
         """Render a clip that nothing depends on; log the first failure and stop trying.
 
+        It is left out while the storage does not answer.
+
         Args:
             segment: recent steps of this environment.
             then: called with the clip, in the background, once it is stored.
         """
-        if self._has_failed:
+        if self._has_failed or self.waiting_since is not None:
             return
         try:
             record = self._renderer.replay_record(self.venv, segment)
@@ -374,8 +396,12 @@ class ClipRenderer:
 
         def render() -> None:
             try:
-                then(self._render(segment, record))
+                then(self._render(segment, record).result())
+            except CancelledError:
+                return
             except Exception as error:
+                if isinstance(error, StoreUnavailable) and error.is_transient:
+                    return
                 self._has_failed = True
                 logger.warning("The agent's episodes are not shown: %s", error)
 
@@ -391,7 +417,7 @@ class ClipRenderer:
     def wait(self) -> None:
         """Wait until all requested clips are stored."""
         for work in self._pending.values():
-            work.result()
+            finish(work)
         self._pending.clear()
 
     def wait_for_episodes(self) -> None:
@@ -400,31 +426,41 @@ class ClipRenderer:
         self._thread.submit(int).result()
 
     def close(self, *, finish: bool = False) -> None:
-        """Release threads and processes after the current clip, or after all of them."""
+        """Release threads and processes after the current clips, or after all of them."""
+        if not finish:
+            self._uploads.end()
         self._thread.shutdown(cancel_futures=not finish)
+        self._uploads.close()
         self._renderer.close()
 
-    def _try_to_render(self, segment: Segment, record: ReplayRecord | None) -> None:
+    def _try_to_render(
+        self, segment: Segment, record: ReplayRecord | None
+    ) -> "Future[ClipFile] | None":
         """Render and store the clip of an old segment; hide it if the episode is another one.
 
         Episodes are numbered from 0 in each run, so that another one may have its number.
         """
         try:
-            self._render(segment, record)
+            return self._render(segment, record)
         except (BadInput, IndexError):
             self._hide(segment.content_hash, "its episode cannot be replayed")
+            return None
 
-    def _render(self, segment: Segment, record: ReplayRecord | None) -> ClipFile:
+    def _render(self, segment: Segment, record: ReplayRecord | None) -> "Future[ClipFile]":
+        """Render a clip, and start its upload."""
         clip = self._renderer.render(segment, record, self.frames)
+        return self._uploads.start(self._store, segment, clip)
+
+    def _store(self, segment: Segment, clip: ClipFile) -> ClipFile:
         media_key = f"clips/{segment.content_hash}.{'mp4' if clip.kind == 'video' else 'poses'}"
         # The file comes before the row, so that no row ever refers to a missing file.
-        self.clip_store.media.put(media_key, clip.content)
+        self._uploads.repeat(self.clip_store.media.put, media_key, clip.content)
         row = RenderedClip(
             env_id=segment.env_id,
             num_steps=len(segment),
             kind=clip.kind,
             media_key=media_key,
-            scene_hash=self._store_scene(),
+            scene_hash=self._uploads.repeat(self._store_scene),
             num_frames=clip.num_frames,
             fps=clip.fps,
         )
@@ -439,6 +475,27 @@ class ClipRenderer:
         if not self.clip_store.media.exists(scene_key(scene_hash)):
             self.clip_store.media.put(scene_key(scene_hash), content)
         return scene_hash
+
+
+def is_stored(work: "Future[Future[ClipFile] | None]") -> bool:
+    """Return whether a clip is rendered and stored, or either has failed."""
+    if not work.done():
+        return False
+    upload = None if work.exception() else work.result()
+    return upload is None or upload.done()
+
+
+def finish(work: "Future[Future[ClipFile] | None]") -> None:
+    """Wait until a clip is rendered and stored, and raise the error of either."""
+    upload = work.result()
+    if upload is not None:
+        upload.result()
+
+
+def keys_of(clip: ClipView) -> list[str]:
+    """Return the keys of a clip's files; none if it is not rendered."""
+    scene_keys = [] if clip.scene_hash is None else [scene_key(clip.scene_hash)]
+    return [] if clip.media_key is None else [clip.media_key, *scene_keys]
 
 
 def scene_key(scene_hash: str) -> str:

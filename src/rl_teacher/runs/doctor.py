@@ -13,8 +13,9 @@ from rl_teacher.common.errors import (
     CorruptClip,
     MediaNotFound,
     RlTeacherError,
+    StoreUnavailable,
 )
-from rl_teacher.runs.clip_renderer import scene_key
+from rl_teacher.runs.clip_renderer import keys_of
 from rl_teacher.runs.folder import Experiment, experiment_names, experiments_folder, home
 from rl_teacher.store import sql
 from rl_teacher.store.checkpoints import list_checkpoints, read_checkpoint
@@ -29,7 +30,7 @@ from rl_teacher.store.database import (
     versions,
 )
 from rl_teacher.store.files import TEMPORARY_SUFFIX
-from rl_teacher.store.media import MediaFiles, SegmentFiles
+from rl_teacher.store.media import MediaFiles, SegmentFiles, default_media
 from rl_teacher.store.snapshot import faults_of, read_all, snapshot_of
 from rl_teacher.store.store import Store
 
@@ -61,7 +62,7 @@ def examine(media: str | Path | None = None, *, is_repairing: bool = False) -> l
     """Examine the home and its database, also while they are used.
 
     Args:
-        media: Storage of the clips; None for the home's folder.
+        media: Storage of the clips; None for the default.
         is_repairing: Repair what can be repaired without losing data.
 
     Raises:
@@ -69,15 +70,16 @@ def examine(media: str | Path | None = None, *, is_repairing: bool = False) -> l
     """
     if not home().is_dir():
         raise BadInput(f"There is no home at {home()}. `rl-teacher teach` creates one.")
+    media = media or default_media(home())
     checks = [check_database()]
     if checks[0].num_examined and not checks[0].faults:
         checks.append(check_version(is_repairing=is_repairing))
         if not checks[-1].faults:
             with Store.open(default_url(home())) as store:
-                examination = Examination(store, media or home() / "media", is_repairing)
+                examination = Examination(store, media, is_repairing)
                 checks += [each() for each in examination.checks]
     checks += [check_run_folders(), check_checkpoints()]
-    folders = [home(), *([Path(media)] if media and "://" not in str(media) else [])]
+    folders = [home(), *([] if "://" in str(media) else [Path(media).expanduser()])]
     checks.append(check_temporary_files(folders, is_repairing=is_repairing))
     checks.append(check_permissions(is_repairing=is_repairing))
     return checks
@@ -161,12 +163,15 @@ class Examination:
         clips = self.store.clips.rendered()
         check = Check("clips", len(clips))
         files = MediaFiles(self.media)
+        try:
+            files.check()
+        except StoreUnavailable as error:
+            check.faults.append(str(error))
+            return check
         faults: dict[str, str | None] = {}
         hidden: list[str] = []
         for clip in clips:
-            keys = [str(clip.media_key)]
-            if clip.scene_hash is not None:
-                keys.append(scene_key(clip.scene_hash))
+            keys = keys_of(clip)
             for key in keys:
                 if key not in faults:
                     faults[key] = fault_of(files, key)

@@ -9,7 +9,7 @@ import stat
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -70,6 +70,21 @@ def folder_errors(folder: Path) -> Iterator[None]:
             (error.strerror or str(error), "Name another place with RL_TEACHER_HOME."),
         )
         raise RunFolderUnusable(f"{folder} cannot be used: {reason}. {remedy}") from error
+
+
+def trim_folder(folder: Path, max_bytes: int) -> None:
+    """Delete the files of a folder that were modified least recently, until the rest fits."""
+    found: list[tuple[float, int, Path]] = []
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # deleted or completed by another process
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                found.append((status.st_mtime, status.st_size, path))
+    kept_bytes = 0
+    for _, size_bytes, path in sorted(found, reverse=True):
+        kept_bytes += size_bytes
+        if kept_bytes > max_bytes:
+            path.unlink(missing_ok=True)
 
 
 def make_private_folder(folder: Path) -> None:

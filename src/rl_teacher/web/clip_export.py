@@ -18,7 +18,7 @@ from rl_teacher.clips.poses import unpack
 from rl_teacher.clips.scene import aim_camera
 from rl_teacher.clips.video import Frame, decode_mp4, encode_gif, encode_mp4, side_by_side
 from rl_teacher.common.errors import BadInput, CorruptClip
-from rl_teacher.store.files import folder_errors, write_atomically
+from rl_teacher.store.files import folder_errors, trim_folder, write_atomically
 from rl_teacher.web.problems import NOT_RENDERED, TOO_MANY, ProblemError, describe_errors
 from rl_teacher.web.schemas.shared import Scene
 
@@ -92,13 +92,7 @@ class ClipExporter:
         with folder_errors(self._cache):
             self._cache.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content, is_synced=False)
-            # The least recently used files over the size limit are deleted.
-            files = [(each.stat(), each) for each in self._cache.iterdir()]
-            kept_bytes = 0
-            for status, each in sorted(files, key=lambda file: file[0].st_mtime, reverse=True):
-                kept_bytes += status.st_size
-                if kept_bytes > MAX_CACHE_BYTES:
-                    each.unlink(missing_ok=True)
+            trim_folder(self._cache, MAX_CACHE_BYTES)
         return content
 
 

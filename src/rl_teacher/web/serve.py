@@ -32,7 +32,8 @@ from rl_teacher.common.runtime import stop_requests
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import as_url, default_url
 from rl_teacher.store.files import folder_errors
-from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.media import default_media
+from rl_teacher.store.media_cache import CACHE_FOLDER, open_cached
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import (
     SERVICES_FOLDER,
@@ -99,8 +100,8 @@ class ServeOptions:
     no_browser: bool = False
     """print the link to the page without opening a browser"""
     media: str | None = None
-    """storage of clips: a folder, or a URL such as s3://bucket/folder; by default the media folder
-    of RL_TEACHER_HOME"""
+    """storage of clips: a folder, or a URL such as s3://bucket/folder; by default
+    RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME"""
     end_after_runs: float | None = None
     """seconds after the last run until the service ends; by default it does not end"""
     log_format: Literal["text", "json"] = "text"
@@ -126,12 +127,15 @@ def serve(
     Raises:
         BadInput: The address is unavailable, the URL of the media is invalid, or the database does
             not admit several processes.
-        StoreUnavailable: The database cannot be opened.
+        StoreUnavailable: The database, or a remote storage of media, cannot be used.
         RunFolderUnusable: The home cannot be written.
     """
     database = default_url(home())
     check_processes(options.processes, database)
-    media = options.media or str(home() / "media")
+    media = options.media or default_media(home())
+    media_files = open_cached(media, home() / CACHE_FOLDER)
+    if player is None:
+        media_files.check()
     settings = Settings(access_token(home()), secrets.token_hex(8))
     is_one = options.processes == 1
     with (
@@ -148,7 +152,7 @@ def serve(
         if lifetime is not None:
             stack.callback(lifetime.close)
         if is_one:
-            app = create_app(store, MediaFiles(media), settings, player)
+            app = create_app(store, media_files, settings, player)
             Service(app, limits, announcement, lifetime).run([listener])
         else:
             # The store was opened to be migrated, and for errors to be reported by one process.
@@ -269,9 +273,10 @@ def serve_as_worker(
                 listen(options.host, options.port, is_shared=True) as listener,
                 Store.open(default_url(home()), busy_timeout_s=BUSY_TIMEOUT_S) as store,
             ):
-                media = MediaFiles(options.media or str(home() / "media"))
+                media = options.media or default_media(home())
+                media_files = open_cached(media, home() / CACHE_FOLDER)
                 settings = Settings(access_token(home()), instance)
-                app = create_app(store, media, settings, shared=SharedState(state, number))
+                app = create_app(store, media_files, settings, shared=SharedState(state, number))
                 Service(app, limits, reported(ready)).run([listener])
         except (RlTeacherError, PortTaken) as error:
             logger.error("Service process %d cannot serve: %s", number, error)

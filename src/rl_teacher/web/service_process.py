@@ -17,6 +17,7 @@ from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.folder import home
 from rl_teacher.store.files import folder_errors, make_private_home
 from rl_teacher.store.lock import FolderLock, SharedLock
+from rl_teacher.store.media import default_media
 from rl_teacher.web.address import (
     Address,
     await_service,
@@ -55,7 +56,7 @@ class PageService:
         errors = log_folder(home()) / ERRORS_NAME
         # Held before services are looked for, so that the one that is found does not stop.
         self._shown.acquire(BEGIN_TIMEOUT_S)
-        self._served = database_id(), location_id(options.media or home() / "media")
+        self._served = database_id(), location_id(options.media or default_media(home()))
         self._found = running_service(*self._served)
         self._process = None if self._found else start_service(options, errors)
         if self._found is not None and options.port not in (self._found.port, RunOptions.port, 0):

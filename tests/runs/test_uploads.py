@@ -1,0 +1,248 @@
+"""Tests of clips that are uploaded to an object store, with a real server of S3."""
+
+import contextlib
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from rl_teacher.common.errors import StoreUnavailable
+from rl_teacher.runs import uploads
+from rl_teacher.runs.backup import restore_backup, save_backup
+from rl_teacher.runs.clip_renderer import ClipStore
+from rl_teacher.runs.doctor import examine
+from rl_teacher.runs.folder import home, open_store
+from rl_teacher.runs.uploads import MAX_UNFINISHED, Uploads
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.store import Store
+from tests.runs.test_clip_renderer import ask, make_renderer, record
+from tests.store.comparisons import open_comparisons
+from tests.store.s3 import BUCKET
+from tests.test_crashes import TEACH, TRAINER, await_, kept
+from tests.test_person_teaches import CONFIG, OPTIONS, Labeler, running
+
+ENV_ID = "ShortReacher-v1"
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch):
+    monkeypatch.setattr(uploads, "RETRY_S", 0.05)
+    monkeypatch.setattr(uploads, "MAX_RETRY_S", 0.2)
+
+
+@pytest.fixture
+def clip_store(s3, database):
+    with Store.open(database) as store:
+        yield ClipStore(store, MediaFiles(s3.url))
+
+
+@contextlib.contextmanager
+def asked(clip_store):
+    """Ask a comparison, and yield a renderer, its segments and the number that are open."""
+    venv, segments = record(ENV_ID)
+    experiment_id = ask(clip_store, ENV_ID, segments)
+    renderer = make_renderer(ENV_ID, venv, clip_store)
+    yield (
+        renderer,
+        segments,
+        lambda: len(open_comparisons(clip_store.store, experiment_id, limit=5)),
+    )
+    renderer.close()
+
+
+def test_comparison_is_open_once_its_clips_are_in_the_object_store(s3, clip_store):
+    with asked(clip_store) as (renderer, segments, num_open):
+        renderer.show(segments)
+        renderer.wait()
+        assert num_open() == 1
+        assert renderer.waiting_since is None
+        for each in segments:
+            clip = clip_store.store.clips.get(each.content_hash)
+            assert MediaFiles(s3.url).get(clip.media_key)
+            assert MediaFiles(s3.url).get(f"scenes/{clip.scene_hash}.json")
+
+
+def test_comparison_waits_until_a_stopped_server_is_back(s3, clip_store, caplog):
+    with asked(clip_store) as (renderer, segments, num_open):
+        s3.stop()
+        renderer.show(segments)
+        await_(lambda: renderer.waiting_since is not None)
+        began_s = time.monotonic()
+        for _ in range(20):
+            renderer.show(segments)
+        assert time.monotonic() - began_s < 1.0
+        assert num_open() == 0
+        s3.start()
+        renderer.wait()
+        assert num_open() == 1
+        assert renderer.waiting_since is None
+    assert "Waiting for the storage of the media" in caplog.text
+    assert "The storage of the media answers again" in caplog.text
+    assert s3.url not in caplog.text
+    assert s3.endpoint not in caplog.text
+
+
+def test_clips_of_run_that_ended_before_their_upload_are_uploaded_by_the_next(s3, clip_store):
+    with asked(clip_store) as (renderer, segments, num_open):
+        s3.stop()
+        renderer.show(segments)
+        await_(lambda: renderer.waiting_since is not None)
+        began_s = time.monotonic()
+        renderer.close()
+        assert time.monotonic() - began_s < 10.0
+        assert num_open() == 0
+        s3.start()
+        next_renderer = make_renderer(ENV_ID, renderer.venv, clip_store)
+        next_renderer.show(segments, is_recent=False)
+        next_renderer.wait()
+        next_renderer.close()
+        assert num_open() == 1
+
+
+def test_clip_whose_row_was_not_written_after_its_upload_is_published_again(
+    s3, clip_store, monkeypatch
+):
+    with asked(clip_store) as (renderer, segments, num_open), monkeypatch.context() as patch:
+        patch.setattr(clip_store.store.clips, "publish", lambda _clips: 1 / 0)
+        renderer.show(segments)
+        with pytest.raises(ZeroDivisionError):
+            renderer.wait()
+        assert num_open() == 0
+        patch.undo()
+        next_renderer = make_renderer(ENV_ID, renderer.venv, clip_store)
+        next_renderer.show(segments)
+        next_renderer.wait()
+        next_renderer.close()
+        assert num_open() == 1
+
+
+def test_bucket_deleted_during_a_run_ends_it(s3, clip_store):
+    with asked(clip_store) as (renderer, segments, num_open):
+        s3.request("DELETE", f"/{BUCKET}")
+        renderer.show(segments)
+        with pytest.raises(StoreUnavailable, match="bucket does not exist"):
+            renderer.wait()
+        assert num_open() == 0
+
+
+def test_unfinished_uploads_are_bounded():
+    pending, is_open, started = Uploads(), threading.Event(), []
+
+    def start_all():
+        for number in range(MAX_UNFINISHED + 10):
+            started.append(pending.start(is_open.wait) and number)
+
+    thread = threading.Thread(target=start_all)
+    thread.start()
+    await_(lambda: len(started) == MAX_UNFINISHED)
+    time.sleep(0.1)
+    assert len(started) == MAX_UNFINISHED
+    is_open.set()
+    thread.join()
+    pending.close()
+    assert len(started) == MAX_UNFINISHED + 10
+
+
+@pytest.mark.usefixtures("_shapes_unchecked", "_no_page")
+def test_run_outlasts_a_stopped_object_store(s3, make_database, monkeypatch):
+    make_database(home() / "labels.sqlite")
+    monkeypatch.setenv("RL_TEACHER_MEDIA_URL", s3.url)
+    seen = []
+    monkeypatch.setattr(
+        "rl_teacher.report.progress.Progress.status", lambda _, text: seen.append(text)
+    )
+
+    def warnings():
+        with open_store() as store:
+            return [each.status["warnings"] for each in store.experiments.all() if each.status]
+
+    config = replace(CONFIG, n_labels=24)
+    with running(config, OPTIONS) as run, Labeler() as labeler:
+        await_(lambda: len(labeler.answers) >= 4)
+        s3.stop()
+        await_(lambda: any("clips wait for their upload since" in text for text in seen))
+        await_(lambda: any("Clips wait for their upload" in str(each) for each in warnings()))
+        s3.start()
+        await_(lambda: run.outcome is not None or run.error is not None)
+    assert run.error is None
+    assert run.outcome.is_finished
+    assert len(labeler.answers) == config.n_labels
+    assert [fault for check in examine() for fault in check.faults] == []
+
+
+@pytest.mark.slow
+def test_run_that_is_killed_before_an_upload_continues(s3, make_database, monkeypatch):
+    make_database(home() / "labels.sqlite")
+    monkeypatch.setenv("RL_TEACHER_MEDIA_URL", s3.url)
+
+    def warnings():
+        with open_store() as store:
+            return [each.status["warnings"] for each in store.experiments.all() if each.status]
+
+    trainer = [sys.executable, "-c", TRAINER, *TEACH.split()]
+    with kept(trainer) as run, Labeler(name="crash") as labeler:
+        await_(lambda: len(labeler.answers) >= 4)
+        s3.stop()
+        await_(lambda: "Clips wait for their upload" in str(warnings()))
+        run.process.kill()
+        num_before = len(labeler.answers)
+        s3.start()
+        await_(lambda: len(labeler.answers) >= num_before + 10)
+    run.stop()
+    assert run.codes[-signal.SIGKILL] >= 1
+    assert [fault for check in examine() for fault in check.faults] == []
+
+
+@pytest.fixture
+def filled(s3, make_database, monkeypatch):
+    """Home with a comparison whose clips are in the object store, and the keys of their files."""
+    monkeypatch.setenv("RL_TEACHER_MEDIA_URL", s3.url)
+    make_database(home() / "labels.sqlite")
+    with (
+        open_store() as store,
+        asked(ClipStore(store, MediaFiles(s3.url))) as (renderer, segments, _),
+    ):
+        renderer.show(segments)
+        renderer.wait()
+        clips = [store.clips.get(each.content_hash) for each in segments]
+    return [*(each.media_key for each in clips), f"scenes/{clips[0].scene_hash}.json"]
+
+
+@pytest.mark.parametrize("target", ["bucket", "home", "folder"])
+def test_backup_contains_clips_of_the_object_store(filled, target, s3, tmp_path, monkeypatch):
+    contents = {key: MediaFiles(s3.url).get(key) for key in filled}
+    save_backup(tmp_path / "backup")
+    urls = {
+        "bucket": f"{s3.url}-restored",
+        "home": str(tmp_path / "new" / "media"),
+        "folder": str(tmp_path / "media"),
+    }
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "new"))
+    monkeypatch.setenv("RL_TEACHER_MEDIA_URL", urls[target])
+    if target == "home":
+        monkeypatch.delenv("RL_TEACHER_MEDIA_URL")
+    restore_backup(tmp_path / "backup")
+    assert {key: MediaFiles(urls[target]).get(key) for key in filled} == contents
+
+
+def test_doctor_examines_and_repairs_clips_in_the_object_store(filled, s3):
+    def clips(**options):
+        return next(each for each in examine(**options) if each.name == "clips")
+
+    assert (clips().num_examined, clips().faults) == (2, [])
+    MediaFiles(s3.url).remove(filled[0])
+    assert clips().faults == [f"{filled[0]} is missing"]
+    assert clips(is_repairing=True).repairs == [
+        f"{filled[0]} is missing: the trainer renders it again"
+    ]
+    assert clips().faults == []
+
+
+def test_doctor_reports_an_object_store_that_does_not_answer(filled, s3):
+    s3.stop()
+    faults = [fault for each in examine() if each.name == "clips" for fault in each.faults]
+    assert len(faults) == 1
+    assert "does not answer" in faults[0]

@@ -1,0 +1,78 @@
+"""Tests of clips that the service reads from an object store, with a real server of S3."""
+
+import pytest
+
+from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.media_cache import CachedMedia
+from rl_teacher.web.app import create_app
+from rl_teacher.web.settings import Settings
+from tests.store.s3 import BUCKET, KEY_ID, SECRET
+from tests.web.conftest import SCENE, SCENE_HASH, TOKEN, Trainer, enter
+
+
+@pytest.fixture
+def media(s3, tmp_path):
+    return CachedMedia(s3.url, tmp_path / "cache")
+
+
+@pytest.fixture
+def trainer(store, s3):
+    return Trainer(store, MediaFiles(s3.url))
+
+
+@pytest.fixture
+def program(app):
+    with enter(app, TOKEN) as client:
+        yield client
+
+
+def test_clips_are_read_from_the_object_store(program, trainer, s3, tmp_path):
+    video, poses = trainer.add_clip("one", "video"), trainer.add_clip("two")
+    assert not (tmp_path / "cache").exists()
+    assert program.get(f"/api/v1/clips/{video}").content[4:8] == b"ftyp"
+    part = program.get(f"/api/v1/clips/{video}", headers={"Range": "bytes=4-7"})
+    assert (part.status_code, part.content) == (206, b"ftyp")
+    assert program.get(f"/api/v1/clips/{poses}").content[:4] == b"RLTP"
+    assert program.get(f"/api/v1/scenes/{SCENE_HASH}").content == SCENE
+
+
+def test_labeler_gets_comparison_with_its_clips(guest, trainer):
+    trainer.ask()
+    path = f"/api/v1/experiments/{trainer.name}/comparisons/next"
+    [shown] = guest.get(path).json()["comparisons"]
+    for side in ("left", "right"):
+        response = guest.get(f"/api/v1/clips/{shown[side]['hash']}")
+        assert response.status_code == 200
+
+
+def test_clips_that_were_read_stay_available_while_the_store_does_not_answer(
+    program, trainer, s3, caplog
+):
+    read, unread = trainer.add_clip("one", "video"), trainer.add_clip("two", "video")
+    content = program.get(f"/api/v1/clips/{read}").content
+    s3.stop()
+    assert program.get(f"/api/v1/clips/{read}").content == content
+    response = program.get(f"/api/v1/clips/{unread}")
+    assert response.status_code == 503
+    assert int(response.headers["Retry-After"]) > 0
+    assert response.json()["detail"].startswith("The media cannot be used.")
+    assert "does not answer" in caplog.text
+    for place in (BUCKET, s3.endpoint, SECRET, KEY_ID):
+        assert place not in response.text + caplog.text
+
+
+def test_missing_object_is_reported_without_the_bucket(program, trainer, media, caplog):
+    clip = trainer.add_clip("one", "video")
+    media.remove(f"clips/{clip}.mp4")
+    response = program.get(f"/api/v1/clips/{clip}")
+    assert response.status_code == 502
+    assert BUCKET not in response.text + caplog.text
+
+
+def test_service_in_another_place_reads_what_a_trainer_uploaded(
+    store, media, trainer, tmp_path, s3
+):
+    clip = trainer.add_clip("one", "video")
+    other = create_app(store, CachedMedia(s3.url, tmp_path / "other"), Settings(TOKEN, "other"))
+    with enter(other, TOKEN) as client:
+        assert client.get(f"/api/v1/clips/{clip}").status_code == 200
