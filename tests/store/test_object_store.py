@@ -1,6 +1,7 @@
 """Tests of media in an object store, with a real server of S3, and of their local copies."""
 
 import importlib
+import re
 import sys
 import threading
 import time
@@ -21,6 +22,18 @@ POSES, SCENE = f"clips/{HASH}.poses", f"scenes/{HASH}.json"
 
 def key(number):
     return f"clips/{number:064x}.poses"
+
+
+class HttpError(OSError):
+    """Error as gcsfs raises it."""
+
+    def __init__(self, code):
+        super().__init__("https://storage.example/bucket-of-the-lab")
+        self.code = code
+
+
+class DefaultCredentialsError(Exception):
+    """Error as google-auth raises it."""
 
 
 def assert_names_no_place(error, server):
@@ -121,6 +134,26 @@ class TestUrls:
         monkeypatch.setenv("RL_TEACHER_MEDIA_URL", url)
         assert main(["serve", "--no-browser"]) == 2
         assert f'pip install "rl-teacher[{extra}]"' in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("error", "cause", "is_transient"),
+        [
+            (OSError("Forbidden: https://bucket-of-the-lab\nno access"), "access is denied", False),
+            (HttpError(401), "access is denied", False),
+            (HttpError(503), "it does not answer (HttpError)", True),
+            (DefaultCredentialsError("none"), "there are no credentials", False),
+            (TimeoutError(), "it does not answer (TimeoutError)", True),
+        ],
+    )
+    def test_errors_of_gcsfs_are_explained(self, error, cause, is_transient, monkeypatch):
+        def fail(*_args, **_kwargs):
+            raise error
+
+        monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.cat_file", fail)
+        with pytest.raises(StoreUnavailable, match=re.escape(cause)) as caught:
+            MediaFiles("memory://bucket/clips").get(POSES)
+        assert caught.value.is_transient == is_transient
+        assert BUCKET not in str(caught.value)
 
     def test_variable_sets_the_default(self, tmp_path, monkeypatch):
         assert default_media(tmp_path) == str(tmp_path / "media")

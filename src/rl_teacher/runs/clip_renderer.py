@@ -11,8 +11,9 @@ import hashlib
 import json
 import logging
 import multiprocessing
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -270,6 +271,7 @@ class ClipRenderer:
         self._renderer = SegmentRenderer(self.env_info)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="clip_renderer")
         self._uploads = Uploads()
+        self._publishing = threading.Lock()
 
     @property
     def waiting_since(self) -> datetime | None:
@@ -342,26 +344,22 @@ class ClipRenderer:
         return ClipFile(self.kind, content, clip.num_frames, clip.fps)
 
     def _is_stored(self, content_hash: str) -> bool:
-        """Return whether both the row and the files of a clip exist.
-
-        In a remote storage, which answers slowly, files are looked for once in a run.
-        """
+        """Return whether both the row and the files of a clip exist."""
         keys = self._media_keys(content_hash)
-        if not keys:
-            return False
-        if content_hash in self._known:
-            return True
         try:
-            if not all(map(self.clip_store.media.exists, keys)):
-                return False
+            return keys != [] and all(map(self._exists, keys))
         except StoreUnavailable as error:
             if not error.is_transient:
                 raise
-            # Looked for again later.
+            # The row says that it exists. The files are looked for again later.
             return True
-        if self.clip_store.media.is_remote:
-            self._known.add(content_hash)
-        return True
+
+    def _exists(self, key: str) -> bool:
+        """Return whether a file exists; in a remote storage, look for it once in a run."""
+        exists = key in self._known or self.clip_store.media.exists(key)
+        if exists and self.clip_store.media.is_remote:
+            self._known.add(key)
+        return exists
 
     def _media_keys(self, content_hash: str) -> list[str]:
         """Return the keys of a clip's files; none if it was never stored."""
@@ -397,10 +395,9 @@ class ClipRenderer:
         def render() -> None:
             try:
                 then(self._render(segment, record).result())
-            except CancelledError:
-                return
             except Exception as error:
-                if isinstance(error, StoreUnavailable) and error.is_transient:
+                is_transient = isinstance(error, StoreUnavailable) and error.is_transient
+                if is_transient or self._uploads.has_ended:
                     return
                 self._has_failed = True
                 logger.warning("The agent's episodes are not shown: %s", error)
@@ -435,7 +432,7 @@ class ClipRenderer:
 
     def _try_to_render(
         self, segment: Segment, record: ReplayRecord | None
-    ) -> "Future[ClipFile] | None":
+    ) -> Future[ClipFile] | None:
         """Render and store the clip of an old segment; hide it if the episode is another one.
 
         Episodes are numbered from 0 in each run, so that another one may have its number.
@@ -446,7 +443,7 @@ class ClipRenderer:
             self._hide(segment.content_hash, "its episode cannot be replayed")
             return None
 
-    def _render(self, segment: Segment, record: ReplayRecord | None) -> "Future[ClipFile]":
+    def _render(self, segment: Segment, record: ReplayRecord | None) -> Future[ClipFile]:
         """Render a clip, and start its upload."""
         clip = self._renderer.render(segment, record, self.frames)
         return self._uploads.start(self._store, segment, clip)
@@ -464,7 +461,11 @@ class ClipRenderer:
             num_frames=clip.num_frames,
             fps=clip.fps,
         )
-        self.clip_store.store.clips.publish({segment.content_hash: row})
+        # One thread at a time writes to the database.
+        with self._publishing:
+            self.clip_store.store.clips.publish({segment.content_hash: row})
+        if self.clip_store.media.is_remote:
+            self._known.add(media_key)
         return clip
 
     def _store_scene(self) -> str | None:
@@ -477,7 +478,7 @@ class ClipRenderer:
         return scene_hash
 
 
-def is_stored(work: "Future[Future[ClipFile] | None]") -> bool:
+def is_stored(work: Future[Future[ClipFile] | None]) -> bool:
     """Return whether a clip is rendered and stored, or either has failed."""
     if not work.done():
         return False
@@ -485,7 +486,7 @@ def is_stored(work: "Future[Future[ClipFile] | None]") -> bool:
     return upload is None or upload.done()
 
 
-def finish(work: "Future[Future[ClipFile] | None]") -> None:
+def finish(work: Future[Future[ClipFile] | None]) -> None:
     """Wait until a clip is rendered and stored, and raise the error of either."""
     upload = work.result()
     if upload is not None:

@@ -31,7 +31,12 @@ class Uploads:
         """Time since which the storage does not answer; None while it does."""
         return self._wait.since
 
-    def start(self, function: Callable[..., Result], *args: object) -> "Future[Result]":
+    @property
+    def has_ended(self) -> bool:
+        """Whether `end` was called."""
+        return self._wait.is_over
+
+    def start(self, function: Callable[..., Result], *args: object) -> Future[Result]:
         """Call a function in a thread; block while `MAX_UNFINISHED` calls have not ended.
 
         Raises:

@@ -1,5 +1,6 @@
 """Places of media: a local folder, or a folder of a remote file system, such as s3:// or gs://."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -149,6 +150,8 @@ def open_backend(url_or_path: str | Path) -> LocalFolder | RemoteFolder:
     extra = EXTRAS.get(protocol)
     if extra is not None and not urlsplit(url_or_path).netloc:
         raise BadInput(f"--media {label} names no bucket. Give {protocol}://bucket/folder.")
+    # gcsfs logs each error that it raises, with the address.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     try:
         file_system, root = url_to_fs(url_or_path, **(S3_OPTIONS if extra == "s3" else {}))
     except ImportError as error:
@@ -208,7 +211,8 @@ def explain(error: Exception) -> tuple[str, str, bool]:
             "~/.aws/credentials, or the role of the machine."
         )
         return cause, remedy, False
-    if isinstance(error, PermissionError) or codes & ANSWERS_DENIED:
+    is_forbidden = str(error).startswith("Forbidden")  # how gcsfs reports the status 403
+    if is_forbidden or isinstance(error, PermissionError) or codes & ANSWERS_DENIED:
         cause = "access is denied"
         remedy = (
             "Check the credentials, and that they allow listing the bucket and reading, writing "

@@ -23,7 +23,10 @@ TRIMMED_SHARE = 0.05
 """New copies, as a share of the limit, after which the least recently used ones are deleted."""
 NUM_LOCKS = 64
 FAILING_S = 2.0
-"""Time for which a failure answers further requests, which would each wait for a timeout."""
+"""Least time for which a failure answers further requests, which would each wait for a timeout.
+
+It is longer if the failure has taken longer.
+"""
 
 
 class CachedMedia(MediaFiles):
@@ -71,11 +74,13 @@ class CachedMedia(MediaFiles):
         if self._failure is not None and time.monotonic() < self._failure[0]:
             error = self._failure[1]
             raise StoreUnavailable(str(error), error.public, is_transient=True)
+        began_s = time.monotonic()
         try:
             content = super().get(key)
         except StoreUnavailable as error:
             if error.is_transient:
-                self._failure = time.monotonic() + FAILING_S, error
+                now_s = time.monotonic()
+                self._failure = now_s + max(FAILING_S, now_s - began_s), error
             raise
         self._failure = None
         # A full disk fails no request.

@@ -65,6 +65,11 @@ class Wait:
         self._num_waiting = 0
         self._lock = threading.Lock()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether `end` was called, or the time limit was reached."""
+        return self._over.is_set()
+
     def end(self) -> None:
         """Repeat nothing any more, so that threads which wait end with an error."""
         self._over.set()
@@ -80,7 +85,7 @@ class Wait:
         try:
             return method(*args, **kwargs)
         except StoreUnavailable as error:
-            if self._over.is_set() or not error.is_transient:
+            if self.is_over or not error.is_transient:
                 raise
             first = error
         since = datetime.now(UTC) - timedelta(seconds=time.monotonic() - began_s)
@@ -101,7 +106,7 @@ class Wait:
         A run that ends for this reason does not wait again.
         """
         waited_s = time.monotonic() - began_s
-        if self._over.is_set() or self.is_stopped() or waited_s >= self._timeout_s:
+        if self.is_over or self.is_stopped() or waited_s >= self._timeout_s:
             self.end()
             raise StoreUnavailable(
                 f"{error} The run has waited for {waited_s:.0f} s; the same command continues it.",
@@ -129,7 +134,7 @@ class Wait:
                 self._num_waiting -= 1
                 if not self._num_waiting:
                     self.since = None
-                    if not self._over.is_set():
+                    if not self.is_over:
                         waited_s = max(0.0, (datetime.now(UTC) - since).total_seconds())
                         logger.warning(
                             "The %s answers again, after %.0f s.", self._subject, waited_s
