@@ -17,6 +17,7 @@ from rl_teacher.runs.doctor import examine
 from rl_teacher.runs.folder import home, open_store
 from rl_teacher.runs.uploads import MAX_UNFINISHED, Uploads
 from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.records import Control
 from rl_teacher.store.store import Store
 from tests.runs.test_clip_renderer import ask, make_renderer, record
 from tests.store.comparisons import open_comparisons
@@ -185,6 +186,9 @@ def test_run_that_is_killed_before_an_upload_continues(s3, make_database, monkey
     trainer = [sys.executable, "-c", TRAINER, *TEACH.split()]
     with kept(trainer) as run, Labeler(name="crash") as labeler:
         await_(lambda: len(labeler.answers) >= 4)
+        with open_store() as store:
+            rate = Control(seconds_between=0.2)
+            store.experiments.set_control(store.experiments.get("crash").id, rate)
         s3.stop()
         await_(lambda: "Clips wait for their upload" in str(warnings()))
         run.process.kill()
