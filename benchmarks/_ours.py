@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks import fixed_hopper
-from benchmarks.machine import resident_mb
+from benchmarks.machine import cpu_model, resident_mb
 from benchmarks.settings import saved_to_config
-from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.config.experiment import PhysicsBackend, PredictorConfig, RunOptions, TeachConfig
 
 if TYPE_CHECKING:
     from rl_teacher.agents.agent import Agent
@@ -413,6 +413,33 @@ def physics(env_id: str, num_envs: int, seconds: float) -> Metrics:
     return {"steps_per_second": num_steps / (time.perf_counter() - start_s)}
 
 
+def environments(env_id: str, num_envs: int, seconds: float, backend: PhysicsBackend) -> Metrics:
+    """Measure the steps/s of our vector environments, with random actions and resets."""
+    from rl_teacher.envs.registry import make_vector
+
+    envs = make_vector(env_id, num_envs, physics=backend)
+    envs.reset(seed=0)
+    rng = np.random.default_rng(0)
+    low, high = envs.action_space.low, envs.action_space.high
+
+    def take_steps() -> int:
+        envs.step(rng.uniform(low, high))
+        return num_envs
+
+    take_steps()  # compiles kernels
+    return {"device": device_name(backend), **paced(take_steps, seconds)}
+
+
+def device_name(backend: PhysicsBackend) -> str:
+    """Return the name of the device that steps the simulations."""
+    if backend == "cpu":
+        return cpu_model()
+    from rl_teacher.envs.mujoco.warp import find_device, import_warp
+
+    device = import_warp()[0].get_device(find_device(backend))
+    return device.name if device.is_cuda else cpu_model()
+
+
 # --- Atari: our environments and ALE alone ---
 
 
@@ -626,6 +653,7 @@ JOBS: dict[str, Callable[..., Metrics]] = {
     "fixed_policy": fixed_policy,
     "uninformed": uninformed,
     "physics": physics,
+    "environments": environments,
     "emulators": emulators,
     "atari": atari,
     "labels": labels,

@@ -35,6 +35,9 @@ from tests.store.s3 import (  # noqa: E402
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".pytest_cache" / "xla")
 )
+os.environ.setdefault(
+    "WARP_CACHE_PATH", str(Path(__file__).parent.parent / ".pytest_cache" / "warp")
+)
 # Tests compile hundreds of small programs. That takes half the time without fusion emitters, which
 # make them no faster, and without splitting programs for cores that are busy.
 os.environ.setdefault(

@@ -23,7 +23,7 @@ from rl_teacher.cluster.pool import WorkerPool
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.config.fields import help_of, long_options
 from rl_teacher.config.presets import PresetChoice
-from rl_teacher.envs.mujoco import physics
+from rl_teacher.envs.mujoco import physics, vector
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import Fitter
@@ -220,6 +220,20 @@ def simulation_threads(options):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(physics, "Batch", spied)
+        execute(options)
+    return found
+
+
+def simulation_physics(options):
+    """Return the physics that simulations are created with, and step with MuJoCo."""
+    found = []
+
+    def spied(task, num_envs, num_threads, chosen):
+        found.append(chosen)
+        return physics.Simulations(task, num_envs, num_threads)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vector, "make_simulations", spied)
         execute(options)
     return found
 
@@ -493,6 +507,7 @@ CHANGES: dict[str, Change] = {
     # The run.
     "--name": adds(RL, "--name chosen", is_named),
     "--cluster": adds(RL, "--cluster local", uses_cluster),
+    "--physics": adds(RL, "--physics warp-cpu", simulation_physics),
     "--workers": adds(RL, "--workers 1", simulation_threads),
     "--videos": adds(f"{RL} -t 512", "--videos", videos),
     "--no-tensorboard": adds(LOGGED, "--no-tensorboard", folders),

@@ -123,8 +123,7 @@ def teach(
     check_bounds(options)
     config = config.with_label_budget()
     env_info = check(config)
-    if options.videos:
-        check_videos(env_info.id)
+    check_machine(config, options, env_info)
     config = replace(config, env_id=env_info.id)
     kept = parts_to_keep(config, options)
     if kept is not None:
@@ -220,6 +219,20 @@ def check(config: TeachConfig) -> EnvInfo:
             env_info.id,
         )
     return env_info
+
+
+def check_machine(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -> None:
+    """Check what a run needs of this machine before anything is created.
+
+    Raises:
+        BadInput: videos cannot be rendered, or there is no GPU for the physics.
+    """
+    if options.videos:
+        check_videos(env_info.id)
+    if config.physics != "cpu":
+        from rl_teacher.envs.mujoco.warp import find_device  # noqa: PLC0415 - optional
+
+        find_device(config.physics)
 
 
 def experiment_spec(config: TeachConfig, options: RunOptions) -> ExperimentSpec:
@@ -329,7 +342,9 @@ class TrainingLoop:
                 env_info, config.seed, stagger_steps(env_info), config.hide_episode_ends, kept
             )
             return ClusterCollector(settings, num_envs, options.workers, self._wait_for_node)
-        venv = make_vector(env_info.id, num_envs, options.workers, kept, config.frames)
+        venv = make_vector(
+            env_info.id, num_envs, options.workers, kept, config.frames, physics=config.physics
+        )
         return Collector(
             venv,
             seed=config.seed,

@@ -89,6 +89,12 @@ def test_keyword_spelling_is_used_in_messages_for_python():
             "-p human",
         ),
         ([*VECTORS, "-p", "synth", "--gold", "0.1"], "--gold 0.1", "-p human"),
+        ([*IMAGES, "-p", "rl", "--physics", "warp"], "--physics warp", "a MuJoCo task"),
+        (
+            [*VECTORS, "-p", "rl", "--physics", "warp", "--cluster", "local"],
+            "--physics warp",
+            "without --cluster",
+        ),
         ([*VECTORS, "-p", "synth", "--overlap", "0.1"], "--overlap 0.1", "-p human"),
         ([*VECTORS, "-p", "synth", "--repeats", "0.1"], "--repeats 0.1", "-p human"),
         ([*VECTORS, "-p", "synth", "--instructions", "Run."], "--instructions Run.", "-p human"),

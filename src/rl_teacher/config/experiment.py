@@ -53,6 +53,7 @@ from rl_teacher.config.fields import (
     THREADS,
     TRUE_REWARD,
     VIDEOS,
+    WARP,
     Above,
     AtLeast,
     Between,
@@ -72,6 +73,7 @@ MAX_SEED = 2**31 - 1
 LabelerWeights = Literal["equal", "reliability"]
 Objective = Literal["preferences", "rank", "returns"]
 SelectorName = Literal["disagreement", "uniform", "entropy", "k_center"]
+PhysicsBackend = Literal["cpu", "warp", "warp-cpu"]
 QueryMethod = Literal["pairs", "tree", "sort"]
 SortingMethod = Literal["tree", "sort"]
 
@@ -187,6 +189,9 @@ class ExperimentSettings:
     """height and width in pixels that larger images are resized to; 0: no resizing"""
     colour: Annotated[bool, IMAGES] = False
     """colour instead of greyscale images for agent and predictor; clips always have colours"""
+    physics: Annotated[PhysicsBackend, WARP] = "cpu"
+    """physics of MuJoCo tasks: MuJoCo in threads (cpu), or MuJoCo Warp on an NVIDIA GPU (warp); on
+    the CPU (warp-cpu) it is slow, and meant for tests. Warp rounds to 32 bits"""
     teacher: Annotated[str, SYNTHETIC_LABELS] = "oracle"
     """synthetic teacher: oracle, mistake, noisy, skip, equal or myopic; a task such as backflip; or
     module:function"""

@@ -166,6 +166,10 @@ THREADS = OnlyWith(
     "MuJoCo tasks and Atari games, which step in threads",
     lambda run: run.env_info.backend in ("batch", "atari"),
 )
+WARP = OnlyWith(
+    "a MuJoCo task of `rl-teacher envs` (not Gymnasium's own environments), and without --cluster",
+    lambda run: run.env_info.backend == "batch" and run.options.cluster is None,
+)
 CLUSTER = OnlyWith(
     "-a ppo, trpo, a2c or ga3c, and vector observations from MuJoCo or Gymnasium",
     lambda run: (

@@ -44,6 +44,8 @@ from rl_teacher.envs.preprocessing import (
 if TYPE_CHECKING:
     import mujoco
 
+    from rl_teacher.config.experiment import PhysicsBackend
+
 NAMESPACE = "rl_teacher"
 
 REGISTERED_BY = {
@@ -129,13 +131,14 @@ def atari_game(env_id: str) -> AtariGame | None:
     return game_of(_full_id(env_id))
 
 
-def make_vector(
+def make_vector(  # noqa: PLR0913 - options of different kinds of environments
     env_id: str,
     num_envs: int,
     num_threads: int | None = None,
     keep_steps: int = KEEP_STEPS,
     frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
     shard: Shard | None = None,
+    physics: "PhysicsBackend" = "cpu",
 ) -> StatefulVectorEnv:
     """Create N environments that step together, with SAME_STEP autoreset.
 
@@ -148,12 +151,13 @@ def make_vector(
         frames: preprocessing of image observations.
         shard: which of the environments of a run these are, for the numbers of their episodes; by
             default all of them. Atari games cannot be divided.
+        physics: what steps MuJoCo tasks; other environments have physics of their own.
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
         from rl_teacher.envs.mujoco.vector import MujocoVectorEnv  # noqa: PLC0415
 
-        return MujocoVectorEnv(TASKS[full_id], num_envs, num_threads)
+        return MujocoVectorEnv(TASKS[full_id], num_envs, num_threads, physics=physics)
     game = game_of(full_id)
     if game is not None:
         from rl_teacher.envs.atari.vector import AtariVectorEnv  # noqa: PLC0415

@@ -45,6 +45,9 @@ def load_model(task: Task) -> mujoco.MjModel:
 class Simulations:
     """N simulations of one task, without episodes."""
 
+    _computes_steps = True
+    """False in a subclass that steps elsewhere, and uses the batch for initial states only."""
+
     def __init__(self, task: Task, num_envs: int, num_threads: int | None = None) -> None:
         if num_threads is not None and num_threads < 1:
             raise BadConfig(f"num_threads is {num_threads}; at least 1 is needed.")
@@ -53,11 +56,10 @@ class Simulations:
         self.model = load_model(task)
         # 0 threads mean all CPUs. Contact forces are read from each simulation's own MjData, hence
         # `persistent`.
-        self._batch = Batch(
-            self.model, num_envs, num_threads or 0, persistent="cfrc_ext" in task.derived
-        )
+        recomputes_forces = self._computes_steps and "cfrc_ext" in task.derived
+        self._batch = Batch(self.model, num_envs, num_threads or 0, persistent=recomputes_forces)
         self._batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE.value)
-        self._contact_forces = _ContactForces(self._batch) if "cfrc_ext" in task.derived else None
+        self._contact_forces = _ContactForces(self._batch) if recomputes_forces else None
         self.physics = self._live_views()
         # The whole integration state, so that a reset leaves neither time nor warm start behind.
         self._blank_row = self._batch.state[0].copy()
@@ -107,10 +109,7 @@ class Simulations:
         with quiet_mujoco():
             if self.task.body.settle is not None:
                 self.task.body.settle(self._batch, ids)
-            # Computes the derived fields, which observations read before the first step.
-            self._batch.forward(ids)
-        if self._contact_forces is not None:
-            self._contact_forces.clear(ids)
+            self._refresh_derived(ids)
         self._time_before[ids] = self._time[ids]
         if self.task.body.track is not None:
             self._tracked_x[ids] = self.task.body.track(self.physics)[ids]
@@ -125,9 +124,7 @@ class Simulations:
         """
         self.physics.ctrl[:] = actions
         with quiet_mujoco():
-            self._batch.step(nstep=self.task.body.frame_skip, stage=self._stage)
-        if self._contact_forces is not None:
-            self._contact_forces.refresh()
+            self._step()
         # Zeros in tasks without a tracked position.
         velocity_x = self._tracked_x
         if self.task.body.track is not None:
@@ -159,6 +156,18 @@ class Simulations:
         self._batch.state[:] = state["physics"]
         self._tracked_x[:] = state["tracked_x"]
         self._time_before[:] = self._time
+
+    def _step(self) -> None:
+        """Advance all states, and the derived fields with them."""
+        self._batch.step(nstep=self.task.body.frame_skip, stage=self._stage)
+        if self._contact_forces is not None:
+            self._contact_forces.refresh()
+
+    def _refresh_derived(self, ids: Int[np.ndarray, " some"]) -> None:
+        """Compute the derived fields of new states, for observations before the first step."""
+        self._batch.forward(ids)
+        if self._contact_forces is not None:
+            self._contact_forces.clear(ids)
 
     def _truncate_diverged(self, rewards: Float[np.ndarray, " env"]) -> Bool[np.ndarray, " env"]:
         """Return [N] True for diverged simulations, and set their rewards to 0.

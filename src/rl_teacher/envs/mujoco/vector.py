@@ -3,7 +3,7 @@
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import mujoco
@@ -23,9 +23,27 @@ from rl_teacher.envs.mujoco.physics import Simulations
 from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.mujoco.task import Task
 
+if TYPE_CHECKING:
+    from rl_teacher.config.experiment import PhysicsBackend
+
 Infos = dict[str, Any]
 
 RENDER_SIZE = 480  # Pixels, as Gymnasium's.
+
+
+def make_simulations(
+    task: Task, num_envs: int, num_threads: int | None, physics: "PhysicsBackend"
+) -> Simulations:
+    """Create N simulations of a task: MuJoCo's, or MuJoCo Warp's on a GPU or on the CPU.
+
+    Raises:
+        BadInput: MuJoCo Warp cannot be used here.
+    """
+    if physics == "cpu":
+        return Simulations(task, num_envs, num_threads)
+    from rl_teacher.envs.mujoco.warp import WarpSimulations, find_device  # noqa: PLC0415 - optional
+
+    return WarpSimulations(task, num_envs, num_threads, find_device(physics))
 
 
 class MujocoVectorEnv(SeededVectorEnv):
@@ -42,9 +60,10 @@ class MujocoVectorEnv(SeededVectorEnv):
         num_envs: int,
         num_threads: int | None = None,
         max_episode_steps: int | None = None,
+        physics: "PhysicsBackend" = "cpu",
     ) -> None:
         super().__init__(num_envs)
-        self._simulations = Simulations(task, num_envs, num_threads)
+        self._simulations = make_simulations(task, num_envs, num_threads, physics)
         self._max_episode_steps = max_episode_steps or task.max_episode_steps
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._env_indices = np.arange(num_envs, dtype=np.int32)
@@ -249,6 +268,7 @@ def make_vector(
     num_envs: int = 1,
     num_threads: int | None = None,
     max_episode_steps: int | None = None,
+    physics: "PhysicsBackend" = "cpu",
 ) -> MujocoVectorEnv:
     """Create a vector environment: Gymnasium's vector entry point."""
-    return MujocoVectorEnv(TASKS[env_id], num_envs, num_threads, max_episode_steps)
+    return MujocoVectorEnv(TASKS[env_id], num_envs, num_threads, max_episode_steps, physics)

@@ -1,0 +1,207 @@
+"""Batched simulations on MuJoCo Warp, which runs on NVIDIA GPUs.
+
+MuJoCo's batch keeps the state of every simulation, draws initial states, and computes what is
+observed of them. Only the steps are taken on the device: the states are copied there, stepped, and
+copied back with the derived fields. Saved states have the same form as without Warp.
+"""
+# MuJoCo's and Warp's compiled modules come without type stubs.
+# pyright: reportAttributeAccessIssue=false
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import mujoco
+import numpy as np
+from jaxtyping import Int
+
+from rl_teacher.common.errors import BadInput
+from rl_teacher.envs.mujoco.physics import Simulations
+from rl_teacher.envs.mujoco.task import Physics, Task
+
+if TYPE_CHECKING:
+    from rl_teacher.config.experiment import PhysicsBackend
+
+INPUTS = ("qpos", "qvel", "act", "qacc_warmstart", "ctrl")
+"""Fields that determine a step."""
+NUM_CONTACTS, NUM_CONSTRAINTS = 48, 64
+"""Room for contacts and constraints of a simulation, which doubles where it does not suffice."""
+NOT_COPIED = frozenset(("act", "ncon"))
+"""Derived fields of tasks that are part of the state, or read only when an episode starts."""
+
+
+def import_warp() -> tuple[Any, Any]:
+    """Import Warp and MuJoCo Warp, and keep Warp's messages off the terminal.
+
+    Raises:
+        BadInput: they are not installed.
+    """
+    try:
+        import mujoco_warp  # noqa: PLC0415 - optional, and slow
+        import warp  # noqa: PLC0415
+    except ImportError as error:
+        raise BadInput(
+            f"The physics of MuJoCo Warp were selected, and it cannot be imported here ({error}). "
+            "Install it with `pip install 'rl-teacher[gpu]'`, or leave --physics out."
+        ) from error
+    warp.config.log_level = warp.LOG_WARNING
+    warp.init()
+    return warp, mujoco_warp
+
+
+def find_device(physics: "PhysicsBackend") -> str:
+    """Return Warp's name of the device: the current GPU, or the CPU where that is asked for.
+
+    Raises:
+        BadInput: Warp is not installed, or finds no GPU.
+    """
+    warp, _ = import_warp()
+    if physics == "warp-cpu":
+        return "cpu"
+    if not warp.is_cuda_available():
+        raise BadInput(
+            "--physics warp was given, and Warp finds no NVIDIA GPU here. Check the driver with "
+            "`nvidia-smi`, or leave --physics out: MuJoCo in threads is faster on a CPU. "
+            "--physics warp-cpu runs Warp on the CPU, for tests."
+        )
+    return str(warp.get_cuda_device())
+
+
+class WarpSimulations(Simulations):
+    """N simulations that MuJoCo Warp steps."""
+
+    _computes_steps = False
+
+    def __init__(
+        self, task: Task, num_envs: int, num_threads: int | None = None, device: str = "cpu"
+    ) -> None:
+        """Create simulations and load the model on a device.
+
+        Raises:
+            BadInput: MuJoCo Warp does not support the model.
+        """
+        self._warp, self._mjw = import_warp()
+        self._device = self._warp.get_device(device)
+        super().__init__(task, num_envs, num_threads)
+        self._device_model = self._load_model()
+        self._allocate(NUM_CONTACTS, NUM_CONSTRAINTS)
+        bound = {name: self._batch.bind(name) for name in INPUTS}
+        self._inputs = {name: values for name, values in bound.items() if values.size}
+
+    def _live_views(self) -> Physics:
+        views = super()._live_views()
+        # Outputs of the batch are read-only, and refreshed by its own calls alone.
+        derived = {
+            name: values if name in NOT_COPIED else np.zeros_like(values)
+            for name, values in views.derived.items()
+        }
+        if "cfrc_ext" in self.task.derived:
+            derived["cfrc_ext"] = np.zeros((self.num_envs, self.model.nbody, 6))
+        return replace(views, derived=derived)
+
+    def _load_model(self) -> Any:
+        model = copy.copy(self.model)
+        if model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
+            # Warp has no PGS. Both solve the same convex problem, and Newton's method converges.
+            model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+        try:
+            with self._warp.ScopedDevice(self._device):
+                loaded = self._mjw.put_model(model)
+        except (NotImplementedError, ValueError) as error:
+            raise BadInput(
+                f"MuJoCo Warp does not support the model of {self.task.id}: {error} "
+                "Leave --physics out."
+            ) from error
+        # Overflows are read after each step. Equal states have equal steps, so that a run can be
+        # continued with the same numbers.
+        loaded.opt.warn_overflow = 0
+        loaded.opt.deterministic = int(self._mjw.DeterminismType.ALL)
+        return loaded
+
+    def _allocate(self, num_contacts: int, num_constraints: int) -> None:
+        """Make room for so many contacts (on average) and constraints of a simulation."""
+        self._capacity = num_contacts, num_constraints
+        self._graph = None
+        with self._warp.ScopedDevice(self._device):
+            self._data = self._mjw.make_data(
+                self.model, self.num_envs, nconmax=num_contacts, njmax=num_constraints
+            )
+
+    def _step(self) -> None:
+        self._take_steps()
+        while self._has_overflowed():
+            # The states have not been copied back, so the step is repeated.
+            self._allocate(*(2 * each for each in self._capacity))
+            self._take_steps()
+        self._time += self._step_seconds
+        for name in self._inputs.keys() - {"ctrl"}:
+            _copy_to_host(getattr(self._data, name), self._inputs[name])
+        for name in self.task.derived - NOT_COPIED:
+            _copy_to_host(getattr(self._data, name), self.physics.derived[name])
+        self._reset_diverged()
+
+    def _take_steps(self) -> None:
+        """Copy the states to the device and take the physics steps of one environment step."""
+        warp = self._warp
+        with warp.ScopedDevice(self._device):
+            for name, values in self._inputs.items():
+                getattr(self._data, name).assign(values.astype(np.float32))
+            self._data.overflow.zero_()
+            if not self._device.is_cuda:
+                self._launch()
+                return
+            if self._graph is None:
+                with warp.ScopedCapture() as capture:
+                    self._launch()
+                self._graph = capture.graph
+            warp.capture_launch(self._graph)
+
+    def _launch(self) -> None:
+        mjw, model, data = self._mjw, self._device_model, self._data
+        for _ in range(self.task.body.frame_skip):
+            mjw.step(model, data)
+        if "cfrc_ext" in self.task.derived:
+            mjw.rne_postconstraint(model, data)
+        if self.task.body.is_current:
+            mjw.fwd_position(model, data)
+            mjw.sensor_pos(model, data)
+            mjw.fwd_velocity(model, data)
+            mjw.sensor_vel(model, data)
+
+    def _has_overflowed(self) -> bool:
+        kinds = self._mjw.OverflowType
+        lost = kinds.NEFC | kinds.NJMAX_NNZ | kinds.BROADPHASE | kinds.NARROWPHASE | kinds.CCD
+        return bool((self._data.overflow.numpy() & int(lost)).any())
+
+    def _reset_diverged(self) -> None:
+        """Reset diverged simulations to the model's pose and to time 0, as MuJoCo does."""
+        # Also true for NaN.
+        is_beyond = ~(np.abs(self.physics.state) <= mujoco.mjMAXVAL)
+        ids = np.flatnonzero(is_beyond.any(axis=1)).astype(np.int32)
+        if len(ids):
+            self._batch.state[ids] = self._blank_row
+            self._refresh_derived(ids)
+
+    def _refresh_derived(self, ids: Int[np.ndarray, " some"]) -> None:
+        super()._refresh_derived(ids)
+        for name in self.task.derived - NOT_COPIED:
+            values = 0.0 if name == "cfrc_ext" else self._batch.bind(name)[ids]
+            self.physics.derived[name][ids] = values
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Return MuJoCo's integration state, the tracked x, and the capacity of the device."""
+        # Sums are rounded according to the capacity.
+        capacity = np.tile(self._capacity, (self.num_envs, 1))
+        return {**super().get_state(), "capacity": capacity}
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore a state from `get_state`, bit for bit."""
+        super().set_state(state)
+        capacity = tuple(state["capacity"][0].tolist())
+        if capacity != self._capacity:
+            self._allocate(*capacity)
+
+
+def _copy_to_host(values: Any, out: np.ndarray) -> None:
+    out[:] = values.numpy().reshape(out.shape)

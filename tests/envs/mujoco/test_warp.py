@@ -1,0 +1,218 @@
+"""MuJoCo Warp: steps against MuJoCo's, exact continuation, and what is refused.
+
+Warp compiles each kernel at its first use. One task is compiled in the normal suite.
+"""
+
+# pyright: reportAttributeAccessIssue=false
+
+import sys
+from dataclasses import replace
+
+import mujoco
+import numpy as np
+import pytest
+import warp
+
+from rl_teacher import cli
+from rl_teacher.common.errors import BadInput
+from rl_teacher.envs import make_vector
+from rl_teacher.envs.mujoco import physics as mujoco_physics
+from rl_teacher.envs.mujoco import warp as warp_physics
+from rl_teacher.envs.mujoco.physics import Simulations
+from rl_teacher.envs.mujoco.suite import TASKS
+from rl_teacher.envs.mujoco.warp import WarpSimulations
+from tests.envs.mujoco.test_vector import assert_same_steps, make_unstable, random_steps
+
+HOPPER = "Hopper-v5"
+
+
+@pytest.fixture(autouse=True)
+def _compiled_fast(monkeypatch):
+    """Compile without optimisation, which takes half the time."""
+    monkeypatch.setattr(warp.config, "optimization_level", 0)
+    warp_physics.import_warp()
+
+
+@pytest.fixture(params=["warp-cpu", pytest.param("warp", marks=pytest.mark.slow)])
+def device(request):
+    """Warp's name of a device: the CPU, and in the slow suite the GPU as well."""
+    if request.param == "warp" and not warp.is_cuda_available():
+        pytest.skip("needs an NVIDIA GPU")
+    return warp_physics.find_device(request.param)
+
+
+def pair_of_simulations(env_id, device, num_envs=4):
+    """Return simulations of MuJoCo and of Warp with the same initial states."""
+    task = TASKS[env_id]
+    both = Simulations(task, num_envs), WarpSimulations(task, num_envs, device=device)
+    for each in both:
+        ids = np.arange(num_envs, dtype=np.int32)
+        each.restart(ids, [np.random.default_rng(seed) for seed in range(num_envs)])
+    return both
+
+
+def differences(env_id, device, num_steps):
+    """Compare steps of Warp with those of MuJoCo from the same states.
+
+    Returns:
+        Of each step and environment, the largest error of the observation, relative to 1 + its
+        absolute value, and the error of the reward.
+    """
+    expected, simulations = pair_of_simulations(env_id, device)
+    np.testing.assert_array_equal(simulations.observe(), expected.observe())
+    rng, (low, high) = np.random.default_rng(0), expected.model.actuator_ctrlrange.T
+    errors = []
+    for _ in range(num_steps):
+        capacity = simulations.get_state()["capacity"]
+        simulations.set_state({**expected.get_state(), "capacity": capacity})
+        actions = rng.uniform(low, high, (expected.num_envs, len(low)))
+        (rewards, ended, _), (true_rewards, true_ended, _) = (
+            each.advance(actions) for each in (simulations, expected)
+        )
+        np.testing.assert_array_equal(ended, true_ended)
+        observations, true_observations = simulations.observe(), expected.observe()
+        assert observations.dtype == true_observations.dtype
+        error = np.abs(observations - true_observations) / (1 + np.abs(true_observations))
+        errors.append(np.stack((error.max(axis=1), np.abs(rewards - true_rewards))))
+    return np.stack(errors)
+
+
+def long(*env_ids):
+    return [pytest.param(env_id, marks=pytest.mark.slow) for env_id in env_ids]
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        HOPPER,
+        *long("ShortHopper-v1", "Walker2d-v5", "HalfCheetah-v5", "Swimmer-v5", "Reacher-v5"),
+        *long("InvertedPendulum-v5", "InvertedDoublePendulum-v5"),
+        *long("DMWalkerRun-v1", "DMCheetahRun-v1"),
+    ],
+)
+def test_step_equals_mujocos_within_rounding(env_id, device):
+    errors = differences(env_id, device, num_steps=15)
+    assert errors[:, 0].max() < 2e-4
+    assert errors[:, 1].max() < 2e-5
+
+
+@pytest.mark.slow
+def test_step_of_humanoid_equals_mujocos_within_rounding(device):
+    # Contact forces, of up to a thousand newtons, are among its observations.
+    errors = differences("Humanoid-v5", device, num_steps=30)
+    assert errors[:, 0].max() < 2e-3
+    assert errors[:, 1].max() < 2e-4
+
+
+def use_elliptic_friction(monkeypatch):
+    """Give all models Newton's method and friction cones that do not depend on a direction."""
+    load = mujoco_physics.load_model
+
+    def load_elliptic(task):
+        model = load(task)
+        model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+        model.opt.cone = mujoco.mjtCone.mjCONE_ELLIPTIC
+        return model
+
+    monkeypatch.setattr(mujoco_physics, "load_model", load_elliptic)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", ["Ant-v5", "DMQuadrupedWalk-v1"])
+def test_step_on_upright_capsules_differs_in_direction_of_friction_pyramid(
+    env_id, device, monkeypatch
+):
+    # Warp turns the pyramid of an upright capsule differently. Without a pyramid, steps are equal.
+    assert np.quantile(differences(env_id, device, num_steps=30)[:, 0], 0.9) > 1e-2
+    use_elliptic_friction(monkeypatch)
+    assert np.quantile(differences(env_id, device, num_steps=30)[:, 0], 0.9) < 2e-3
+
+
+@pytest.mark.slow
+def test_returns_of_episodes_equal_mujocos(device):
+    returns = []
+    for simulations in pair_of_simulations(HOPPER, device, num_envs=64):
+        rng, is_running, totals = np.random.default_rng(0), np.ones(64, dtype=bool), np.zeros(64)
+        while is_running.any():
+            rewards, ended, _ = simulations.advance(rng.uniform(-1.0, 1.0, (64, 3)))
+            totals += rewards * is_running
+            is_running &= ~ended
+        returns.append(totals.mean())
+    assert returns[0] > 5
+    np.testing.assert_allclose(*returns, rtol=0.01)
+
+
+@pytest.mark.parametrize("env_id", [HOPPER, *long("Ant-v5", "Humanoid-v5", "DMQuadrupedWalk-v1")])
+def test_restored_state_continues_exactly(env_id, device):
+    physics = "warp-cpu" if device == "cpu" else "warp"
+    envs = make_vector(env_id, 3, physics=physics)
+    envs.reset(seed=0, options={"elapsed_steps": [0, 995, 990]})
+    random_steps(envs, 8, seed=1)
+    state = envs.get_state()
+    original = random_steps(envs, 8, seed=2)
+    assert any(step[3].any() for step in original)
+    restored = make_vector(env_id, 3, num_threads=1, physics=physics)
+    restored.set_state(state)
+    assert_same_steps(original, random_steps(restored, 8, seed=2))
+
+
+@pytest.mark.slow
+def test_more_contacts_than_expected_get_room(monkeypatch):
+    monkeypatch.setattr(warp_physics, "NUM_CONTACTS", 1)
+    monkeypatch.setattr(warp_physics, "NUM_CONSTRAINTS", 4)
+    errors = differences("ShortHopper-v1", "cpu", num_steps=15)
+    assert errors[:, 0].max() < 2e-4
+
+
+def test_capacity_is_restored():
+    _, simulations = pair_of_simulations("ShortHopper-v1", "cpu")
+    state = simulations.get_state()
+    state["capacity"] = 2 * state["capacity"]
+    simulations.set_state(state)
+    np.testing.assert_array_equal(simulations.get_state()["capacity"], state["capacity"])
+
+
+def test_unstable_physics_truncates_only_that_episode():
+    envs, others = (make_vector("ShortHopper-v1", 3, physics="warp-cpu") for _ in range(2))
+    for each in (envs, others):
+        each.reset(seed=0)
+    make_unstable(envs, index=1)
+    observations, rewards, terminated, truncated, _ = envs.step(np.ones((3, 3)))
+    assert truncated.tolist() == [False, True, False]
+    assert not terminated.any()
+    assert rewards[1] == 0
+    assert np.isfinite(observations).all()
+    expected, *_ = others.step(np.ones((3, 3)))
+    np.testing.assert_array_equal(observations[[0, 2]], expected[[0, 2]])
+
+
+# --- what is refused ---
+
+
+def exit_code(*arguments):
+    return cli.main(["teach", "-p", "rl", "-e", "ShortHopper-v1", "-n", "x", *arguments])
+
+
+def test_missing_package_is_named(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "mujoco_warp", None)
+    assert exit_code("--physics", "warp-cpu") == 2
+    assert "pip install 'rl-teacher[gpu]'" in capsys.readouterr().err
+
+
+def test_missing_gpu_is_named(capsys, monkeypatch):
+    monkeypatch.setattr(warp, "is_cuda_available", lambda: False)
+    assert exit_code("--physics", "warp") == 2
+    assert "Warp finds no NVIDIA GPU here" in capsys.readouterr().err
+
+
+def test_unsupported_model_is_refused(tmp_path):
+    path = tmp_path / "body.xml"
+    path.write_text(
+        "<mujoco><option><flag fwdinv='enable'/></option><worldbody><body>"
+        "<joint name='hinge'/><geom size='1'/></body></worldbody>"
+        "<actuator><motor joint='hinge' ctrlrange='-1 1'/></actuator></mujoco>"
+    )
+    task = TASKS["InvertedPendulum-v1"]
+    task = replace(task, body=replace(task.body, model_file=str(path)))
+    with pytest.raises(BadInput, match="mjENBL_FWDINV is unsupported"):
+        WarpSimulations(task, 1)
