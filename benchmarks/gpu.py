@@ -63,7 +63,7 @@ def report(records: list[Record]) -> list[str]:
         [
             f"`--physics {who}`",
             record["device"],
-            number(record["num_envs"]),
+            f"{record['num_envs']:,}",
             number(paces[who]),
         ]
         for who, record in sides.items()
@@ -72,8 +72,8 @@ def report(records: list[Record]) -> list[str]:
         f"### {ENV_ID} with `--physics {after}`",
         "",
         f"**{ratio(paces[after] / paces[before])}** the environment steps/s of MuJoCo's batch on "
-        f"{newest[0]['cores']} cores (to reach on a GPU: 20x); random actions, medians of "
-        f"{len(newest) // 2} rounds, in turn.",
+        f"{newest[0]['cores']} cores (to reach on a GPU: 20x); random actions, rounds in turn: "
+        f"{len(newest) // 2}, of which the medians count.",
         "",
         *table(["physics", "device", "environments", "steps/s"], rows),
         "",

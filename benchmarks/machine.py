@@ -15,7 +15,7 @@ import rl_teacher
 
 PACKAGES = (
     *("rl-teacher", "jax", "jaxlib", "equinox", "optax"),
-    *("mujoco", "gymnasium", "ale-py", "numpy"),
+    *("mujoco", "mujoco-warp", "warp-lang", "gymnasium", "ale-py", "numpy"),
 )
 ROOT = Path(__file__).parent.parent
 
