@@ -789,11 +789,12 @@ def sweep(
         results = run(given, parallel or 1, report)
     else:
         from rl_teacher.cluster.connection import connected
-        from rl_teacher.cluster.jobs import num_cluster_cpus, on_cluster
+        from rl_teacher.cluster.jobs import ClusterFunction, num_cluster_cpus
 
         with connected(cluster):
             at_once = parallel or max(1, num_cluster_cpus() // cpus)
-            results = run(given, at_once, report, on_cluster(execute, cpus))
+            remote = ClusterFunction(execute, cpus)
+            results = run(given, at_once, report, remote, remote.cancel)
     table = _table(*HEADINGS)
     for row in table_rows(results):
         table.add_row(*row)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from rl_teacher.common.errors import BadInput, RlTeacherError
+from rl_teacher.common.errors import BadInput, ClusterUnavailable, RlTeacherError
 from rl_teacher.common.parallel import in_parallel
 from rl_teacher.report.figures import UNKNOWN, reward
 from rl_teacher.report.statistics import interquartile_mean
@@ -154,6 +154,7 @@ def sweep(
     parallel: int,
     report: Callable[[str], None] = lambda _: None,
     executor: Callable[[Run], Result] | None = None,
+    cancel: Callable[[], None] = lambda: None,
 ) -> list[Result]:
     """Execute the runs that are not finished yet.
 
@@ -162,6 +163,8 @@ def sweep(
         parallel: number of simultaneous runs.
         report: called with a line of progress.
         executor: executes a run and returns its result; by default `execute`.
+        cancel: ends what the executor executes, after Ctrl-C. It reaches the processes of this
+            machine by itself; they save and end.
 
     Returns:
         The results of all runs, in order.
@@ -176,11 +179,10 @@ def sweep(
     missing = [run for run in runs if run.flags not in results]
     report(f"{len(runs)} runs, {len(missing)} of them to do")
     failures = []
-    # Ctrl-C reaches the processes too, which save and end.
-    for run, finished in in_parallel(executor or execute, missing, parallel):
+    for run, finished in in_parallel(executor or execute, missing, parallel, cancel):
         try:
             result = results[run.flags] = finished.result()
-        except RunFailed as error:
+        except (RunFailed, ClusterUnavailable) as error:
             failures.append(run.name)
             report(f"{run.name} failed:\n{error}")
             continue

@@ -30,9 +30,9 @@ FORKS = r"ignore:os.fork\(\) was called:RuntimeWarning"
 
 
 class Nodes:
-    """A cluster whose nodes have one CPU each."""
+    """A cluster whose nodes have one CPU each, and the head node as many as given."""
 
-    def __init__(self, num_nodes=2):
+    def __init__(self, num_nodes=2, head_cpus=1):
         from ray.cluster_utils import Cluster
 
         self._folder = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
@@ -43,7 +43,7 @@ class Nodes:
         }
         self.cluster = Cluster(
             initialize_head=True,
-            head_node_args={**SIZE, **arguments},
+            head_node_args={**SIZE, "num_cpus": head_cpus, **arguments},
             shutdown_at_exit=False,
         )
         self.address = self.cluster.address
@@ -81,10 +81,10 @@ def environment():
 
 
 @contextlib.contextmanager
-def running(num_nodes=2):
+def running(num_nodes=2, head_cpus=1):
     """Start a cluster, and end it afterwards."""
     with environment():
-        nodes = Nodes(num_nodes)
+        nodes = Nodes(num_nodes, head_cpus)
         try:
             yield nodes
         finally:

@@ -2,16 +2,21 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from rl_teacher.cli import main
 from rl_teacher.cluster.connection import connected
-from rl_teacher.cluster.jobs import num_cluster_cpus, on_cluster
-from rl_teacher.common.errors import BadInput
+from rl_teacher.cluster.jobs import ClusterFunction, num_cluster_cpus
+from rl_teacher.common.errors import BadInput, ClusterUnavailable
 from rl_teacher.runs.folder import Experiment, State, home
 from rl_teacher.sweep import RunFailed
 from tests.cluster import clusters
+from tests.test_teach import wait_for_checkpoint
 
 pytestmark = pytest.mark.filterwarnings(clusters.FORKS)
 
@@ -24,18 +29,31 @@ def failing_call(number):
     raise RunFailed(f"run {number} failed")
 
 
+def ending_call(number):
+    os._exit(number)
+
+
+def test_call_that_ends_every_process_is_an_error(nodes, monkeypatch):
+    monkeypatch.setattr("rl_teacher.cluster.jobs.MAX_RETRIES", 0)
+    with (
+        connected(nodes.address),
+        pytest.raises(ClusterUnavailable, match=r"It ended 1 processes.*more memory"),
+    ):
+        ClusterFunction(ending_call, 1)(5)
+
+
 def test_calls_have_the_home_and_errors_pass(nodes):
     with connected(nodes.address):
         assert num_cluster_cpus() == 2
-        assert on_cluster(home_of_call, 1)(3) == (3, str(home()))
+        assert ClusterFunction(home_of_call, 1)(3) == (3, str(home()))
         with pytest.raises(RunFailed, match=r"^run 4 failed$"):
-            on_cluster(failing_call, 1)(4)
+            ClusterFunction(failing_call, 1)(4)
 
 
 def test_call_that_no_node_can_execute_is_refused(nodes):
     message = "--cpus 2 was given, and the largest node of the cluster has 1"
     with connected(nodes.address), pytest.raises(BadInput, match=message):
-        on_cluster(home_of_call, 2)
+        ClusterFunction(home_of_call, 2)
 
 
 def test_runs_of_a_sweep_are_executed_on_the_cluster(nodes, tmp_path, capsys):
@@ -50,6 +68,44 @@ def test_runs_of_a_sweep_are_executed_on_the_cluster(nodes, tmp_path, capsys):
     assert {row["name"] for row in rows} == set(names)
     assert main(["sweep", str(path)]) == 0
     assert "2 runs, 0 of them to do" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_run_whose_node_dies_continues_on_another_one(tmp_path, capsys):
+    flags = (
+        "-p rl -e ShortReacher-v1 -t 60000 --ppo.num-envs 4 --ppo.rollout-steps 32 "
+        "--checkpoint-seconds 0.1 --no-tensorboard"
+    )
+    path = tmp_path / "one.toml"
+    path.write_text(f'flags = "{flags}"\nseeds = [0, 1]')
+    names = [f"one_seed={seed}" for seed in (0, 1)]
+    with clusters.running(3, head_cpus=0) as nodes, ThreadPoolExecutor() as pool:
+        # Both nodes execute one run each.
+        finished = pool.submit(main, ["sweep", str(path), "--cluster", str(nodes.address)])
+        for name in names:
+            wait_for_checkpoint(name)
+        nodes.kill(nodes.added[0])
+        assert finished.result() == 0
+    rows = [json.loads(row) for row in (home() / "sweeps" / "one.jsonl").read_text().splitlines()]
+    assert sorted((row["name"], row["steps"]) for row in rows) == [(name, 60_032) for name in names]
+    history = [[row["step"] for row in Experiment.find(name).metrics()] for name in names]
+    # Rows after the last checkpoint are replaced by those of the continued run.
+    assert all(steps == sorted(steps) for steps in history)
+    assert main(["sweep", str(path)]) == 0
+    assert "2 runs, 0 of them to do" in capsys.readouterr().out
+
+
+def test_interrupted_sweep_ends_its_runs(nodes, tmp_path):
+    path = tmp_path / "long.toml"
+    flags = "-p rl -e ShortReacher-v1 -t 1e9 --checkpoint-seconds 0.1 --no-tensorboard"
+    path.write_text(f'flags = "{flags}"\nseeds = [0]')
+    command = [sys.executable, "-m", "rl_teacher", "sweep", str(path), "--cluster", nodes.address]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        wait_for_checkpoint("long_seed=0")
+        process.send_signal(signal.SIGINT)
+        _, printed = process.communicate(timeout=20)
+    assert process.returncode == 130, printed
+    clusters.wait_until(lambda: Experiment.find("long_seed=0").state is State.KILLED)
 
 
 def test_cpus_without_cluster_are_refused(tmp_path, capsys):

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from rl_teacher.cluster.connection import import_ray
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, ClusterUnavailable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -13,41 +13,66 @@ Result = TypeVar("Result")
 SHARED_VARIABLES = ("RL_TEACHER_HOME", "RL_TEACHER_DATABASE_URL", "RL_TEACHER_MEDIA_URL")
 """Environment variables of this process that the calls have, too."""
 
+MAX_RETRIES = 3
+"""Repetitions of a call whose node or process ended."""
 
-def on_cluster(function: Callable[[Item], Result], num_cpus: int) -> Callable[[Item], Result]:
-    """Return a function that calls another one on a node with free CPUs, and waits for its result.
 
-    A call whose node dies is repeated on another one, at most three times.
+class ClusterFunction(Generic[Item, Result]):
+    """A function that is executed on a node with free CPUs while the caller waits for its result.
 
-    Args:
-        function: function of one argument, which can be pickled as its result can.
-        num_cpus: CPUs that a call occupies.
-
-    Raises:
-        BadInput: no node has as many.
+    A call whose node dies is repeated on another one, at most `MAX_RETRIES` times.
     """
-    ray = import_ray()
-    largest = max(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"])
-    if num_cpus > largest:
-        raise BadInput(
-            f"--cpus {num_cpus} was given, and the largest node of the cluster has {largest}. Give "
-            "a smaller number, or add a larger node."
+
+    def __init__(self, function: Callable[[Item], Result], num_cpus: int) -> None:
+        """Prepare the calls.
+
+        Args:
+            function: function of one argument, which can be pickled as its result can.
+            num_cpus: CPUs that a call occupies.
+
+        Raises:
+            BadInput: no node has as many.
+        """
+        self._ray = import_ray()
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        largest = max(int(node["Resources"].get("CPU", 0)) for node in nodes)
+        if num_cpus > largest:
+            raise BadInput(
+                f"--cpus {num_cpus} was given, and the largest node of the cluster has {largest}. "
+                "Give a smaller number, or add a larger node."
+            )
+        variables = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
+        self._remote = self._ray.remote(function).options(
+            num_cpus=num_cpus,
+            max_retries=MAX_RETRIES,
+            scheduling_strategy="SPREAD",
+            runtime_env={"env_vars": variables},
         )
-    variables = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
-    remote = ray.remote(function).options(
-        num_cpus=num_cpus,
-        max_retries=3,
-        scheduling_strategy="SPREAD",
-        runtime_env={"env_vars": variables},
-    )
+        self._calls: list[Any] = []
 
-    def call(item: Item) -> Result:
+    def __call__(self, item: Item) -> Result:
+        """Call the function; may be used by several threads at once.
+
+        Raises:
+            ClusterUnavailable: the node or process of each attempt ended.
+            Exception: the function raised it.
+        """
+        call = self._remote.remote(item)
+        self._calls.append(call)
         try:
-            return ray.get(remote.remote(item))
-        except ray.exceptions.RayTaskError as error:
+            return self._ray.get(call)
+        except self._ray.exceptions.RayTaskError as error:
             raise (error.cause or error) from None
+        except self._ray.exceptions.RayError as error:
+            raise ClusterUnavailable(
+                f"It ended {1 + MAX_RETRIES} processes that executed it, the last one with: "
+                f"{' '.join(str(error).split())[:400]}. Give the nodes more memory."
+            ) from error
 
-    return call
+    def cancel(self) -> None:
+        """End the processes of all calls, and the processes that they started."""
+        for call in self._calls:
+            self._ray.cancel(call, force=True)
 
 
 def num_cluster_cpus() -> int:

@@ -9,7 +9,10 @@ Result = TypeVar("Result")
 
 
 def in_parallel(
-    work: Callable[[Item], Result], items: Iterable[Item], num_parallel: int
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    num_parallel: int,
+    cancel: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[Item, "Future[Result]"]]:
     """Call a function for each item in threads.
 
@@ -19,6 +22,7 @@ def in_parallel(
         work: function of one item.
         items: items, started in order.
         num_parallel: number of simultaneous calls.
+        cancel: called if the caller stops early; ends the calls that are running.
 
     Yields:
         Each item with its finished future, in order of completion.
@@ -28,5 +32,8 @@ def in_parallel(
         try:
             for future in as_completed(futures):
                 yield futures[future], future
+        except BaseException:
+            cancel()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
