@@ -339,7 +339,12 @@ class TrainingLoop:
             from rl_teacher.cluster.worker import RolloutSettings  # noqa: PLC0415
 
             settings = RolloutSettings(
-                env_info, config.seed, stagger_steps(env_info), config.hide_episode_ends, kept
+                env_info,
+                config.seed,
+                stagger_steps(env_info),
+                config.hide_episode_ends,
+                kept,
+                config.frames,
             )
             return ClusterCollector(settings, num_envs, options.workers, self._wait_for_node)
         venv = make_vector(

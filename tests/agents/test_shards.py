@@ -12,14 +12,17 @@ from rl_teacher.agents.shards import ShardGenerator, ShardPolicy
 from rl_teacher.common.state_dict import array_to_rng
 from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.envs.episode_replay import record_in
 from rl_teacher.envs.interface import Shard
 from rl_teacher.envs.registry import make_vector
+from rl_teacher.nn.conv import BLOCK_IMAGES
 from rl_teacher.nn.numpy_networks import BLOCK_ROWS
 
 NUM_ENVS = 7
 SHARDS = [Shard(0, 3, NUM_ENVS), Shard(3, 4, NUM_ENVS), Shard(4, 7, NUM_ENVS)]
 STAGGER = 20
-ENVIRONMENTS = ["ShortHopper-v1", "Humanoid-v5", "CartPole-v1", "Pusher-v5"]
+VECTORS = ["ShortHopper-v1", "Humanoid-v5", "CartPole-v1", "Pusher-v5"]
+ENVIRONMENTS = [*VECTORS, "MovingDot-v0", "Breakout-v0"]
 
 
 def collectors_of(env_id, seed=3, shards=SHARDS):
@@ -51,7 +54,7 @@ def agent_for(env_id):
 def policy_in(agent, shard):
     rng = np.random.default_rng()
     array_to_rng(rng, agent.generator_state)
-    return ShardPolicy(agent.numpy_policy(), rng, shard)
+    return ShardPolicy(agent.acting_policy(), rng, shard)
 
 
 def assert_equal_rollouts(expected, parts):
@@ -80,6 +83,9 @@ def test_shards_collect_the_rollout_of_one_process(env_id):
     )
     # The others have long episodes.
     assert rollout.ended.any() == (env_id in ("Humanoid-v5", "CartPole-v1"))
+    if env_id not in VECTORS:
+        features = np.concatenate([np.stack(policy.features) for policy in policies], axis=1)
+        np.testing.assert_array_equal(features, np.stack(agent._features))
     recorded = np.concatenate([np.stack(policy.actions) for policy in policies], axis=1)
     np.testing.assert_array_equal(recorded, np.stack(agent._actions))
 
@@ -95,7 +101,7 @@ def test_joined_state_of_shards_is_state_of_one_process(env_id):
         assert_equal_states(state, part)
 
 
-@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "CartPole-v1"])
+@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "CartPole-v1", "Breakout-v0"])
 def test_shards_of_other_sizes_continue_exactly(env_id):
     one = whole(env_id)
     one.collect(one.random_actions, 60)
@@ -118,6 +124,18 @@ def test_networks_of_more_than_one_block_are_computed_in_the_same_blocks():
         np.testing.assert_array_equal(actions, expected[shard.rows])
 
 
+def test_images_of_more_than_one_block_are_encoded_with_the_same_numbers():
+    agent, num_envs = agent_for("MovingDot-v0"), 2 * BLOCK_IMAGES + 4
+    shape = (num_envs, *agent.numpy_policy().encoder.shape)
+    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    expected = agent.act(images)
+    [features] = agent._features
+    for shard in (Shard(0, 7, num_envs), Shard(7, 17, num_envs), Shard(18, 19, num_envs)):
+        policy = policy_in(agent_for("MovingDot-v0"), shard)
+        np.testing.assert_array_equal(policy(images[shard.rows]), expected[shard.rows])
+        np.testing.assert_array_equal(policy.features[0], features[shard.rows])
+
+
 def test_shard_generator_draws_rows_of_the_whole():
     shard, rng = Shard(2, 5, 9), np.random.default_rng(0)
     drawn = ShardGenerator(np.random.default_rng(0), shard)
@@ -136,8 +154,8 @@ def test_record_of_episode_is_found_in_the_state():
     rollout = one.collect(one.random_actions, 60)
     state = one.venv.get_state()
     for episode in np.unique(rollout.scene_states[..., 0]).astype(int).tolist():
-        expected, found = one.venv.replay_record(episode), one.venv.record_in(state, episode)
+        expected, found = one.venv.replay_record(episode), record_in(state, episode)
         assert expected.reset_state == found.reset_state
         np.testing.assert_array_equal(expected.actions, found.actions)
     with pytest.raises(LookupError, match="not kept"):
-        one.venv.record_in(state, 10_000)
+        record_in(state, 10_000)

@@ -17,6 +17,7 @@ from rl_teacher.cluster.worker import RolloutSettings
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
 from tests.cluster import clusters
 
@@ -59,7 +60,12 @@ def collect_on():
 
     def make(env_id, seed=SEED) -> Any:
         settings = RolloutSettings(
-            get_env_info(env_id), seed, 0, hide_terminations=False, keep_steps=1_000
+            get_env_info(env_id),
+            seed,
+            0,
+            hide_terminations=False,
+            keep_steps=1_000,
+            frames=FrameSettings(),
         )
         opened.append(ClusterCollector(settings, NUM_ENVS, None, lambda text: None))
         return opened[-1]
@@ -100,7 +106,13 @@ def processes_of(collector):
 
 
 @pytest.mark.parametrize(
-    "env_id", ["ShortHopper-v1", pytest.param("CartPole-v1", marks=pytest.mark.slow)]
+    "env_id",
+    [
+        "ShortHopper-v1",
+        "Breakout-v0",
+        pytest.param("CartPole-v1", marks=pytest.mark.slow),
+        pytest.param("MovingDot-v0", marks=pytest.mark.slow),
+    ],
 )
 def test_rollouts_and_updates_equal_those_of_one_process(collect_on, env_id):
     here, there = collect_here(env_id), collect_on(env_id)

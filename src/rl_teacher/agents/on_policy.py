@@ -24,6 +24,7 @@ from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
 from rl_teacher.agents.policies import ActorCritic, load_networks, make_policy, numpy_head
 from rl_teacher.agents.rollout_batch import BootstrapObservations, Normalisation, RolloutBatch
+from rl_teacher.agents.shards import ActingPolicy
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import (
     StateDict,
@@ -140,6 +141,11 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Return the current policy for NumPy inference."""
         return self._policy
 
+    def acting_policy(self) -> ActingPolicy:
+        """Return what `act` uses, for acting in other processes."""
+        encoder = self._normaliser if self._image_layout is None else self._networks.encoder
+        return ActingPolicy(encoder, self._policy.network, self._policy.head)
+
     def _flatten(self, observations: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "... D"]:
         """Flatten observations to [..., D]; images in the order of tiles (see `ImageEncoder`)."""
         leading = observations.shape[: observations.ndim - len(self._observation_shape)]
@@ -156,7 +162,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         return np.asarray(apply_jitted(self._networks.encoder, self._flatten(observations)))
 
     @property
-    def _caches_features(self) -> bool:
+    def caches_features(self) -> bool:
         """True if image features computed while acting are valid in the update."""
         return self._image_layout is not None and self._updates_acting_networks
 
@@ -165,7 +171,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         features = self._encode(observations)
         actions = self._policy.sample(features, self._rng, masks)
         self._actions.append(actions)
-        if self._caches_features:
+        if self.caches_features:
             self._features.append(features)
         return self._policy.head.to_environment(actions)
 
@@ -177,17 +183,20 @@ class OnPolicyAgent(ABC, Generic[Config]):
     def record(
         self,
         actions: Shaped[np.ndarray, "time env ..."] | None,
+        features: Float[np.ndarray, "time env features"] | None,
         generator_state: UInt8[np.ndarray, " byte"],
     ) -> None:
-        """Take over what other processes sampled from `numpy_policy` with this agent's generator.
+        """Take over what other processes sampled from `acting_policy` with this agent's generator.
 
         Args:
             actions: policy actions before scaling and clipping, for `learn`; None: it does not use
                 them.
+            features: image features, if `caches_features`.
             generator_state: state of the generator after the last action.
         """
         if actions is not None:
             self._actions = list(actions)
+            self._features = [] if features is None else list(features)
         array_to_rng(self._rng, generator_state)
 
     def predict(
@@ -233,7 +242,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Join a rollout and what `act` recorded of it to the input of an update."""
         actions, self._actions = np.stack(self._actions), []
         features, self._features = self._features, []
-        if self._caches_features:
+        if self.caches_features:
             bootstrap = BootstrapObservations.of(rollout)
             following = bootstrap._replace(observations=self._flatten(bootstrap.observations))
         else:

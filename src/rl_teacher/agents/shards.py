@@ -9,15 +9,16 @@ Results do not depend on how the environments are divided, because of two rules:
 N: environments of the run, S: environments of the shard.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 
 from rl_teacher.agents.actions import EnvArray, Masks
-from rl_teacher.agents.numpy_policy import NumpyPolicy
+from rl_teacher.agents.numpy_policy import ActionHead, VectorNormaliser
 from rl_teacher.envs.interface import Shard
-from rl_teacher.nn.numpy_networks import BLOCK_ROWS
+from rl_teacher.nn.numpy_networks import BLOCK_ROWS, NumpyMLP
 
 
 class ShardGenerator:
@@ -60,33 +61,59 @@ class ShardGenerator:
         return self._rng.standard_normal(self._size(size), dtype=dtype)[self._shard.rows]
 
 
+@dataclass(frozen=True)
+class ActingPolicy:
+    """What an on-policy agent acts with.
+
+    Attributes:
+        encoder: `VectorNormaliser`, or an image encoder in JAX (`ImageEncoder`).
+        network: turns features into parameters of the action distribution.
+        head: turns those into actions.
+    """
+
+    encoder: Any
+    network: NumpyMLP
+    head: ActionHead
+
+
 class ShardPolicy:
     """The policy of an agent, acting in a shard of its environments.
 
     Attributes:
         actions: the policy actions of every step, before scaling and clipping.
+        features: the image features of every step; empty with vector observations.
     """
 
-    def __init__(self, policy: NumpyPolicy, rng: np.random.Generator, shard: Shard) -> None:
+    def __init__(self, policy: ActingPolicy, rng: np.random.Generator, shard: Shard) -> None:
         """Prepare to act.
 
         Args:
-            policy: policy on vector observations.
+            policy: an agent's `acting_policy`.
             rng: the agent's generator, in its state before the rollout.
             shard: the environments.
         """
         self._policy = policy
         self._rng = ShardGenerator(rng, shard)
+        self._encoder = encoder = policy.encoder
+        self._has_images = not isinstance(encoder, VectorNormaliser)
+        if self._has_images:
+            from rl_teacher.nn.conv import ShardEncoder  # noqa: PLC0415 - JAX is slow to import
+
+            self._encoder = ShardEncoder(encoder, shard.rows, shard.num_envs)
         # Networks are computed in blocks of rows; only those that the shard shares are needed.
         first = shard.start // BLOCK_ROWS * BLOCK_ROWS
         last = min(-(-shard.stop // BLOCK_ROWS) * BLOCK_ROWS, shard.num_envs)
-        self._batch = np.zeros((last - first, policy.encoder.num_features), np.float32)
+        self._batch = np.zeros((last - first, self._encoder.num_features), np.float32)
         self._own_rows = slice(shard.start - first, shard.stop - first)
         self.actions: list[Shaped[np.ndarray, "env ..."]] = []
+        self.features: list[Float[np.ndarray, "env features"]] = []
 
     def __call__(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Sample environment actions; see `OnPolicyAgent.act`."""
-        self._batch[self._own_rows] = self._policy.encoder.features(observations)
+        features = self._encoder.features(observations)
+        if self._has_images:
+            self.features.append(features)
+        self._batch[self._own_rows] = features
         outputs = self._policy.network(self._batch)[self._own_rows]
         actions = self._policy.head.sample(outputs, self._rng, masks)
         self.actions.append(actions)

@@ -17,15 +17,14 @@ from gymnasium.vector.utils import batch_space
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.collector import Act, ArrayPool, Collector, assemble_rollout
 from rl_teacher.agents.on_policy import OnPolicyAgent
+from rl_teacher.cluster.frame_stacks import FrameStacks
 from rl_teacher.cluster.pool import Worker, WorkerPool
 from rl_teacher.cluster.worker import RolloutSettings, RolloutTask, ShardRollout, copied_state
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, part_of
-from rl_teacher.envs.episode_replay import ReplayRecord
+from rl_teacher.envs.episode_replay import ReplayRecord, record_in
 from rl_teacher.envs.interface import Shard, SupportsShards
-from rl_teacher.envs.registry import make_vector
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.envs.snapshots import ReplayVectorEnv
 
 
 class RemoteEnvs(gym.vector.VectorEnv):
@@ -51,7 +50,7 @@ class RemoteEnvs(gym.vector.VectorEnv):
 
     def replay_record(self, episode: int) -> ReplayRecord:
         """Return the record of an episode; see `SupportsReplay`."""
-        return ReplayVectorEnv.record_in(part_of(self._state(), "envs"), episode)
+        return record_in(part_of(self._state(), "envs"), episode)
 
     def close(self, **_: Any) -> None:
         """Free the environment that describes the others."""
@@ -81,12 +80,12 @@ class ClusterCollector:
 
         Raises:
             ClusterUnavailable: no actor could be started.
-            BadConfig: environments of this kind cannot be divided.
         """
         self.num_envs = num_envs
-        one = make_vector(settings.env_info.id, 1, 1)
+        one = settings.make_vector(1, 1)
         self.venv: gym.vector.VectorEnv = RemoteEnvs(one, num_envs, self.state)
-        self._divider = divider_of(one)
+        assert isinstance(one, SupportsShards)  # noqa: S101 - all environments of `make_vector`
+        self._divider = one
         self._workers = WorkerPool(settings, num_threads, on_wait)
         self._arrays = ArrayPool()
         self._shards: list[Shard] = []
@@ -123,11 +122,17 @@ class ClusterCollector:
             parts = self._collect(act.__name__, num_steps, should_stop=should_stop)
             return self._joined(parts)
         agent = acting_agent(act)
-        parts = self._collect("", num_steps, agent, should_stop)
+        learns = act == agent.act
+        parts = self._collect("", num_steps, agent, should_stop, learns and agent.caches_features)
         rollout = self._joined(parts)
         actions = np.concatenate([part.policy_actions for part in parts], axis=1)
+        features = [part.features for part in parts if part.features is not None]
         # All actors draw the same random numbers.
-        agent.record(actions if act == agent.act else None, parts[0].generator_state)
+        agent.record(
+            actions if learns else None,
+            np.concatenate(features, axis=1) if features else None,
+            parts[0].generator_state,
+        )
         return rollout
 
     def _collect(
@@ -136,6 +141,7 @@ class ClusterCollector:
         num_steps: int,
         agent: OnPolicyAgent | None = None,
         should_stop: Callable[[], bool] | None = None,
+        returns_features: bool = False,
     ) -> list[ShardRollout]:
         """Let the actors step their shards, and keep the states after that."""
         self._workers.refresh_if_due()
@@ -151,10 +157,11 @@ class ClusterCollector:
                 before,
                 self._version,
                 None if agent is None else agent.generator_state,
+                returns_features,
             )
             for shard, state in zip(self._shards, states, strict=True)
         ]
-        policy = None if agent is None else agent.numpy_policy()
+        policy = None if agent is None else agent.acting_policy()
         try:
             parts = self._workers.run(tasks, policy, should_stop)
         except BaseException:
@@ -178,18 +185,31 @@ class ClusterCollector:
 
     def _joined(self, parts: Sequence[ShardRollout]) -> Rollout:
         """Join the parts of a rollout, and check its numbers."""
-        columns = {}
+        columns = {"observations": self._joined_observations(parts)}
         for name in parts[0].columns:
-            shards = [part.columns[name] for part in parts]
-            time, _, *others = shards[0].shape
-            column = self._arrays.empty((time, self.num_envs, *others), shards[0].dtype)
-            columns[name] = np.concatenate(shards, axis=1, out=column)
+            columns[name] = self._joined_arrays([part.columns[name] for part in parts])
         finals = [
             (t, shard.start + env, observation)
             for shard, part in zip(self._shards, parts, strict=True)
             for t, env, observation in zip(*part.finals, strict=True)
         ]
         return assemble_rollout(columns, finals, self._arrays)
+
+    def _joined_arrays(self, shards: Sequence[np.ndarray]) -> np.ndarray:
+        time, _, *others = shards[0].shape
+        joined = self._arrays.empty((time, self.num_envs, *others), shards[0].dtype)
+        return np.concatenate(shards, axis=1, out=joined)
+
+    def _joined_observations(self, parts: Sequence[ShardRollout]) -> np.ndarray:
+        arrays = [part.observations for part in parts if isinstance(part.observations, np.ndarray)]
+        if arrays:
+            return self._joined_arrays(arrays)
+        stacks = [each.observations for each in parts if isinstance(each.observations, FrameStacks)]
+        shape = self.venv.single_observation_space.shape or ()
+        joined = self._arrays.empty((len(stacks[0].newest), self.num_envs, *shape), np.uint8)
+        for shard, part in zip(self._shards, stacks, strict=True):
+            part.unpack(joined[:, shard.rows])
+        return joined
 
     def state(self) -> StateDict:
         """Return the state of a `Collector` of all environments, between two rollouts."""
@@ -221,17 +241,3 @@ def acting_agent(act: Act) -> OnPolicyAgent:
             "and ga3c act on the nodes of a cluster. Choose one of them, or leave --cluster out."
         )
     return agent
-
-
-def divider_of(venv: gym.vector.VectorEnv) -> SupportsShards:
-    """Return the functions that divide and join the states of environments of a kind.
-
-    Raises:
-        BadConfig: they cannot be divided.
-    """
-    if isinstance(venv, SupportsShards):
-        return venv
-    raise BadConfig(
-        "--cluster was given, and the environment is an Atari game, whose emulators cannot be "
-        "divided among processes. Leave --cluster out."
-    )

@@ -6,13 +6,14 @@ forgotten. An actor whose process dies is restarted by Ray.
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rl_teacher.agents.collector import RolloutInterrupted
-from rl_teacher.agents.numpy_policy import NumpyPolicy
+from rl_teacher.agents.shards import ActingPolicy
 from rl_teacher.cluster.connection import ClusterLost, LivenessCheck, import_ray
 from rl_teacher.cluster.worker import (
     RolloutSettings,
@@ -22,6 +23,7 @@ from rl_teacher.cluster.worker import (
     versions,
 )
 from rl_teacher.common.errors import ClusterUnavailable
+from rl_teacher.common.runtime import XLA_FLAGS
 
 REFRESH_S = 1.0
 """Time between two looks at the nodes."""
@@ -82,7 +84,7 @@ class WorkerPool:
         self._ray = import_ray()
         self._settings = settings
         self._num_threads = num_threads
-        self._is_threaded = settings.env_info.backend == "batch"
+        self._is_threaded = settings.env_info.backend in ("batch", "atari")
         self._on_wait = on_wait
         self._workers: dict[tuple[str, int], Worker] = {}
         self._liveness = LivenessCheck(self._ray)
@@ -141,7 +143,12 @@ class WorkerPool:
             # SPREAD would also put one actor on each node, but does not guarantee it.
             "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False),
             # As in the learner: results depend on how a matrix product is divided.
-            "runtime_env": {"env_vars": {"OPENBLAS_NUM_THREADS": "1"}},
+            "runtime_env": {
+                "env_vars": {
+                    "OPENBLAS_NUM_THREADS": "1",
+                    "XLA_FLAGS": os.environ.get("XLA_FLAGS", XLA_FLAGS),
+                }
+            },
         }
         actor = self._ray.remote(RolloutWorker).options(**options).remote(self._settings, num_cpus)
         return Worker(actor, num_cpus, actor.versions.remote())
@@ -205,7 +212,7 @@ class WorkerPool:
     def run(
         self,
         tasks: Sequence[RolloutTask],
-        policy: NumpyPolicy | None,
+        policy: ActingPolicy | None,
         should_stop: Callable[[], bool] | None = None,
     ) -> list[ShardRollout]:
         """Execute tasks; those of actors that die are repeated by others.

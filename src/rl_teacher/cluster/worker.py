@@ -11,12 +11,14 @@ import mujoco
 import numpy as np
 
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.numpy_policy import NumpyPolicy
-from rl_teacher.agents.shards import ShardPolicy
+from rl_teacher.agents.shards import ActingPolicy, ShardPolicy
+from rl_teacher.cluster.frame_stacks import FrameStacks
 from rl_teacher.common.runtime import keep_freed_memory
 from rl_teacher.common.state_dict import StateDict, array_to_rng, rng_to_array
-from rl_teacher.envs.interface import Shard
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.interface import Shard, StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, make_vector
+from rl_teacher.nn.encoders import image_layout_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class RolloutSettings:
         stagger: see `Collector`.
         hide_terminations: see `Collector`.
         keep_steps: see `make_vector`.
+        frames: preprocessing of image observations.
     """
 
     env_info: EnvInfo
@@ -36,6 +39,14 @@ class RolloutSettings:
     stagger: int
     hide_terminations: bool
     keep_steps: int
+    frames: FrameSettings
+
+    def make_vector(
+        self, num_envs: int, num_threads: int | None, shard: Shard | None = None
+    ) -> StatefulVectorEnv:
+        """Create environments of the run; see `rl_teacher.envs.registry.make_vector`."""
+        name, kept = self.env_info.id, self.keep_steps
+        return make_vector(name, num_envs, num_threads, kept, self.frames, shard)
 
 
 @dataclass(frozen=True)
@@ -50,6 +61,7 @@ class RolloutTask:
         version: number of that state. An actor that has it already does not load it.
         next_version: number of the state after the rollout.
         generator_state: state of the agent's generator; None without a policy.
+        returns_features: whether the agent uses the image features in its update.
     """
 
     shard: Shard
@@ -59,6 +71,7 @@ class RolloutTask:
     version: int
     next_version: int
     generator_state: np.ndarray | None = None
+    returns_features: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,18 +79,22 @@ class ShardRollout:
     """Result of a task, sent back as one object.
 
     Attributes:
-        columns: see `Collector.collect_columns`.
+        columns: see `Collector.collect_columns`, without observations.
+        observations: [T + 1, S, ...].
         finals: [E] time step, [E] environment, counted from the shard's first, and [E, ...] last
             observation of each finished episode.
         policy_actions: [T, S, ...] policy actions before scaling and clipping; empty without a
             policy.
+        features: [T, S, F] image features; None if they are not needed.
         generator_state: state of the agent's generator after the rollout.
         state: state of the shard's collector after the rollout.
     """
 
     columns: dict[str, np.ndarray]
+    observations: np.ndarray | FrameStacks
     finals: tuple[np.ndarray, np.ndarray, np.ndarray]
     policy_actions: np.ndarray
+    features: np.ndarray | None
     generator_state: np.ndarray
     state: StateDict
 
@@ -90,6 +107,8 @@ def versions() -> dict[str, str]:
         "NumPy": np.__version__,
         "Gymnasium": gymnasium.__version__,
         "MuJoCo": mujoco.__version__,
+        "JAX": metadata.version("jaxlib"),
+        "ALE": metadata.version("ale-py"),
     }
 
 
@@ -116,7 +135,7 @@ class RolloutWorker:
         """Return the id of the actor's process."""
         return os.getpid()
 
-    def collect(self, task: RolloutTask, policy: NumpyPolicy | None) -> ShardRollout:
+    def collect(self, task: RolloutTask, policy: ActingPolicy | None) -> ShardRollout:
         """Take T steps in the environments of a shard.
 
         Args:
@@ -133,11 +152,15 @@ class RolloutWorker:
         self._version = -1
         columns, finals = collector.collect_columns(act, task.num_steps)
         self._version = task.next_version
-        times, envs, observations = zip(*finals, strict=True) if finals else ((), (), ())
+        observations, num_channels = columns.pop("observations"), self._frame_channels(collector)
+        times, envs, last = zip(*finals, strict=True) if finals else ((), (), ())
+        returned = shard_policy if task.returns_features else None
         return ShardRollout(
             columns,
-            (np.array(times, int), np.array(envs, int), np.array(observations)),
+            FrameStacks.of(observations, num_channels) if num_channels else observations,
+            (np.array(times, int), np.array(envs, int), np.array(last)),
             np.array([] if shard_policy is None else shard_policy.actions),
+            None if returned is None else np.stack(returned.features),
             rng_to_array(rng),
             collector.state(),
         )
@@ -154,15 +177,15 @@ class RolloutWorker:
             self._collector.load_state(task.state)
         return self._collector
 
+    def _frame_channels(self, collector: Collector) -> int:
+        """Return the channels of a frame of stacked images; 0 if observations are not stacked."""
+        layout = image_layout_of(collector.venv.single_observation_space)
+        num_stacked = self._settings.frames.stacked
+        return layout.num_channels // num_stacked if layout and num_stacked > 1 else 0
+
     def _make_collector(self, shard: Shard) -> Collector:
         settings = self._settings
-        venv = make_vector(
-            settings.env_info.id,
-            len(shard),
-            self._num_threads,
-            settings.keep_steps,
-            shard=shard,
-        )
+        venv = settings.make_vector(len(shard), self._num_threads, shard)
         return Collector(
             venv,
             seed=settings.seed,

@@ -171,12 +171,8 @@ WARP = OnlyWith(
     lambda run: run.env_info.backend == "batch" and run.options.cluster is None,
 )
 CLUSTER = OnlyWith(
-    "-a ppo, trpo, a2c or ga3c, and vector observations from MuJoCo or Gymnasium",
-    lambda run: (
-        run.config.agent in ("ppo", "trpo", "a2c", "ga3c")
-        and not run.has_image_observations
-        and run.env_info.backend != "atari"
-    ),
+    "-a ppo, trpo, a2c or ga3c",
+    lambda run: run.config.agent in ("ppo", "trpo", "a2c", "ga3c"),
 )
 CONVOLUTIONS = OnlyWith(
     "image observations and --reward.image-encoder small or paper",

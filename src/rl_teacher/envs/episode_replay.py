@@ -22,6 +22,7 @@ from rl_teacher.common.state_dict import (
     slice_list,
     text_to_array,
 )
+from rl_teacher.envs.interface import Shard
 
 KEEP_STEPS = 50_000
 """Steps, over all environments, for which the record of a finished episode is kept."""
@@ -138,6 +139,36 @@ class ReplayHistory:
         records = unpack_replay_records(part_of(state, "records"))
         ended = map(_Finished, records, state["finished_at"].tolist())
         self._finished = dict(zip(state["episodes"].tolist(), ended, strict=True))
+
+
+def histories_of(shard: Shard, keep_steps: int) -> list[ReplayHistory]:
+    """Return a history for each environment of a shard.
+
+    Each has numbers of its own, so that episodes have the same numbers whichever processes step the
+    environments.
+
+    Args:
+        shard: the environments.
+        keep_steps: see `ReplayHistory`, counted over all environments of the run.
+    """
+    kept = -(-keep_steps // shard.num_envs)
+    return [ReplayHistory(kept, env, shard.num_envs) for env in range(shard.start, shard.stop)]
+
+
+def record_in(state: Mapping[str, np.ndarray], episode: int) -> ReplayRecord:
+    """Return the record of an episode from the saved state of environments that are replayed.
+
+    Raises:
+        LookupError: the episode finished more than `keep_steps` steps before.
+    """
+    history = part_of(state, "history")
+    for numbers, records in (
+        (state["episodes"], state),
+        (history["episodes"], part_of(history, "records")),
+    ):
+        for place in np.flatnonzero(numbers == episode)[:1].tolist():
+            return unpack_replay_records(slice_records(records, place, place + 1))[0]
+    raise forgotten(episode)
 
 
 def forgotten(episode: int) -> LookupError:

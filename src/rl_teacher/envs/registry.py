@@ -150,7 +150,7 @@ def make_vector(  # noqa: PLR0913 - options of different kinds of environments
             from them, see `ReplayVectorEnv`.
         frames: preprocessing of image observations.
         shard: which of the environments of a run these are, for the numbers of their episodes; by
-            default all of them. Atari games cannot be divided.
+            default all of them.
         physics: what steps MuJoCo tasks; other environments have physics of their own.
     """
     full_id = _full_id(env_id)
@@ -162,7 +162,7 @@ def make_vector(  # noqa: PLR0913 - options of different kinds of environments
     if game is not None:
         from rl_teacher.envs.atari.vector import AtariVectorEnv  # noqa: PLC0415
 
-        return AtariVectorEnv(game, num_envs, num_threads, keep_steps, frames)
+        return AtariVectorEnv(game, num_envs, num_threads, keep_steps, frames, shard)
     from rl_teacher.envs.snapshots import ReplayVectorEnv  # noqa: PLC0415
 
     _gymnasium_info(full_id)

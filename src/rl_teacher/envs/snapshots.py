@@ -21,6 +21,7 @@ from rl_teacher.envs.episode_replay import (
     ReplayRecord,
     actions_of,
     forgotten,
+    histories_of,
     join_histories,
     join_records,
     pack_histories,
@@ -149,12 +150,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         if num_envs < 1:
             raise BadConfig(f"num_envs is {num_envs}; at least 1 is needed.")
         shard = shard or Shard(0, num_envs, num_envs)
-        # One for each environment, with numbers of its own, so that episodes have the same numbers
-        # whichever processes step the environments.
-        kept = -(-keep_steps // shard.num_envs)
-        self._histories = [
-            ReplayHistory(kept, env, shard.num_envs) for env in range(shard.start, shard.stop)
-        ]
+        self._histories = histories_of(shard, keep_steps)
         super().__init__(
             [lambda own=own: ReplayableEnv(make_env(), own) for own in self._histories],
             autoreset_mode=AutoresetMode.SAME_STEP,
@@ -257,22 +253,6 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         unpack_histories(self._histories, part_of(state, "history"))
         for env, episode in zip(self.envs, state["episodes"].tolist(), strict=True):
             env.episode = episode
-
-    @staticmethod
-    def record_in(state: Mapping[str, np.ndarray], episode: int) -> ReplayRecord:
-        """Return the record of an episode from a saved state; see `replay_record`.
-
-        Raises:
-            LookupError: the episode finished more than `keep_steps` steps before.
-        """
-        history = part_of(state, "history")
-        for numbers, records in (
-            (state["episodes"], state),
-            (history["episodes"], part_of(history, "records")),
-        ):
-            for place in np.flatnonzero(numbers == episode)[:1].tolist():
-                return unpack_replay_records(slice_records(records, place, place + 1))[0]
-        raise forgotten(episode)
 
     @staticmethod
     def split_state(state: Mapping[str, np.ndarray], shards: Sequence[Shard]) -> list[StateDict]:

@@ -16,7 +16,13 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float, Float64, Int64, Integer
 
 from rl_teacher.common.errors import CorruptCheckpoint
-from rl_teacher.common.state_dict import nest, part_of
+from rl_teacher.common.state_dict import (
+    StateDict,
+    join_lists,
+    nest,
+    part_of,
+    slice_list,
+)
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.emulators import (
     CONTINUE,
@@ -29,15 +35,19 @@ from rl_teacher.envs.atari.names import AtariGame
 from rl_teacher.envs.atari.rules import CLIP_FPS, RETAINS_MEMORY, rules_of
 from rl_teacher.envs.episode_replay import (
     KEEP_STEPS,
-    ReplayHistory,
     ReplayRecord,
+    forgotten,
+    histories_of,
+    join_histories,
+    join_records,
+    pack_histories,
     pack_replay_records,
+    slice_histories,
+    slice_records,
+    unpack_histories,
     unpack_replay_records,
 )
-from rl_teacher.envs.interface import (
-    SeededVectorEnv,
-    checked_elapsed,
-)
+from rl_teacher.envs.interface import SeededVectorEnv, Shard, checked_elapsed
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +56,9 @@ Infos = dict[str, Any]
 EPISODES_PER_SEED = 64
 """Episodes of an environment until it draws a new seed. Seeding costs as much as 170 steps, because
 ALE loads the game again; but a replay resets through all episodes since the seed."""
+
+COLUMNS = ("episodes", "start_left", "observations")
+"""Arrays of a saved state with one row for each environment."""
 
 
 class AtariVectorEnv(SeededVectorEnv):
@@ -65,6 +78,7 @@ class AtariVectorEnv(SeededVectorEnv):
         num_threads: int | None = None,
         keep_steps: int = KEEP_STEPS,
         frames: FrameSettings = FrameSettings(),  # noqa: B008 - it cannot change
+        shard: Shard | None = None,
     ) -> None:
         """Create the environments.
 
@@ -75,6 +89,7 @@ class AtariVectorEnv(SeededVectorEnv):
             keep_steps: an episode's record is kept until this many steps, counted over all
                 environments, were taken after its end.
             frames: preprocessing of images.
+            shard: which of the environments of a run these are; by default all of them.
         """
         super().__init__(num_envs)
         self._rules = rules_of(game.name)
@@ -88,7 +103,7 @@ class AtariVectorEnv(SeededVectorEnv):
         self._num_actions = int(self._emulators.action_space.n)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._history = ReplayHistory(keep_steps)
+        self._histories = histories_of(shard or Shard(0, num_envs, num_envs), keep_steps)
         self._env_indices = np.arange(num_envs)
         self._observations = np.zeros(self.observation_space.shape or (), np.uint8)
         # The running episodes: number, reset state, actions, and number of actions taken.
@@ -125,7 +140,10 @@ class AtariVectorEnv(SeededVectorEnv):
         """
         for env in np.flatnonzero(self._episodes == episode).tolist():
             return self._replay_record_of(env)
-        return self._history[episode]
+        for history in self._histories:
+            if episode in history:
+                return history[episode]
+        raise forgotten(episode)
 
     def reset(
         self,
@@ -179,7 +197,8 @@ class AtariVectorEnv(SeededVectorEnv):
         acting = self._env_indices[~self._is_starting]
         self._taken[acting, self._steps[acting]] = given[acting]
         self._steps[acting] += 1
-        self._history.count_steps(len(acting))
+        for env in acting.tolist():
+            self._histories[env].count_steps()
 
     def end_step(
         self,
@@ -214,7 +233,7 @@ class AtariVectorEnv(SeededVectorEnv):
             "start_left": self._start_left.copy(),
             "observations": self._observations.copy(),
             "rng": self.pack_generators(),
-            **nest({"history": self._history.get_state(self.single_action_space)}),
+            **nest({"history": pack_histories(self._histories, self.single_action_space)}),
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -229,7 +248,7 @@ class AtariVectorEnv(SeededVectorEnv):
             taken[: len(record)] = record.actions
         self._start_left = state["start_left"].copy()
         self.unpack_generators(state["rng"])
-        self._history.set_state(part_of(state, "history"))
+        unpack_histories(self._histories, part_of(state, "history"))
         self._observations = self._replay(running)
         if not np.array_equal(self._observations, state["observations"]):
             logger.warning(
@@ -237,6 +256,30 @@ class AtariVectorEnv(SeededVectorEnv):
                 "version of ALE, or other score areas, saved them. The run continues, but differs "
                 "from an uninterrupted one."
             )
+
+    @staticmethod
+    def split_state(state: Mapping[str, np.ndarray], shards: Sequence[Shard]) -> list[StateDict]:
+        """Divide the state of all environments into that of each shard."""
+        history = part_of(state, "history")
+        return [
+            {
+                **slice_records(state, shard.start, shard.stop),
+                **{name: state[name][shard.rows] for name in COLUMNS},
+                "rng": slice_list(state["rng"], shard.rows),
+                **nest({"history": slice_histories(history, shard.start, shard.stop)}),
+            }
+            for shard in shards
+        ]
+
+    @staticmethod
+    def join_states(states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
+        """Return the state of all environments from those of consecutive shards."""
+        return {
+            **join_records(states),
+            **{name: np.concatenate([state[name] for state in states]) for name in COLUMNS},
+            "rng": join_lists([state["rng"] for state in states]),
+            **nest({"history": join_histories([part_of(each, "history") for each in states])}),
+        }
 
     def close_extras(self, **_: Any) -> None:
         """Free the emulators."""
@@ -267,10 +310,11 @@ class AtariVectorEnv(SeededVectorEnv):
         for env in reset_envs:
             # An episode without steps has nothing to replay.
             if self._steps[env] > 0:
-                self._history.end_episode(int(self._episodes[env]), self._replay_record_of(env))
+                record = self._replay_record_of(env)
+                self._histories[env].end_episode(int(self._episodes[env]), record)
             previous = {} if draws_seeds else self._reset_states[env]
             self._reset_states[env] = self._next_reset_state(env, previous, int(elapsed[env]))
-            self._episodes[env] = self._history.start_episode()
+            self._episodes[env] = self._histories[env].start_episode()
             self._start_left[env] = len(self._reset_states[env]["start"])
         self._steps[is_reset] = 0
         self._elapsed[is_reset] = elapsed[is_reset]
