@@ -15,7 +15,7 @@ from rl_teacher.cluster.collector import ClusterCollector, acting_agent
 from rl_teacher.cluster.connection import connected
 from rl_teacher.cluster.worker import RolloutSettings
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.config.agents import PPOConfig
+from rl_teacher.config.agents import GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
@@ -80,8 +80,9 @@ def collect_here(env_id, seed=SEED) -> Any:
 
 
 def agent_for(env_id, name="ppo"):
-    config = TeachConfig(env_id, "rl", name="x", agent=name, ppo=PPOConfig(num_envs=NUM_ENVS))
-    agent = make_agent(config, make_vector(env_id, NUM_ENVS))
+    settings: Any = {"ppo": PPOConfig(num_envs=NUM_ENVS), "ga3c": GA3CConfig(num_envs=NUM_ENVS)}
+    config = TeachConfig(env_id, "rl", name="x", agent=name, **settings)
+    agent: Any = make_agent(config, make_vector(env_id, NUM_ENVS))
     assert isinstance(agent, OnPolicyAgent)
     return agent
 
@@ -158,6 +159,23 @@ def test_rollout_of_killed_process_is_repeated_with_the_same_numbers(collect_on)
     assert first[1] not in processes_of(there)
     one, other = agent_for("ShortHopper-v1"), agent_for("ShortHopper-v1")
     assert_equal_rollouts(here.collect(one.predict, 20), there.collect(other.predict, 20))
+
+
+def test_update_of_ga3c_ends_while_the_rollout_of_a_killed_process_is_repeated(collect_on):
+    there = collect_on("ShortHopper-v1")
+    agent: Any = agent_for("ShortHopper-v1", "ga3c")
+    rollout = there.collect(agent.act, 40)
+    first, has_ended = processes_of(there), []
+    agent.learn(rollout, rollout.rewards)
+
+    def should_stop():
+        has_ended.append(agent._pending.networks.is_ready())
+        if len(has_ended) == 2:
+            os.kill(first[1], signal.SIGKILL)
+        return False
+
+    there.collect(agent.act, LONG, should_stop)
+    assert has_ended[-1]
 
 
 def test_nodes_that_join_and_die_during_a_rollout(nodes, collect_on):
