@@ -161,6 +161,26 @@ def test_rollout_of_killed_process_is_repeated_with_the_same_numbers(collect_on)
     assert_equal_rollouts(here.collect(one.predict, 20), there.collect(other.predict, 20))
 
 
+def test_rollout_of_suspended_process_is_repeated_with_the_same_numbers(collect_on):
+    here, there = collect_here("CartPole-v1"), collect_on("CartPole-v1")
+    first = processes_of(there)
+    expected = here.collect(here.random_actions, LONG)
+    suspend = at_call(1, lambda: os.kill(first[1], signal.SIGSTOP))
+    try:
+        assert_equal_rollouts(expected, there.collect(there.random_actions, LONG, suspend))
+        # The other one steps all environments meanwhile.
+        expected = here.collect(here.random_actions, 20)
+        assert_equal_rollouts(expected, there.collect(there.random_actions, 20))
+        assert len(there._shards) == 1
+    finally:
+        os.kill(first[1], signal.SIGCONT)
+    clusters.wait_until(lambda: there._workers.refresh() or len(there._workers.ready) == 2)
+    expected = here.collect(here.random_actions, 20)
+    assert_equal_rollouts(expected, there.collect(there.random_actions, 20))
+    assert len(there._shards) == 2
+    assert_equal_states(here.state(), there.state())
+
+
 def test_update_of_ga3c_ends_while_the_rollout_of_a_killed_process_is_repeated(collect_on):
     there = collect_on("ShortHopper-v1")
     agent: Any = agent_for("ShortHopper-v1", "ga3c")

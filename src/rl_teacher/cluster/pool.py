@@ -6,6 +6,7 @@ forgotten. An actor whose process dies is restarted by Ray.
 
 import contextlib
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +34,9 @@ START_TIMEOUT_S = 120.0
 """Time in which the first actor must answer."""
 OTHERS_TIMEOUT_S = 10.0
 """Time in which the other ones must answer after it; later ones are used from then on."""
+LATE_FACTOR, MIN_LATE_S = 2.0, 1.0
+"""A task is late when it takes this many times as long as the others, and this time more. It is
+then given to another actor as well."""
 MAX_ATTEMPTS = 5
 """Attempts at a task, each of which ended with the actor's death."""
 
@@ -215,7 +219,7 @@ class WorkerPool:
         policy: ActingPolicy | None,
         should_stop: Callable[[], bool] | None = None,
     ) -> list[ShardRollout]:
-        """Execute tasks; those of actors that die are repeated by others.
+        """Execute tasks; those of actors that die or are late are repeated by others.
 
         Args:
             tasks: one for each actor in `ready`, or fewer.
@@ -237,11 +241,17 @@ class WorkerPool:
         results: dict[int, ShardRollout] = {}
         pending: dict[Any, tuple[int, Worker]] = {}
         waiting, attempts = list(range(len(tasks))), [0] * len(tasks)
+        began_s = time.monotonic()
+        late_s = math.inf
         while len(results) < len(tasks):
             if should_stop is not None and should_stop():
                 raise RolloutInterrupted
             busy = [worker for _, worker in pending.values()]
             idle = [worker for worker in self.ready if worker not in busy]
+            if time.monotonic() - began_s > late_s:
+                # Their actors may hang, or be on a node whose death is not noticed yet.
+                waiting += [number for number, _ in pending.values()]
+                late_s = math.inf
             for worker in idle[: len(waiting)]:
                 number = waiting.pop(0)
                 call = worker.actor.collect.remote(tasks[number], shared)
@@ -256,6 +266,7 @@ class WorkerPool:
             for call in done:
                 number, worker = pending.pop(call)
                 try:
+                    # The numbers of another attempt are the same.
                     results[number] = ray.get(call)
                 except ray.exceptions.RayTaskError as error:
                     raise (error.cause or error) from error
@@ -264,9 +275,15 @@ class WorkerPool:
                     self._check_attempts(attempts[number], error)
                     worker.answer = worker.actor.versions.remote()
                     waiting.append(number)
+            if done and results:
+                late_s = LATE_FACTOR * (time.monotonic() - began_s) + MIN_LATE_S
+            waiting = [number for number in waiting if number not in results]
             if waiting and not pending:
                 self.refresh()
             self.refresh_if_due()
+        for _, worker in pending.values():
+            # Used again once its late task has ended.
+            worker.answer = worker.actor.versions.remote()
         return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:
