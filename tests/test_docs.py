@@ -76,7 +76,8 @@ PAGES = [
 ]
 
 OTHER_PROGRAMS = re.compile(
-    r"^\s*(tensorboard|pip|make|npm|python|ssh|curl|ray)\b|`(tensorboard|npm|ray) [^`]*`"
+    r"^\s*(tensorboard|pip|make|npm|python|ssh|curl|ray|docker|systemctl|/opt/rl-teacher/bin/pip)\b|"
+    r"`(tensorboard|npm|ray|docker|down) [^`]*`"
 )
 FLAG = re.compile(r"(?<![\w-])(--[a-z][\w.-]*\w)(?![\w-])")
 SHORT_FLAG = re.compile(r"`(-[A-Za-z])`")
@@ -113,6 +114,8 @@ def command_lines():
             words = shlex.split(line, comments=True)
             while words and ASSIGNMENT.match(words[0]):
                 del words[0]
+            if words[:2] == ["docker", "compose"] and "rl-teacher" in words:
+                del words[: words.index("rl-teacher")]
             if words and words[0] == "rl-teacher":
                 yield words[1:], f"{page_named(path)}: {shlex.join(words)}"
 
