@@ -19,6 +19,7 @@ import yaml
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from rl_teacher import cli
+from rl_teacher.clips import offscreen
 from rl_teacher.teach import check
 from rl_teacher.web import serve
 from rl_teacher.web.address import await_service
@@ -165,21 +166,35 @@ def test_command_is_accepted_by_the_command_line(arguments, monkeypatch, capsys)
         check(config)
 
 
-@pytest.mark.parametrize("name", ["image", UNITS[0]])
-def test_service_starts_as_deployed_and_passes_health_check(name):
-    command = COMMANDS[name]
+def start_and_check(command, programs, env=None, cwd=None):
+    """Start the service as deployed, but at any port, and execute the image's health check.
+
+    Args:
+        command: arguments of `rl-teacher`.
+        programs: beginning of the command that starts `rl-teacher`, and Python.
+        env: their environment variables.
+        cwd: their working directory.
+    """
+    start, python = programs
     assert option(command, "--port") == "8765"
     arguments = [each if each != "8765" else "0" for each in command]
-    start = [sys.executable, "-m", "rl_teacher.cli", *arguments]
-    with subprocess.Popen(start, stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [*start, *arguments], stdout=subprocess.DEVNULL, env=env, cwd=cwd
+    ) as process:
         try:
             port = await_service(process).url.rpartition(":")[2].strip("/")
             _, *code = dockerfile_health_check()
-            python = [each.replace(":8765/", f":{port}/") for each in code]
-            subprocess.run([sys.executable, *python], check=True, timeout=60)
+            check = [each.replace(":8765/", f":{port}/") for each in code]
+            subprocess.run([python, *check], check=True, timeout=60, env=env, cwd=cwd)
         finally:
             process.terminate()
         assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize("name", ["image", UNITS[0]])
+def test_service_starts_as_deployed_and_passes_health_check(name):
+    programs = ([sys.executable, "-m", "rl_teacher.cli"], sys.executable)
+    start_and_check(COMMANDS[name], programs)
 
 
 def extras():
@@ -231,6 +246,16 @@ def test_layers_keep_no_lists_and_caches():
     pip = [each for each in runs if "pip " in each]
     assert len(pip) == 2
     assert all("--no-cache-dir" in each for each in pip)
+
+
+def test_packages_for_rendering_are_the_same_in_image_message_and_docs():
+    places = (DEPLOY / "Dockerfile", offscreen.__file__, *(ROOT / "docs").glob("*.md"))
+    text = " ".join("".join(Path(each).read_text() for each in places).replace('"', "").split())
+    named = re.findall(
+        r"apt-get install(?: -y --no-install-recommends)? (libegl1[a-z0-9 -]*[a-z0-9])", text
+    )
+    assert len(named) == 4
+    assert set(named) == {"libegl1 libgl1-mesa-dri libopengl0"}
 
 
 def test_build_context_has_the_sources_and_no_secrets():

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from rl_teacher.web.address import access_token, await_service
+from tests import test_deploy
 
 ROOT = Path(__file__).parents[1]
 PAGE = "rl_teacher/web/static/"
@@ -128,3 +129,15 @@ def test_installed_package_is_wheel_and_not_source(programs, environment, tmp_pa
         [programs / "rl-teacher", "--version"], env=environment, check=True, capture_output=True
     ).stdout
     assert version.startswith(b"rl-teacher ")
+
+
+@pytest.mark.slow
+def test_wheel_starts_as_in_the_image_and_has_its_extras(programs, environment, wheel, tmp_path):
+    command = test_deploy.image_commands()["image"]
+    start = ([programs / "rl-teacher"], programs / "python")
+    test_deploy.start_and_check(command, start, env=environment, cwd=tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    provided = re.findall(r"^Provides-Extra: (.*)$", metadata, re.MULTILINE)
+    assert set(provided) == test_deploy.extras()

@@ -144,8 +144,8 @@ def working_pool() -> ProcessPoolExecutor:
             return pool
     raise BadInput(
         f"MuJoCo finds no OpenGL to render a video with ({'; '.join(faults)}). Install one that "
-        "needs no display (Debian: apt-get install libegl1 libgl1-mesa-dri), or make no videos "
-        "and watch on the page, which needs none."
+        "needs no display (Debian: apt-get install libegl1 libgl1-mesa-dri libopengl0), or make no "
+        "videos and watch on the page, which needs none."
     )
 
 
