@@ -12,7 +12,8 @@ import runpy
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -107,20 +108,32 @@ def pinned(saved: Mapping[str, Any], num_nodes: int) -> Metrics:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < max(num_nodes, 1):
         raise SystemExit(f"{num_nodes} cores are needed; there are {len(cores)}")
-    os.sched_setaffinity(0, cores[:1])
     if num_nodes == 0:
+        os.sched_setaffinity(0, cores[:1])
         return teach(saved, workers=1)
+    with pinned_nodes(cores[:num_nodes]) as address:
+        return teach(saved, cluster=address)
+
+
+@contextmanager
+def pinned_nodes(cores: Sequence[int]) -> Iterator[str]:
+    """Start a Ray node on each of the cores, and pin this process to the first one.
+
+    Returns:
+        The address of the cluster.
+    """
     from ray.cluster_utils import Cluster
 
     node: dict[str, Any] = {"num_cpus": 1, "object_store_memory": NODE_BYTES}
+    os.sched_setaffinity(0, cores[:1])
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
-        for core in cores[1:num_nodes]:
+        for core in cores[1:]:
             # The processes of a node inherit the cores of this one.
             os.sched_setaffinity(0, [core])
             cluster.add_node(**node)
         os.sched_setaffinity(0, cores[:1])
-        return teach(saved, cluster=cluster.address)
+        yield str(cluster.address)
     finally:
         cluster.shutdown()
 
@@ -612,6 +625,16 @@ def study(**settings: Any) -> Metrics:
     return simulated_labelers.study(**settings)
 
 
+# --- scaling: costs of rollouts ---
+
+
+def scaling_rollouts(saved: Mapping[str, Any], num_rounds: int) -> Metrics:
+    """Run `scaling_rollouts.measure`."""
+    from benchmarks.scaling_rollouts import measure
+
+    return measure(saved_to_config(saved), num_rounds)
+
+
 # --- film: a video of an agent ---
 
 
@@ -659,6 +682,7 @@ JOBS: dict[str, Callable[..., Metrics]] = {
     "labels": labels,
     "offline_fits": offline_fits,
     "study": study,
+    "scaling_rollouts": scaling_rollouts,
     "film": film,
 }
 

@@ -1,13 +1,15 @@
-"""RESULTS.md and the tables of docs/results.md: `python -m benchmarks.results`."""
+"""RESULTS.md and the tables of pages of docs/: `python -m benchmarks.results`."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import registry
 from benchmarks.records import Record
 
 PATH = Path(__file__).parent / "RESULTS.md"
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = (DOCS / "results.md", DOCS / "scaling.md")
 PLACE = re.compile(
     r"(<!-- results of (?P<name>\w+)(: (?P<heading>[^>]+?))?(, part (?P<part>\d+))? -->\n)"
     r".*?(?=<!-- end -->)",
@@ -19,12 +21,13 @@ A part is a table or list; a number selects one of them.
 """
 
 
-def write(path: Path = PATH, page: Path = PAGE) -> None:
-    """Write the results of every recorded benchmark, favourable or not, and fill the page."""
+def write(path: Path = PATH, pages: Sequence[Path] = PAGES) -> None:
+    """Write the results of every recorded benchmark, favourable or not, and fill the pages."""
     names = registry.BENCHMARKS
     results = document({name: registry.records_of(name).all() for name in names})
     path.write_text(results)
-    page.write_text(filled(page.read_text(), results))
+    for page in pages:
+        page.write_text(filled(page.read_text(), results))
 
 
 def document(records: dict[str, list[Record]]) -> str:
@@ -68,7 +71,7 @@ def _results_for(place: re.Match[str], results: str) -> str:
             lines += [*([f"**{title}**\n"] if title else []), *parts]
     if not lines and (heading or part or not section):
         raise ValueError(
-            f"RESULTS.md has no results for {place[1].strip()!r}; correct {PAGE.name} of docs/."
+            f"RESULTS.md has no results for {place[1].strip()!r}; correct the page in docs/."
         )
     found = "\n".join(lines or ["Not measured yet.\n"])
     # Films are linked from the folder of benchmarks.
@@ -102,4 +105,4 @@ def _peer_versions(records: list[Record]) -> dict[str, str]:
 
 if __name__ == "__main__":
     write()
-    print(PATH.name, PAGE.name)
+    print(PATH.name, *(page.name for page in PAGES))

@@ -178,14 +178,14 @@ def measure_labelers(options: Options, records: Records) -> None:
 
 
 @contextmanager
-def temporary_database(name: str) -> Iterator[None]:
-    """Provide an empty database for all processes started in the block."""
+def temporary_database(name: str) -> Iterator[postgres.Server | None]:
+    """Provide an empty database for all processes started in the block, and its server."""
     with postgres.running() if name == "postgresql" else nullcontext() as server:
         before = os.environ.pop("RL_TEACHER_DATABASE_URL", None)
         if server is not None:
             os.environ["RL_TEACHER_DATABASE_URL"] = server.new_database()
         try:
-            yield
+            yield server
         finally:
             os.environ.pop("RL_TEACHER_DATABASE_URL", None)
             if before is not None:
@@ -409,13 +409,18 @@ async def run_connections(address: Address, tokens: list[str], turns: int) -> Se
 
 
 async def run_connection(
-    address: Address, token: str, sent: Sent, first_s: float, turns: int
+    address: Address,
+    token: str,
+    sent: Sent,
+    first_s: float,
+    turns: int,
+    period_s: float = SECONDS_PER_ANSWER,
 ) -> None:
-    """Answer the next comparison every few seconds."""
+    """Answer the next comparison every few seconds; without a pause if `period_s` is 0."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
     head = f"Host: {address.host}\r\nAuthorization: Bearer {token}\r\n"
     for turn in range(turns):
-        await asyncio.sleep(first_s + turn * SECONDS_PER_ANSWER - time.perf_counter())
+        await asyncio.sleep(first_s + turn * period_s - time.perf_counter())
         start_s = time.perf_counter()
         path = "/api/v1/experiments/load/comparisons/next?limit=1"
         writer.write(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())

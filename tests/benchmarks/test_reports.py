@@ -6,7 +6,7 @@ import pytest
 from benchmarks import children
 from benchmarks._ours import backward_turns, curve, curve_figures
 from benchmarks.registry import BENCHMARKS
-from benchmarks.results import PAGE, PATH, document, filled
+from benchmarks.results import PAGES, PATH, document, filled
 from benchmarks.tables import interval, mean_and_spread, number, over_seeds, table
 from rl_teacher.report.statistics import Estimate
 
@@ -159,6 +159,7 @@ def test_place_without_results_raises(mark):
         filled(placed(mark), RESULTS)
 
 
-def test_results_on_page_are_those_of_document():
-    page = PAGE.read_text()
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_results_on_page_are_those_of_document(path):
+    page = path.read_text()
     assert filled(page, PATH.read_text()) == page, "run python -m benchmarks.results"

@@ -1,0 +1,480 @@
+"""Discrete-event models of rollouts on a cluster and of the labelling service.
+
+A process of a simulation is a generator. It yields a number to wait for that many seconds, or a
+function that is given the process and lets it continue later: `resource.acquire`, `batches.add`.
+"""
+
+import heapq
+import itertools
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import numpy as np
+
+Process = Generator["float | Callable[[Process], None]", None, None]
+
+MAX_BATCH = 100
+"""Requests per transaction; see `rl_teacher.web.batching`."""
+NUM_THREADS = 2
+"""Worker threads of a service process; see `rl_teacher.web.batching`."""
+MAX_FURTHER = 2.0
+"""Above 1, requests that are processed together delay each other."""
+BLOCK_ROWS = 128
+"""Rows of a batch of the policy; see `rl_teacher.nn.numpy_networks`."""
+
+
+class Simulation:
+    """Clock and pending events."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._events: list[tuple[float, int, Process]] = []
+        self._numbers = itertools.count()
+
+    def start(self, process: Process, delay_s: float = 0.0) -> None:
+        """Let a new or waiting process continue after a delay."""
+        # Events of equal time happen in the order of their creation.
+        heapq.heappush(self._events, (self.now_s + delay_s, next(self._numbers), process))
+
+    def run(self, until_s: float = math.inf) -> None:
+        """Process all events up to a time."""
+        while self._events and self._events[0][0] <= until_s:
+            self.now_s, _, process = heapq.heappop(self._events)
+            wanted = next(process, None)
+            if callable(wanted):
+                wanted(process)
+            elif wanted is not None:
+                self.start(process, wanted)
+
+    def use(self, seconds: float, *resources: "Resource") -> Process:
+        """Acquire resources in the given order, and hold all of them for some seconds."""
+        if seconds <= 0:
+            return
+        for resource in resources:
+            yield resource.acquire
+        yield seconds
+        for resource in resources:
+            resource.release(seconds)
+
+
+class Resource:
+    """Units that processes hold one at a time, in order of arrival.
+
+    Attributes:
+        busy_s: total time for which units were held.
+    """
+
+    def __init__(self, simulation: Simulation, num_units: int) -> None:
+        self.busy_s = 0.0
+        self._simulation = simulation
+        self._num_free = num_units
+        self._waiting: deque[Process] = deque()
+
+    def acquire(self, process: Process) -> None:
+        """Give a unit to a process, now or when one is free."""
+        if self._num_free:
+            self._num_free -= 1
+            self._simulation.start(process)
+        else:
+            self._waiting.append(process)
+
+    def release(self, held_s: float) -> None:
+        """Return a unit, or pass it on to the process that has waited longest."""
+        self.busy_s += held_s
+        if self._waiting:
+            self._simulation.start(self._waiting.popleft())
+        else:
+            self._num_free += 1
+
+
+# --- rollouts ---
+
+
+@dataclass(frozen=True)
+class RolloutCosts:
+    """Measured costs of synchronous collection.
+
+    Attributes:
+        vector_step_s: of a step of all environments of a worker, besides what follows.
+        env_step_s: of each of these environments, physics included, on one core.
+        policy_call_s: of a call of the policy, besides what follows.
+        policy_row_s: of a row of its batch.
+        noise_row_s: of the action noise of an environment of the run.
+        put_s: of writing the policy to the object store.
+        task_s: of the learner for each task, besides its bytes.
+        latency_s: of a task that does nothing, besides `task_s`.
+        send_byte_s: of a byte sent to a worker on another node.
+        receive_byte_s: of a byte received from a worker on another node.
+        write_byte_s: of a byte that a worker writes to the object store.
+        join_step_s: of the learner for joining a step.
+        update_step_s: of the learner for updating on a step.
+        policy_bytes: of the policy.
+        step_bytes: of a step.
+        env_bytes: of the state of an environment.
+        ray_cores: cores that Ray's own processes use on a node.
+    """
+
+    vector_step_s: float
+    env_step_s: float
+    policy_call_s: float
+    policy_row_s: float
+    noise_row_s: float
+    put_s: float
+    task_s: float
+    latency_s: float
+    send_byte_s: float
+    receive_byte_s: float
+    write_byte_s: float
+    join_step_s: float
+    update_step_s: float
+    policy_bytes: float
+    step_bytes: float
+    env_bytes: float
+    ray_cores: float
+
+    def rollout_s(self, num_envs: int, shard_envs: int, num_steps: int, num_cores: int) -> float:
+        """Compute the time of a worker for a rollout of its environments.
+
+        Args:
+            num_envs: environments of the run.
+            shard_envs: environments of the worker.
+            num_steps: steps per environment.
+            num_cores: cores of the worker.
+        """
+        rows = min(num_envs, math.ceil(shard_envs / BLOCK_ROWS) * BLOCK_ROWS)
+        policy_s = self.policy_call_s + rows * self.policy_row_s + num_envs * self.noise_row_s
+        physics_s = self.vector_step_s + shard_envs / num_cores * self.env_step_s
+        return num_steps * (physics_s + policy_s)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Workers of a run, and its rollouts.
+
+    Attributes:
+        num_workers: nodes with a rollout actor.
+        num_envs: environments of the run.
+        num_steps: steps per environment and rollout.
+        num_cores: cores per worker.
+        num_local: workers on the learner's node.
+        is_in_process: the learner steps the environments itself, without a cluster.
+    """
+
+    num_workers: int
+    num_envs: int
+    num_steps: int
+    num_cores: int = 1
+    num_local: int = 0
+    is_in_process: bool = False
+
+
+@dataclass
+class RolloutResult:
+    """Simulated pace of synchronous collection.
+
+    Attributes:
+        steps_per_second: environment steps.
+        bytes_per_second: bytes through the learner's link.
+        busy: share of the time for which the learner, its link and a worker are busy.
+    """
+
+    steps_per_second: float
+    bytes_per_second: float
+    busy: dict[str, float]
+
+
+def simulate_rollouts(cluster: Cluster, costs: RolloutCosts, num_updates: int = 3) -> RolloutResult:
+    """Simulate broadcasts, steps, returns and updates; the learner has one link."""
+    simulation = Simulation()
+    learner, link = Resource(simulation, 1), Resource(simulation, 1)
+    bounds = np.linspace(0, cluster.num_envs, cluster.num_workers + 1).round().astype(int)
+    shards = np.diff(bounds).tolist()
+    all_steps = cluster.num_envs * cluster.num_steps
+    sent_bytes = worker_s = 0.0
+    pending = 0
+    waiting: list[Process] = []
+
+    # Ray's processes share the cores of a node.
+    slowdown = 1.0
+    if not cluster.is_in_process:
+        slowdown = 1 / (1 - costs.ray_cores / cluster.num_cores)
+
+    def compute(seconds: float) -> Process:
+        yield from simulation.use(seconds * slowdown, learner)
+
+    def work(shard_envs: int, is_local: bool) -> Process:
+        nonlocal pending, sent_bytes, worker_s
+        state_bytes = shard_envs * costs.env_bytes
+        down_bytes = costs.policy_bytes + state_bytes
+        up_bytes = shard_envs * cluster.num_steps * costs.step_bytes + state_bytes
+        if not is_local:
+            yield from simulation.use(down_bytes * costs.send_byte_s, link)
+            sent_bytes += down_bytes + up_bytes
+        rollout_s = slowdown * costs.rollout_s(
+            cluster.num_envs, shard_envs, cluster.num_steps, cluster.num_cores
+        )
+        worker_s += rollout_s
+        yield costs.latency_s + rollout_s + up_bytes * costs.write_byte_s
+        if not is_local:
+            yield from simulation.use(up_bytes * costs.receive_byte_s, link)
+        pending -= 1
+        if not pending and waiting:
+            simulation.start(waiting.pop())
+
+    def learn() -> Process:
+        nonlocal pending
+        for _ in range(num_updates):
+            if cluster.is_in_process:
+                yield from compute(
+                    costs.rollout_s(
+                        cluster.num_envs, cluster.num_envs, cluster.num_steps, cluster.num_cores
+                    )
+                )
+            else:
+                yield from compute(costs.put_s)
+                pending = cluster.num_workers
+                for number, shard_envs in enumerate(shards):
+                    yield from compute(costs.task_s)
+                    simulation.start(work(shard_envs, number < cluster.num_local))
+                if pending:
+                    yield waiting.append
+                yield from compute(all_steps * costs.join_step_s)
+            yield from compute(all_steps * costs.update_step_s)
+
+    simulation.start(learn())
+    simulation.run()
+    took_s = simulation.now_s
+    busy_s = {
+        "learner": learner.busy_s,
+        "link": link.busy_s,
+        "workers": worker_s / cluster.num_workers,
+    }
+    return RolloutResult(
+        steps_per_second=num_updates * all_steps / took_s,
+        bytes_per_second=sent_bytes / took_s,
+        busy={name: seconds / took_s for name, seconds in busy_s.items()},
+    )
+
+
+# --- service ---
+
+
+@dataclass(frozen=True)
+class RequestCosts:
+    """Costs of a request for the next comparison, or of an answer.
+
+    Attributes:
+        work_s: processor time of the service in a worker thread.
+        database_s: processor time of the database server.
+        wait_s: time without processor time: round trips, and writing to the disk.
+    """
+
+    work_s: float
+    database_s: float
+    wait_s: float
+
+
+@dataclass(frozen=True)
+class ServiceCosts:
+    """Measured costs of the service.
+
+    Attributes:
+        client_s: processor time of the client for a request.
+        loop_s: processor time of the event loop for a request.
+        claim: a request for the next comparison that is alone in its batch.
+        answer: an answer that is alone in its batch.
+        further: cost of each further request of a batch, as a share of the first one's.
+        idle_service: cores that the service uses without requests.
+        idle_database: cores that the database uses without requests.
+    """
+
+    client_s: float
+    loop_s: float
+    claim: RequestCosts
+    answer: RequestCosts
+    further: float
+    idle_service: float = 0.0
+    idle_database: float = 0.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """Labelers, and what serves them.
+
+    Attributes:
+        num_labelers: labelers.
+        period_s: time between two answers of a labeler; 0: each answers as fast as possible.
+        seconds: simulated time.
+        num_processes: processes of the service.
+        num_cores: cores of the machine of the service.
+        database_cores: cores of the machine of the database; None: the same machine.
+        has_clients: the clients run on the machine of the service.
+        is_random: exponentially distributed times between answers in place of equal ones.
+    """
+
+    num_labelers: int
+    period_s: float
+    seconds: float = 10.0
+    num_processes: int = 1
+    num_cores: int = 2
+    database_cores: int | None = None
+    has_clients: bool = True
+    is_random: bool = False
+
+
+@dataclass
+class ServiceResult:
+    """Simulated load on the service.
+
+    Attributes:
+        answers_per_second: acknowledged answers.
+        service_cores: processor time of the service per second.
+        database_cores: processor time of the database per second.
+        next_s: seconds of each request for the next comparison.
+        answer_s: seconds of each answer.
+    """
+
+    answers_per_second: float
+    service_cores: float
+    database_cores: float
+    next_s: list[float] = field(default_factory=list)
+    answer_s: list[float] = field(default_factory=list)
+
+    @property
+    def mean_s(self) -> float:
+        """Mean time of a request."""
+        return fmean(self.next_s + self.answer_s)
+
+
+class Batches:
+    """Requests that are processed together: those that arrived during the previous batch."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        threads: Resource,
+        process_batch: Callable[[int], Process],
+        max_batch: int = MAX_BATCH,
+    ) -> None:
+        """Create a batcher.
+
+        Args:
+            simulation: the simulation.
+            threads: worker threads, which run one batch at a time.
+            process_batch: processes so many requests.
+            max_batch: requests of a batch.
+        """
+        self._simulation, self._threads = simulation, threads
+        self._process_batch, self._max_batch = process_batch, max_batch
+        self._pending: deque[Process] = deque()
+        self._is_busy = False
+
+    def add(self, process: Process) -> None:
+        """Let a process continue when its request was processed."""
+        self._pending.append(process)
+        if not self._is_busy:
+            self._is_busy = True
+            self._simulation.start(self._run())
+
+    def _run(self) -> Process:
+        # The next batch queues behind other calls that wait for a thread.
+        while self._pending:
+            yield self._threads.acquire
+            began_s = self._simulation.now_s
+            size = min(self._max_batch, len(self._pending))
+            batch = [self._pending.popleft() for _ in range(size)]
+            yield from self._process_batch(size)
+            self._threads.release(self._simulation.now_s - began_s)
+            for process in batch:
+                self._simulation.start(process)
+        self._is_busy = False
+
+
+def simulate_service(load: Load, costs: ServiceCosts, seed: int = 0) -> ServiceResult:
+    """Simulate labelers who fetch a comparison and answer it, again and again."""
+    simulation = Simulation()
+    cores = Resource(simulation, load.num_cores)
+    database = cores
+    if load.database_cores is not None:
+        database = Resource(simulation, load.database_cores)
+    result = ServiceResult(0.0, costs.idle_service, costs.idle_database)
+    rng = random.Random(seed)
+
+    def make_process() -> tuple[Resource, dict[str, Batches]]:
+        """Create the interpreter lock and the batchers of a service process."""
+        lock, threads = Resource(simulation, 1), Resource(simulation, NUM_THREADS)
+
+        def processing(request: RequestCosts) -> Callable[[int], Process]:
+            def process_batch(size: int) -> Process:
+                factor = 1 + (size - 1) * costs.further
+                result.service_cores += request.work_s * factor / load.seconds
+                result.database_cores += request.database_s * factor / load.seconds
+                yield from simulation.use(request.work_s * factor, lock, cores)
+                yield from simulation.use(request.database_s * factor, database)
+                # Round trips do not depend on the number of rows.
+                yield request.wait_s
+
+            return process_batch
+
+        batches = {
+            "next": Batches(simulation, threads, processing(costs.claim)),
+            "answer": Batches(simulation, threads, processing(costs.answer)),
+        }
+        return lock, batches
+
+    processes = [make_process() for _ in range(load.num_processes)]
+
+    def request(kind: str, lock: Resource, batches: dict[str, Batches]) -> Process:
+        began_s = simulation.now_s
+        if load.has_clients:
+            yield from simulation.use(costs.client_s, cores)
+        result.service_cores += costs.loop_s / load.seconds
+        # The event loop parses the request, and later writes the response.
+        yield from simulation.use(costs.loop_s / 2, lock, cores)
+        yield batches[kind].add
+        yield from simulation.use(costs.loop_s / 2, lock, cores)
+        (result.next_s if kind == "next" else result.answer_s).append(simulation.now_s - began_s)
+
+    def label(number: int) -> Process:
+        lock, batches = processes[number % load.num_processes]
+        due_s = simulation.now_s
+        while due_s < load.seconds:
+            yield from request("next", lock, batches)
+            yield from request("answer", lock, batches)
+            result.answers_per_second += 1 / load.seconds
+            gap_s = rng.expovariate(1 / load.period_s) if load.is_random else load.period_s
+            due_s = max(due_s + gap_s, simulation.now_s)
+            yield due_s - simulation.now_s
+
+    for number in range(load.num_labelers):
+        first_s = number * load.period_s / load.num_labelers
+        if load.is_random:
+            first_s = rng.expovariate(1 / load.period_s)
+        simulation.start(label(number), first_s)
+    simulation.run(load.seconds)
+    return result
+
+
+def fitted_further(
+    costs: Callable[[float], ServiceCosts], load: Load, answers_per_second: float
+) -> float:
+    """Find the cost of further requests of a batch for which a simulated pace is the measured one.
+
+    Args:
+        costs: returns the costs with `further`.
+        load: labelers who answer as fast as possible.
+        answers_per_second: the measured pace.
+
+    Returns:
+        From 0 to `MAX_FURTHER`; the nearest bound if none gives this pace.
+    """
+    low, high = 0.0, MAX_FURTHER
+    for _ in range(10):
+        further = (low + high) / 2
+        simulated = simulate_service(load, costs(further)).answers_per_second
+        low, high = (low, further) if simulated < answers_per_second else (further, high)
+    return (low + high) / 2

@@ -1,0 +1,320 @@
+"""Costs of requests to the labelling service, and its load with simulated labelers.
+
+Clients, service and database share the machine.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from sqlalchemy import text
+
+from benchmarks.machine import cpu_seconds
+from benchmarks.scale_model import Load, RequestCosts, ServiceCosts, fitted_further
+from benchmarks.web_load import (
+    Sent,
+    add_labeler,
+    create_comparisons,
+    in_ms,
+    read_response,
+    run_connection,
+    temporary_database,
+)
+from rl_teacher.store.database import sqlite_files
+from rl_teacher.store.store import Store
+from rl_teacher.web.address import Address
+from tests.browser.processes import Service
+from tests.store import postgres
+
+LOADS = (50, 100, 200)
+"""Numbers of labelers."""
+PERIOD_S = 2.0
+"""Time between two answers of one of them."""
+NUM_FEW = 70
+"""Labelers whose requests rarely meet: they answer once per second."""
+SIMULATED_S = 5
+"""Simulated time of labelers without pauses."""
+NUM_PARALLEL = 32
+"""Connections of the saturated service."""
+TURNS = 20
+"""Answers of a labeler at a time; the service limits the rate of a labeler."""
+
+Metrics = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a load has used.
+
+    Attributes:
+        seconds: wall time.
+        client_s: processor time of the client.
+        service_s: processor time of the service.
+        database_s: processor time of the database server; 0 for SQLite.
+    """
+
+    seconds: float
+    client_s: float
+    service_s: float
+    database_s: float
+
+
+class MeasuredService:
+    """A service with labelers, and the processor time that it uses.
+
+    Attributes:
+        store: labels.
+        tokens: credentials of the labelers.
+        empty_bytes: size of the database without comparisons.
+        asked_bytes: size of the database without answers.
+    """
+
+    def __init__(
+        self, home: Path, server: postgres.Server | None, num_labelers: int, num_comparisons: int
+    ) -> None:
+        """Create comparisons and labelers, and start the service."""
+        url = os.environ.get("RL_TEACHER_DATABASE_URL") or str(home / "labels.sqlite")
+        self._server, self._file = server, home / "labels.sqlite"
+        self.store = Store.open(url)
+        self.empty_bytes = self.size_bytes()
+        create_comparisons(self.store, num_comparisons)
+        self.asked_bytes = self.size_bytes()
+        self.tokens = [add_labeler(self.store, f"labeler {n}") for n in range(num_labelers)]
+        self._service = Service(home)
+
+    def size_bytes(self) -> int:
+        """Return the size of the database."""
+        if self._server is None:
+            return sum(path.stat().st_size for path in sqlite_files(self._file) if path.exists())
+        return self.store.database.scalar(text("SELECT pg_database_size(current_database())"))
+
+    def num_transactions(self) -> int:
+        """Return the transactions of PostgreSQL so far; 0 for SQLite."""
+        if self._server is None:
+            return 0
+        # The statistics of other connections are published after at most a second.
+        time.sleep(1.5)
+        count = text("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
+        return self.store.database.scalar(count)
+
+    def close(self) -> None:
+        """Stop the service."""
+        self._service.end()
+        self.store.close()
+
+    def run(self, drive: Callable[..., Any], *arguments: Any) -> tuple[Sent, Used]:
+        """Run clients in a process of their own.
+
+        Args:
+            drive: coroutine of a module: (address, tokens, *arguments) -> `Sent`.
+            arguments: further arguments.
+        """
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            pool.submit(int).result()
+            before = self._cpu_s()
+            call = pool.submit(driven, drive, self._service.address, self.tokens, *arguments)
+            sent, seconds, client_s = call.result()
+            after = self._cpu_s()
+        service_s, database_s = (late - early for late, early in zip(after, before, strict=True))
+        return sent, Used(seconds, client_s, service_s, database_s)
+
+    def _cpu_s(self) -> tuple[float, float]:
+        """Return the processor time of the service and of the database server so far."""
+        pid = self._service.process.pid
+        service_s = sum(map(cpu_seconds, [pid, *postgres.children_of(pid)]))
+        if self._server is None:
+            return service_s, 0.0
+        pid = int((self._server.folder / "data" / "postmaster.pid").read_text().split()[0])
+        database_s = 0.0
+        for each in [pid, *postgres.children_of(pid)]:
+            # A process of the server may end meanwhile.
+            with suppress(OSError):
+                database_s += cpu_seconds(each)
+        return service_s, database_s
+
+
+def driven(drive: Callable[..., Awaitable[Sent]], *arguments: Any) -> tuple[Sent, float, float]:
+    """Run a coroutine; return its result, its wall time and its processor time."""
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    sent = asyncio.run(drive(*arguments))  # pyright: ignore[reportArgumentType]
+    return sent, time.perf_counter() - began_s, time.process_time() - began_cpu_s
+
+
+async def saturate(
+    address: Address, tokens: Sequence[str], num_parallel: int, num_labelers: int
+) -> Sent:
+    """Let a few labelers at a time answer as fast as they can."""
+    sent, waiting = Sent(), list(tokens[:num_labelers])
+
+    async def work() -> None:
+        while waiting:
+            await run_connection(address, waiting.pop(), sent, 0.0, TURNS, 0.0)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(num_parallel):
+            group.create_task(work())
+    return sent
+
+
+async def ask_who(address: Address, tokens: Sequence[str], num_labelers: int) -> Sent:
+    """Request the caller's own name, which needs no worker thread."""
+    sent = Sent()
+    for token in tokens[:num_labelers]:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        head = f"Host: {address.host}\r\nAuthorization: Bearer {token}\r\n"
+        for _ in range(TURNS):
+            began_s = time.perf_counter()
+            writer.write(f"GET /api/v1/me HTTP/1.1\r\n{head}\r\n".encode())
+            await read_response(reader)
+            sent.next_s.append(time.perf_counter() - began_s)
+        writer.close()
+    return sent
+
+
+async def answer_regularly(
+    address: Address, tokens: Sequence[str], num_labelers: int, period_s: float, seconds: int
+) -> Sent:
+    """Let labelers answer every few seconds, with starts spread evenly over the first ones."""
+    sent, start_s = Sent(), time.perf_counter() + 0.1
+    turns = round(seconds / period_s)
+    async with asyncio.TaskGroup() as group:
+        for number, token in enumerate(tokens[:num_labelers]):
+            first_s = start_s + number * period_s / num_labelers
+            group.create_task(run_connection(address, token, sent, first_s, turns, period_s))
+    return sent
+
+
+async def wait(_address: Address, _tokens: Sequence[str], seconds: float) -> Sent:
+    """Send nothing."""
+    await asyncio.sleep(seconds)
+    return Sent()
+
+
+def measure(database: str, seconds: int, num_labelers: int) -> Metrics:
+    """Measure the costs of requests, and the load of labelers.
+
+    Args:
+        database: `sqlite` or `postgresql`.
+        seconds: time of each load.
+        num_labelers: labelers of the measurements without pauses.
+
+    Returns:
+        `costs`, named as in `ServiceCosts`; `saturated` answers per second; `transactions` of an
+        answer with its claim in PostgreSQL; `loads`; and the bytes of comparisons and labels.
+    """
+    num_comparisons = 5 * num_labelers * TURNS + seconds * (NUM_FEW + sum(LOADS))
+    with (
+        temporary_database(database) as server,
+        tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
+    ):
+        service = MeasuredService(
+            Path(home), server, max(*LOADS, 2 * num_labelers), num_comparisons
+        )
+        try:
+            metrics = measured(service, seconds, num_labelers)
+            answered_bytes = service.size_bytes()
+        finally:
+            service.close()
+    num_answers = metrics.pop("num_answers")
+    metrics["comparison_bytes"] = (service.asked_bytes - service.empty_bytes) / num_comparisons
+    metrics["label_bytes"] = (answered_bytes - service.asked_bytes) / num_answers
+    return metrics
+
+
+def measured(service: MeasuredService, seconds: int, num_labelers: int) -> Metrics:
+    """Measure a service; see `measure`."""
+    warm, _ = service.run(saturate, 4, num_labelers)
+    _, idle = service.run(wait, 3.0)
+    who = service.run(ask_who, num_labelers)
+    before = service.num_transactions()
+    few = service.run(answer_regularly, NUM_FEW, 1.0, seconds)
+    num_transactions = service.num_transactions() - before
+    full, used = service.run(saturate, NUM_PARALLEL, 2 * num_labelers)
+    pace = len(full.answer_s) / used.seconds
+    costs = costs_of(idle, who, few, pace)
+    outcomes = [service.run(answer_regularly, each, PERIOD_S, seconds) for each in LOADS]
+    loads = [
+        metrics_of(number, PERIOD_S, seconds, outcome)
+        for number, outcome in zip(LOADS, outcomes, strict=True)
+    ]
+    # Fewer than those from whose pace a cost was found.
+    unpaused = service.run(saturate, NUM_PARALLEL // 4, num_labelers)
+    loads.append(metrics_of(NUM_PARALLEL // 4, 0.0, SIMULATED_S, unpaused))
+    sent = [warm, few[0], full, unpaused[0], *(each for each, _ in outcomes)]
+    return {
+        "costs": costs,
+        "saturated": pace,
+        "transactions": num_transactions / len(few[0].answer_s),
+        "loads": loads,
+        "num_answers": sum(len(each.acknowledged) for each in sent),
+    }
+
+
+def metrics_of(
+    num_labelers: int, period_s: float, seconds: int, outcome: tuple[Sent, Used]
+) -> Metrics:
+    """Return the load of labelers, and what it has used."""
+    sent, used = outcome
+    times_s = sent.next_s + sent.answer_s
+    return {
+        "labelers": num_labelers,
+        "period_s": period_s,
+        "seconds": seconds,
+        "answers_per_second": len(sent.acknowledged) / used.seconds,
+        "service_cores": used.service_s / used.seconds,
+        "database_cores": used.database_s / used.seconds,
+        "idle": sent.num_idle,
+        "mean_ms": 1000 * fmean(times_s),
+        "median_ms": 1000 * median(times_s),
+        "p99_ms": in_ms(times_s, 0.99),
+    }
+
+
+def costs_of(
+    idle: Used, who: tuple[Sent, Used], few: tuple[Sent, Used], saturated: float
+) -> Metrics:
+    """Divide the time of requests that are alone into costs.
+
+    Args:
+        idle: a time without requests.
+        who: requests without a worker thread.
+        few: next comparisons and answers that rarely meet.
+        saturated: answers per second of `NUM_PARALLEL` clients.
+    """
+    sent, used = few
+    num = len(sent.answer_s)
+    idle_service, idle_database = (
+        each / idle.seconds for each in (idle.service_s, idle.database_s)
+    )
+    base_s, who_used = median(who[0].next_s), who[1]
+    loop_s = (who_used.service_s - idle_service * who_used.seconds) / len(who[0].next_s)
+    client_s = used.client_s / (2 * num)
+    work_s = (used.service_s - idle_service * used.seconds) / num - 2 * loop_s
+    database_s = (used.database_s - idle_database * used.seconds) / num
+    medians_s = [median(sent.next_s), median(sent.answer_s)]
+    # In proportion to the time that each kind of request takes longer than the simple one.
+    longer_s = [max(each - base_s, 1e-6) for each in medians_s]
+    parts = []
+    for time_s, share in zip(medians_s, (each / sum(longer_s) for each in longer_s), strict=True):
+        rest_s = time_s - client_s - loop_s - share * (work_s + database_s)
+        parts.append(RequestCosts(share * work_s, share * database_s, max(rest_s, 0.0)))
+    [claim, answer] = parts
+    costs = ServiceCosts(client_s, loop_s, claim, answer, 1.0, idle_service, idle_database)
+    load = Load(NUM_PARALLEL, 0.0, seconds=SIMULATED_S, num_cores=os.cpu_count() or 1)
+    further = fitted_further(lambda each: replace(costs, further=each), load, saturated)
+    return asdict(replace(costs, further=further))
+
+
+def restored(costs: Metrics) -> ServiceCosts:
+    """Return recorded costs."""
+    parts = {name: RequestCosts(**costs[name]) for name in ("claim", "answer")}
+    return ServiceCosts(**{**costs, **parts})
