@@ -290,6 +290,7 @@ class ServiceCosts:
         further: cost of each further request of a batch, as a share of the first one's.
         idle_service: cores that the service uses without requests.
         idle_database: cores that the database uses without requests.
+        has_one_writer: batches of a process are processed one after the other, as with SQLite.
     """
 
     client_s: float
@@ -299,6 +300,7 @@ class ServiceCosts:
     further: float
     idle_service: float = 0.0
     idle_database: float = 0.0
+    has_one_writer: bool = False
 
 
 @dataclass(frozen=True)
@@ -407,16 +409,20 @@ def simulate_service(load: Load, costs: ServiceCosts, seed: int = 0) -> ServiceR
     def make_process() -> tuple[Resource, dict[str, Batches]]:
         """Create the interpreter lock and the batchers of a service process."""
         lock, threads = Resource(simulation, 1), Resource(simulation, NUM_THREADS)
+        writers = Resource(simulation, 1 if costs.has_one_writer else NUM_THREADS)
 
         def processing(request: RequestCosts) -> Callable[[int], Process]:
             def process_batch(size: int) -> Process:
                 factor = 1 + (size - 1) * costs.further
+                yield writers.acquire
+                began_s = simulation.now_s
                 result.service_cores += request.work_s * factor / load.seconds
                 result.database_cores += request.database_s * factor / load.seconds
                 yield from simulation.use(request.work_s * factor, lock, cores)
                 yield from simulation.use(request.database_s * factor, database)
                 # Round trips do not depend on the number of rows.
                 yield request.wait_s
+                writers.release(simulation.now_s - began_s)
 
             return process_batch
 

@@ -75,7 +75,7 @@ def measure_rollouts(options: Options, records: Records) -> None:
             {"ppo.num_envs": NUM_ENVS, "ppo.rollout_steps": rollout_steps},
         )
         finished = run_ours(
-            "scaling_rollouts", saved=config.saved(), num_rounds=2 if options.is_quick else 12
+            "scaling_rollouts", saved=config.saved(), num_rounds=2 if options.is_quick else 8
         )
         records.append(
             run=options.run,

@@ -195,6 +195,15 @@ def test_saturated_process_is_limited_by_its_interpreter_lock():
     assert paces == pytest.approx([1 / 0.007, 2 / 0.007, 1 / 0.007], rel=0.02)
 
 
+def test_claim_waits_for_an_answer_with_a_single_writer():
+    costs = service_costs(claim=RequestCosts(0, 0, 0.01), answer=RequestCosts(0, 0, 0.03))
+    # The first labeler's answer takes from 10 to 40 ms; the second one's claim arrives at 30 ms.
+    load = Load(2, period_s=0.06, seconds=0.1)
+    assert simulate_service(load, costs).next_s[:2] == pytest.approx([0.01, 0.01])
+    single = replace(costs, has_one_writer=True)
+    assert simulate_service(load, single).next_s[:2] == pytest.approx([0.01, 0.02])
+
+
 def test_service_answers_more_if_further_requests_of_a_batch_cost_less():
     claim = RequestCosts(0.004, 0, 0)
     load = Load(20, period_s=0.0, seconds=5.0)
