@@ -413,8 +413,10 @@ def labelers_row(
     )
     times_s = result.next_s + result.answer_s
     labels_per_day = pace * 86_400
-    [*_, most] = growth
-    label_bytes = 1e6 * (most["resident_mb"] - most["empty_mb"]) / most["labels"]
+    least, *_, most = growth
+    label_bytes = (
+        1e6 * (most["resident_mb"] - least["resident_mb"]) / (most["labels"] - least["labels"])
+    )
     clips_bytes = [each["clips_bytes"] for each in wire if each["env_id"] == "Humanoid-v1"][-1]
     stored_bytes = record["label_bytes"] + record["comparison_bytes"]
     return [

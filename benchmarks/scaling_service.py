@@ -298,8 +298,8 @@ def costs_of(
     base_s, who_used = median(who[0].next_s), who[1]
     loop_s = (who_used.service_s - idle_service * who_used.seconds) / len(who[0].next_s)
     client_s = used.client_s / (2 * num)
-    work_s = (used.service_s - idle_service * used.seconds) / num - 2 * loop_s
-    database_s = (used.database_s - idle_database * used.seconds) / num
+    work_s = max((used.service_s - idle_service * used.seconds) / num - 2 * loop_s, 0.0)
+    database_s = max((used.database_s - idle_database * used.seconds) / num, 0.0)
     medians_s = [median(sent.next_s), median(sent.answer_s)]
     # In proportion to the time that each kind of request takes longer than the simple one.
     longer_s = [max(each - base_s, 1e-6) for each in medians_s]
@@ -311,7 +311,7 @@ def costs_of(
     costs = ServiceCosts(
         *(client_s, loop_s, claim, answer, 1.0, idle_service, idle_database),
         # SQLite works within the service, and so takes no processor time of its own.
-        has_one_writer=database_s == 0,
+        has_one_writer=used.database_s == 0,
     )
     load = Load(NUM_PARALLEL, 0.0, seconds=SIMULATED_S, num_cores=os.cpu_count() or 1)
     further = fitted_further(lambda each: replace(costs, further=each), load, saturated)
