@@ -371,8 +371,8 @@ def service_forecast(record: Record) -> list[str]:
         f"Simulated: each answers every {SECONDS_PER_ANSWER} s on average, at random times; "
         "service and database have machines of their own, with cores that are busy for at most "
         f"{100 * BUSY:.0f} % of the time. Clips are those of ShortHumanoid. The last three columns "
-        "are one trainer's, for one experiment: labels in memory, and processor time to ask "
-        "comparisons and to fit after each 2 % of labels, from the newest `growth`.",
+        "are one trainer's, for one experiment: labels in memory, processor time to ask "
+        "comparisons, and fits, one after each 2 % of labels; from the newest `growth`.",
         "",
         *table(
             [
