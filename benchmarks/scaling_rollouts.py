@@ -16,10 +16,9 @@ import numpy as np
 from benchmarks._ours import pinned_nodes
 from benchmarks.machine import cpu_seconds
 from rl_teacher.agents.collector import ArrayPool, Collector, assemble_rollout
-from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.registry import make_agent
-from rl_teacher.agents.shards import ShardPolicy
+from rl_teacher.agents.shards import ActingPolicy, ShardPolicy
 from rl_teacher.cluster.collector import ClusterCollector
 from rl_teacher.cluster.connection import connected
 from rl_teacher.cluster.worker import RolloutSettings, RolloutTask, RolloutWorker, ShardRollout
@@ -60,7 +59,7 @@ def measure(config: TeachConfig, num_rounds: int) -> Metrics:
     assert isinstance(agent, OnPolicyAgent)  # noqa: S101 - the default agent is one
     pace, update_s = paced(collector, agent, config, num_rounds)
     paces = {0: pace}
-    policy = agent.numpy_policy()
+    policy = agent.acting_policy()
     costs = policy_costs(policy) | worker_costs(config, policy, num_rounds)
     costs["update_step_s"] = update_s
     # The rest of a step of the environments, without the policy.
@@ -81,7 +80,7 @@ def measure(config: TeachConfig, num_rounds: int) -> Metrics:
 def settings_of(config: TeachConfig) -> RolloutSettings:
     """Return the settings of the actors of a run."""
     info = get_env_info(config.env_id)
-    return RolloutSettings(info, 0, info.max_episode_steps or 0, False, 0)
+    return RolloutSettings(info, 0, info.max_episode_steps or 0, False, 0, config.frames)
 
 
 def seconds_of(
@@ -123,7 +122,7 @@ def paced(
 # --- without a cluster ---
 
 
-def policy_costs(policy: NumpyPolicy) -> Metrics:
+def policy_costs(policy: ActingPolicy) -> Metrics:
     """Measure a call of the policy, its rows, and the noise of environments of other workers."""
 
     def call_s(shard_envs: int, num_envs: int) -> float:
@@ -143,7 +142,7 @@ def policy_costs(policy: NumpyPolicy) -> Metrics:
     }
 
 
-def worker_costs(config: TeachConfig, policy: NumpyPolicy, num_rounds: int) -> Metrics:
+def worker_costs(config: TeachConfig, policy: ActingPolicy, num_rounds: int) -> Metrics:
     """Measure the steps of rollout actors with all environments and with half of them, in turn.
 
     `vector_step_s` still includes the policy.
@@ -184,7 +183,7 @@ class LocalActor:
         self.seconds: list[float] = []
         self.result: Any = None
 
-    def collect(self, policy: NumpyPolicy) -> None:
+    def collect(self, policy: ActingPolicy) -> None:
         """Take the steps of a rollout."""
         number = len(self.seconds)
         state = self.result.state if number else None
@@ -202,6 +201,9 @@ def joined(parts: Sequence[ShardRollout]) -> None:
         name: np.concatenate([part.columns[name] for part in parts], axis=1)
         for name in parts[0].columns
     }
+    columns["observations"] = np.concatenate(
+        [np.asarray(part.observations) for part in parts], axis=1
+    )
     finals, first_env = [], 0
     for part in parts:
         times, envs, observations = part.finals
@@ -252,7 +254,7 @@ class Echo:
         return self._array[:num_bytes]
 
 
-def transfer_costs(policy: NumpyPolicy, num_rounds: int) -> Metrics:
+def transfer_costs(policy: ActingPolicy, num_rounds: int) -> Metrics:
     """Measure tasks and bytes on a cluster of one node; only bytes between its nodes on one of two.
 
     A byte that is sent to another node is read there from its object store.

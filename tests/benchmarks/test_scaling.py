@@ -110,7 +110,7 @@ def test_costs_of_rollouts_are_measured_on_real_environments():
     from rl_teacher.envs.registry import make_vector
 
     venv = make_vector("Hopper-v5", 8, 1)
-    policy = make_agent(config, venv).numpy_policy()  # pyright: ignore[reportAttributeAccessIssue]
+    policy = make_agent(config, venv).acting_policy()  # pyright: ignore[reportAttributeAccessIssue]
     venv.close()
     costs = policy_costs(policy) | worker_costs(config, policy, 2)
     assert costs["policy_bytes"] > 10_000
