@@ -11,7 +11,7 @@ import pytest
 
 from rl_teacher import session as session_module
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import BadConfig, ExperimentNotFound
+from rl_teacher.common.errors import BadConfig, ExperimentNotFound, RlTeacherError
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
 from rl_teacher.queries.planner import LEAD
 from rl_teacher.rewards.trainer import PredictorTrainer
@@ -37,6 +37,8 @@ CONFIG = TeachConfig(
     ppo=PPOConfig(num_envs=8, rollout_steps=64),
 )
 
+
+STOP_S = 60.0
 
 OPTIONS = RunOptions(
     no_browser=True, no_tensorboard=True, port=0, workers=1, exit_when_finished=True
@@ -109,16 +111,18 @@ def running(config, options=OPTIONS):
         except BaseException as error:
             run.error = error
 
-    thread = threading.Thread(target=execute)
+    thread = threading.Thread(target=execute, daemon=True)
     thread.start()
     try:
         yield run
     except BaseException:
-        stop()
+        # The database may be the reason of the failure, and the run cannot be stopped then.
+        with contextlib.suppress(RlTeacherError):
+            stop()
+            thread.join(STOP_S)
         raise
-    finally:
-        thread.join()
-        assert run.error is None, run.error
+    thread.join()
+    assert run.error is None, run.error
 
 
 def experiment_view():
