@@ -29,6 +29,8 @@ from tests.test_teach import curve, policies, saved_step, start, wait_for_checkp
 pytestmark = pytest.mark.postgres
 
 PATIENCE_S = 60.0
+LABELER_PATIENCE_S = 3 * PATIENCE_S
+"""Longer than the longest outage, which takes a minute."""
 RESUMED_WITHIN_S = 10.0
 """CPU time: wall-clock time depends on the other processes of a shared machine."""
 NUM_LABELERS = 3
@@ -196,7 +198,7 @@ class Labeler(threading.Thread):
 
     def _repeat(self, send, *, is_needed=True):
         """Send a request until the service answers; a label until it is accepted or rejected."""
-        deadline_s = time.monotonic() + PATIENCE_S
+        deadline_s = time.monotonic() + LABELER_PATIENCE_S
         while is_needed or not self.ended.is_set():
             with contextlib.suppress(httpx.TransportError):
                 response = send()

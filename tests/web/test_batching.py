@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -66,6 +67,23 @@ class TestBatcher:
 
         assert asyncio.run(ask()) == [0, 2, 4, 6, 8, 10]
         assert doubler.batches == [[0], [1, 2, 3, 4, 5]]
+
+    def test_batch_after_several_items_waits_for_more(self, pool, doubler):
+        batcher = Batcher(pool, doubler, interval_s=0.2)
+
+        async def ask():
+            await asyncio.gather(batcher(1), batcher(2), batcher(3))  # 1 is alone
+            tasks = [asyncio.create_task(batcher(4))]
+            await asyncio.sleep(0.02)
+            tasks += [asyncio.create_task(batcher(5))]
+            await asyncio.gather(*tasks)
+            began_s = time.monotonic()
+            await asyncio.sleep(0.3)
+            await batcher(6)
+            return time.monotonic() - began_s
+
+        assert asyncio.run(ask()) < 0.4
+        assert doubler.batches == [[1], [2, 3], [4, 5], [6]]
 
     def test_batch_size_is_limited(self, pool, doubler):
         batcher = Batcher(pool, doubler)

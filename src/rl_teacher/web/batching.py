@@ -6,6 +6,7 @@ sooner than forty that compete for the interpreter lock.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -16,6 +17,10 @@ NUM_THREADS = 2
 
 MAX_BATCH = 100
 """Items per batch."""
+
+INTERVAL_S = 0.03
+"""Time from a batch of several items to the next one. Collecting more items for each transaction
+saves a fifth of the processor time with a thousand labelers."""
 
 P = ParamSpec("P")
 Item = TypeVar("Item")
@@ -44,11 +49,15 @@ class WorkerPool:
 class Batcher(Generic[Item, Result]):
     """Batches items that arrive while the previous batch is processed.
 
-    One transaction for many requests costs little more than one for a single request.
+    One transaction for many requests costs little more than one for a single request. An item that
+    arrives alone is processed at once; after a batch of several, the next one waits for more.
     """
 
     def __init__(
-        self, pool: WorkerPool, do: Callable[[Sequence[Item]], Sequence[Result | Exception]]
+        self,
+        pool: WorkerPool,
+        do: Callable[[Sequence[Item]], Sequence[Result | Exception]],
+        interval_s: float = INTERVAL_S,
     ) -> None:
         """Create a batcher.
 
@@ -56,9 +65,12 @@ class Batcher(Generic[Item, Result]):
             pool: Threads that process the batches.
             do: Returns one result per item, in order; an item whose result is an exception
                 receives it. All items receive an exception that is raised.
+            interval_s: Time from the start of a batch of several items to that of the next one.
         """
         self._pool = pool
         self._do = do
+        self._interval_s = interval_s
+        self._next_s = 0.0
         self._lock = Lock()
         self._pending: list[tuple[Item, Future[Result]]] = []
         self._is_busy = False
@@ -70,15 +82,26 @@ class Batcher(Generic[Item, Result]):
             self._pending.append((item, future))
             is_first, self._is_busy = not self._is_busy, True
         if is_first:
-            self._pool.submit(self._process_batch)
+            self._start(asyncio.get_running_loop())
         return await asyncio.wrap_future(future)
 
-    def _process_batch(self) -> None:
+    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Process the next batch once it is due."""
+        process = partial(self._process_batch, loop)
+        wait_s = self._next_s - time.monotonic()
+        if wait_s > 0:
+            loop.call_later(wait_s, self._pool.submit, process)
+        else:
+            self._pool.submit(process)
+
+    def _process_batch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Process one batch, then queue the next one behind other waiting calls."""
+        began_s = time.monotonic()
         with self._lock:
             batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
         # A request that is cancelled while it waits, as at shutdown, cancels its future.
         active = [each for each in batch if each[1].set_running_or_notify_cancel()]
+        self._next_s = began_s + self._interval_s if len(active) > 1 else began_s
         try:
             results = self._do([item for item, _ in active]) if active else []
         except BaseException as error:
@@ -93,4 +116,4 @@ class Batcher(Generic[Item, Result]):
         with self._lock:
             self._is_busy = bool(self._pending)
         if self._is_busy:
-            self._pool.submit(self._process_batch)
+            loop.call_soon_threadsafe(self._start, loop)
