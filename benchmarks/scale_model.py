@@ -15,12 +15,10 @@ from statistics import fmean
 
 import numpy as np
 
+from rl_teacher.web.batching import INTERVAL_S, MAX_BATCH, NUM_THREADS
+
 Process = Generator["float | Callable[[Process], None]", None, None]
 
-MAX_BATCH = 100
-"""Requests per transaction; see `rl_teacher.web.batching`."""
-NUM_THREADS = 2
-"""Worker threads of a service process; see `rl_teacher.web.batching`."""
 MAX_FURTHER = 2.0
 """Above 1, requests that are processed together delay each other."""
 BLOCK_ROWS = 128
@@ -353,7 +351,10 @@ class ServiceResult:
 
 
 class Batches:
-    """Requests that are processed together: those that arrived during the previous batch."""
+    """Requests that are processed together: those that arrived during the previous batch.
+
+    After a batch of several requests, the next one waits for more.
+    """
 
     def __init__(
         self,
@@ -361,6 +362,7 @@ class Batches:
         threads: Resource,
         process_batch: Callable[[int], Process],
         max_batch: int = MAX_BATCH,
+        interval_s: float = INTERVAL_S,
     ) -> None:
         """Create a batcher.
 
@@ -369,9 +371,11 @@ class Batches:
             threads: worker threads, which run one batch at a time.
             process_batch: processes so many requests.
             max_batch: requests of a batch.
+            interval_s: time from the start of a batch of several requests to that of the next.
         """
         self._simulation, self._threads = simulation, threads
         self._process_batch, self._max_batch = process_batch, max_batch
+        self._interval_s, self._next_s = interval_s, 0.0
         self._pending: deque[Process] = deque()
         self._is_busy = False
 
@@ -385,9 +389,12 @@ class Batches:
     def _run(self) -> Process:
         # The next batch queues behind other calls that wait for a thread.
         while self._pending:
+            yield max(0.0, self._next_s - self._simulation.now_s)
             yield self._threads.acquire
             began_s = self._simulation.now_s
             size = min(self._max_batch, len(self._pending))
+            if size > 1:
+                self._next_s = began_s + self._interval_s
             batch = [self._pending.popleft() for _ in range(size)]
             yield from self._process_batch(size)
             self._threads.release(self._simulation.now_s - began_s)

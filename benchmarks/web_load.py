@@ -404,7 +404,11 @@ async def run_connections(address: Address, tokens: list[str], turns: int) -> Se
     async with asyncio.TaskGroup() as group:
         for place, token in enumerate(tokens):
             first_s = start_s + place * SECONDS_PER_ANSWER / len(tokens)
-            group.create_task(run_connection(address, token, sent, first_s, turns))
+            group.create_task(
+                run_connection(
+                    *(address, token, sent, first_s, turns), SECONDS_PER_ANSWER, THINKING_S
+                )
+            )
     return sent
 
 
@@ -414,9 +418,20 @@ async def run_connection(
     sent: Sent,
     first_s: float,
     turns: int,
-    period_s: float = SECONDS_PER_ANSWER,
+    period_s: float,
+    thinking_s: float = 0.0,
 ) -> None:
-    """Answer the next comparison every few seconds; without a pause if `period_s` is 0."""
+    """Answer the next comparison every few seconds.
+
+    Args:
+        address: Address of the service.
+        token: Credential of the labeler.
+        sent: Collects the requests.
+        first_s: Time of the first request, by `time.perf_counter`.
+        turns: Number of answers.
+        period_s: Time from a comparison to the next one; 0: without a pause.
+        thinking_s: Time from a comparison to its answer.
+    """
     reader, writer = await asyncio.open_connection(address.host, address.port)
     head = f"Host: {address.host}\r\nAuthorization: Bearer {token}\r\n"
     for turn in range(turns):
@@ -431,7 +446,7 @@ async def run_connection(
             continue
         label = answer_to(comparisons[0])
         sent.request_ids.append(label["request_id"])
-        await asyncio.sleep(start_s + THINKING_S - time.perf_counter())
+        await asyncio.sleep(start_s + thinking_s - time.perf_counter())
         body = json.dumps({"labels": [label]})
         start_s = time.perf_counter()
         writer.write(

@@ -184,6 +184,25 @@ def test_requests_that_arrive_during_a_batch_form_the_next_one():
     assert sizes == [1, 3, 1, 1]
 
 
+def test_batch_after_several_requests_waits_for_more():
+    simulation = Simulation()
+    started = []
+
+    def process_batch(size):
+        started.append((simulation.now_s, size))
+        yield 1.0
+
+    batches = Batches(simulation, Resource(simulation, 1), process_batch, interval_s=3.0)
+
+    def arrive():
+        yield batches.add
+
+    for arrived_s in (0.0, 0.2, 0.4, 2.5, 3.5, 9.0):
+        simulation.start(arrive(), arrived_s)
+    simulation.run()
+    assert started == [(0.0, 1), (1.0, 2), (4.0, 2), (9.0, 1)]
+
+
 def test_saturated_process_is_limited_by_its_interpreter_lock():
     costs = service_costs(loop_s=0.002, claim=RequestCosts(0.003, 0, 0))
     saturated = Load(20, period_s=0.0, seconds=5.0, num_cores=4)
