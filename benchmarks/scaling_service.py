@@ -21,6 +21,7 @@ from sqlalchemy import text
 from benchmarks.machine import cpu_seconds
 from benchmarks.scale_model import Load, RequestCosts, ServiceCosts, fitted_further
 from benchmarks.web_load import (
+    Pace,
     Sent,
     add_labeler,
     create_comparisons,
@@ -157,7 +158,7 @@ async def saturate(
 
     async def work() -> None:
         while waiting:
-            await run_connection(address, waiting.pop(), sent, 0.0, TURNS, 0.0)
+            await run_connection(address, waiting.pop(), sent, 0.0, Pace(TURNS, 0.0))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(num_parallel):
@@ -185,11 +186,11 @@ async def answer_regularly(
 ) -> Sent:
     """Let labelers answer every few seconds, with starts spread evenly over the first ones."""
     sent, start_s = Sent(), time.perf_counter() + 0.1
-    turns = round(seconds / period_s)
+    pace = Pace(round(seconds / period_s), period_s)
     async with asyncio.TaskGroup() as group:
         for number, token in enumerate(tokens[:num_labelers]):
             first_s = start_s + number * period_s / num_labelers
-            group.create_task(run_connection(address, token, sent, first_s, turns, period_s))
+            group.create_task(run_connection(address, token, sent, first_s, pace))
     return sent
 
 

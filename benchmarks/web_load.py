@@ -399,43 +399,38 @@ def run_client(address: Address, tokens: list[str], turns: int) -> Sent:
 
 async def run_connections(address: Address, tokens: list[str], turns: int) -> Sent:
     """Run labelers with a connection each, with starts spread evenly over the first seconds."""
-    sent = Sent()
+    sent, pace = Sent(), Pace(turns, SECONDS_PER_ANSWER, THINKING_S)
     start_s = time.perf_counter() + WARM_UP_S
     async with asyncio.TaskGroup() as group:
         for place, token in enumerate(tokens):
             first_s = start_s + place * SECONDS_PER_ANSWER / len(tokens)
-            group.create_task(
-                run_connection(
-                    *(address, token, sent, first_s, turns), SECONDS_PER_ANSWER, THINKING_S
-                )
-            )
+            group.create_task(run_connection(address, token, sent, first_s, pace))
     return sent
 
 
-async def run_connection(
-    address: Address,
-    token: str,
-    sent: Sent,
-    first_s: float,
-    turns: int,
-    period_s: float,
-    thinking_s: float = 0.0,
-) -> None:
-    """Answer the next comparison every few seconds.
+@dataclass(frozen=True)
+class Pace:
+    """How fast a labeler answers.
 
-    Args:
-        address: Address of the service.
-        token: Credential of the labeler.
-        sent: Collects the requests.
-        first_s: Time of the first request, by `time.perf_counter`.
+    Attributes:
         turns: Number of answers.
         period_s: Time from a comparison to the next one; 0: without a pause.
         thinking_s: Time from a comparison to its answer.
     """
+
+    turns: int
+    period_s: float
+    thinking_s: float = 0.0
+
+
+async def run_connection(
+    address: Address, token: str, sent: Sent, first_s: float, pace: Pace
+) -> None:
+    """Answer comparisons, the first one at a time of `time.perf_counter`."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
     head = f"Host: {address.host}\r\nAuthorization: Bearer {token}\r\n"
-    for turn in range(turns):
-        await asyncio.sleep(first_s + turn * period_s - time.perf_counter())
+    for turn in range(pace.turns):
+        await asyncio.sleep(first_s + turn * pace.period_s - time.perf_counter())
         start_s = time.perf_counter()
         path = "/api/v1/experiments/load/comparisons/next?limit=1"
         writer.write(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
@@ -446,7 +441,7 @@ async def run_connection(
             continue
         label = answer_to(comparisons[0])
         sent.request_ids.append(label["request_id"])
-        await asyncio.sleep(start_s + thinking_s - time.perf_counter())
+        await asyncio.sleep(start_s + pace.thinking_s - time.perf_counter())
         body = json.dumps({"labels": [label]})
         start_s = time.perf_counter()
         writer.write(
