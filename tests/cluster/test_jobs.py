@@ -96,6 +96,7 @@ def test_run_whose_node_dies_continues_on_another_one(tmp_path, capsys):
     assert "2 runs, 0 of them to do" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_interrupted_sweep_ends_its_runs(nodes, tmp_path):
     path = tmp_path / "long.toml"
     flags = "-p rl -e ShortReacher-v1 -t 1e9 --checkpoint-seconds 0.1 --no-tensorboard"

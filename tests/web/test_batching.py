@@ -85,6 +85,16 @@ class TestBatcher:
         assert asyncio.run(ask()) < 0.4
         assert doubler.batches == [[1], [2, 3], [4, 5], [6]]
 
+    def test_items_of_ended_event_loops_do_not_block_others(self, pool, doubler):
+        """The second item of each turn arrives before the batcher is idle again."""
+        batcher = Batcher(pool, doubler, interval_s=0.001)
+
+        async def ask():
+            return await asyncio.gather(batcher(1), batcher(2), batcher(3))
+
+        for _ in range(200):
+            assert asyncio.run(ask()) == [2, 4, 6]
+
     def test_batch_size_is_limited(self, pool, doubler):
         batcher = Batcher(pool, doubler)
         count = 3 * MAX_BATCH

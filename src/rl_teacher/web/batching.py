@@ -71,6 +71,7 @@ class Batcher(Generic[Item, Result]):
         self._do = do
         self._interval_s = interval_s
         self._next_s = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = Lock()
         self._pending: list[tuple[Item, Future[Result]]] = []
         self._is_busy = False
@@ -80,21 +81,26 @@ class Batcher(Generic[Item, Result]):
         future: Future[Result] = Future()
         with self._lock:
             self._pending.append((item, future))
+            self._loop = asyncio.get_running_loop()
             is_first, self._is_busy = not self._is_busy, True
         if is_first:
-            self._start(asyncio.get_running_loop())
+            self._start(self._loop)
         return await asyncio.wrap_future(future)
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Process the next batch once it is due."""
-        process = partial(self._process_batch, loop)
+        """Process the next batch once it is due.
+
+        Args:
+            loop: Event loop of the newest item, which is running as long as that waits.
+        """
         wait_s = self._next_s - time.monotonic()
         if wait_s > 0:
-            loop.call_later(wait_s, self._pool.submit, process)
+            submit = partial(self._pool.submit, self._process_batch)
+            loop.call_soon_threadsafe(loop.call_later, wait_s, submit)
         else:
-            self._pool.submit(process)
+            self._pool.submit(self._process_batch)
 
-    def _process_batch(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _process_batch(self) -> None:
         """Process one batch, then queue the next one behind other waiting calls."""
         began_s = time.monotonic()
         with self._lock:
@@ -114,6 +120,6 @@ class Batcher(Generic[Item, Result]):
                 else:
                     future.set_result(result)
         with self._lock:
-            self._is_busy = bool(self._pending)
-        if self._is_busy:
-            loop.call_soon_threadsafe(self._start, loop)
+            loop, self._is_busy = self._loop, bool(self._pending)
+        if self._is_busy and loop is not None:
+            self._start(loop)
