@@ -54,7 +54,7 @@ Metrics = dict[str, Any]
 
 @dataclass(frozen=True)
 class Used:
-    """What a load has used.
+    """Resources used by a load.
 
     Attributes:
         seconds: wall time.

@@ -410,7 +410,7 @@ async def run_connections(address: Address, tokens: list[str], turns: int) -> Se
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a labeler answers.
+    """Rate of answers of one labeler.
 
     Attributes:
         turns: Number of answers.

@@ -57,7 +57,7 @@ STATEMENTS = {
     "shared": clips.SHARED,
     "shared and rendered": clips.SHARED_AND_RENDERED,
     "free": assignment.FREE,
-    "free for somebody": assignment.FREE_FOR_SOMEBODY,
+    "unfilled": assignment.UNFILLED,
     "places": assignment.NUM_FREE,
     "unavailable": assignment.UNAVAILABLE,
     "free gold": assignment.FREE_GOLD,
@@ -584,13 +584,13 @@ class TestServing:
         ("statement", "indexes"),
         [
             (assignment.FREE, ["open"]),
-            (assignment.FREE_FOR_SOMEBODY, ["open"]),
+            (assignment.UNFILLED, ["open"]),
             (assignment.FREE_GOLD, ["gold"]),
             (leases.PENDING, ["open", "gold"]),
             (labels.GOLD, ["gold"]),
             (comparisons.PRACTICE, ["gold"]),
         ],
-        ids=["free", "free for somebody", "free gold", "pending", "gold", "practice"],
+        ids=["free", "unfilled", "free gold", "pending", "gold", "practice"],
     )
     def test_sqlite_without_statistics_uses_partial_indexes(self, path, statement, indexes):
         steps = [step for step in read_plan(path, statement) if " comparisons USING INDEX " in step]

@@ -63,7 +63,7 @@ class ShardGenerator:
 
 @dataclass(frozen=True)
 class ActingPolicy:
-    """What an on-policy agent acts with.
+    """Encoder, network and action head of an on-policy agent.
 
     Attributes:
         encoder: `VectorNormaliser`, or an image encoder in JAX (`ImageEncoder`).

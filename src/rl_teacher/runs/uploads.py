@@ -33,7 +33,7 @@ class Uploads:
 
     @property
     def has_ended(self) -> bool:
-        """Whether `end` was called."""
+        """True after `end`."""
         return self._wait.is_over
 
     def start(self, function: Callable[..., Result], *args: object) -> Future[Result]:

@@ -93,7 +93,7 @@ IS_NOT_SKIPPED = Comparison.id.not_in(bindparam("skipped", expanding=True))
 
 # The newest come first, because they show what the agent does now; within one step, in the order of
 # the selector. A skipped row is locked by another claim, or by an answer that is being stored.
-FREE_FOR_SOMEBODY = (
+UNFILLED = (
     select(Comparison.id)
     .where(sql.OF_EXPERIMENT, Comparison.is_open, IS_NOT_SKIPPED, NUM_PLACES > 0)
     .order_by(Comparison.asked_at_step.desc(), Comparison.id)
@@ -101,7 +101,7 @@ FREE_FOR_SOMEBODY = (
     .with_for_update(of=Comparison, skip_locked=True, key_share=True)
 )
 
-FREE = FREE_FOR_SOMEBODY.where(not_(IS_ANSWERED_BY_ME), not_(IS_MINE))
+FREE = UNFILLED.where(not_(IS_ANSWERED_BY_ME), not_(IS_MINE))
 
 NUM_FREE = select(Comparison.id, NUM_PLACES.label("num_places")).where(
     sql.THESE, Comparison.is_open, NUM_PLACES > 0
@@ -292,7 +292,7 @@ def share(connection: Connection, claims: Sequence[Claim], places: Places) -> bo
     """
     while (limit := sum(claim.num_missing for claim in claims)) > 0:
         parameters = {**claims[0].who, "skipped": sorted(places.full()), "limit": limit}
-        found = places.lock(connection, FREE_FOR_SOMEBODY, parameters)
+        found = places.lock(connection, UNFILLED, parameters)
         were_all_free = all(places.left[each] > 0 for each in found)
         distribute(found, claims, places, read_unavailable(connection, claims, found))
         if len(found) < limit:

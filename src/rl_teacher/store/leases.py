@@ -45,8 +45,8 @@ labeler was given."""
 FINISHED = "finished"
 """The phase in a run's status (`runs.control.Phase`) in which labels are not used any more."""
 
-# The locks on the labelers make two claims of the same labeler run one after the other. They are
-# taken in the same order by all.
+# The locks on the labelers make two claims of the same labeler run one after the other. Every
+# transaction takes them in the order of the ids, so that none waits for another in a circle.
 LOCK_LABELERS = (
     select(Labeler.id, Labeler.excluded_at, Labeler.practised)
     .where(Labeler.id.in_(LABELER_IDS))
@@ -58,9 +58,9 @@ EXPERIMENTS = select(
     Experiment.id, Experiment.assignment, Experiment.status, Experiment.archived_at
 ).where(Experiment.id.in_(bindparam("experiment_ids", expanding=True)))
 
-IS_CURRENT = and_(Lease.expires_at > MOMENT, Lease.created_at > BORN_BEFORE)
+IS_LIVE = and_(Lease.expires_at > MOMENT, Lease.created_at > BORN_BEFORE)
 
-IS_MY_LEASE = and_(Lease.labeler_id == ME, IS_CURRENT)
+IS_MY_LEASE = and_(Lease.labeler_id == ME, IS_LIVE)
 
 # In the order of the claims. A skipped lease is locked by an answer that is being stored.
 HELD = (
@@ -68,7 +68,7 @@ HELD = (
         Lease.labeler_id, Lease.token, Lease.expires_at, Lease.purpose, Comparison.experiment_id
     )
     .join(Lease, Lease.comparison_id == Comparison.id)
-    .where(Lease.labeler_id.in_(LABELER_IDS), IS_CURRENT)
+    .where(Lease.labeler_id.in_(LABELER_IDS), IS_LIVE)
     .order_by(Lease.created_at, Comparison.asked_at_step.desc(), Comparison.id)
     .with_for_update(of=Lease, skip_locked=True)
 )
@@ -114,16 +114,16 @@ PENDING = union_all(
 
 LEASES_OF_LABELERS = select(
     Lease.comparison_id, Lease.labeler_id, Lease.token, Lease.purpose, Lease.expires_at
-).where(Lease.labeler_id.in_(bindparam("labeler_ids", expanding=True)))
+).where(Lease.labeler_id.in_(LABELER_IDS))
 
 REPEATS = select(Label.comparison_id, Label.labeler_id).where(
     sql.OF_THESE,
-    Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
+    Label.labeler_id.in_(LABELER_IDS),
     Label.purpose == "repeat",
 )
 
 LABELLED = select(Label.comparison_id, Label.labeler_id).where(
-    sql.OF_THESE, Label.labeler_id.in_(bindparam("labeler_ids", expanding=True))
+    sql.OF_THESE, Label.labeler_id.in_(LABELER_IDS)
 )
 
 KNOWN_REQUESTS = select(Label.request_id).where(
@@ -135,7 +135,7 @@ LABELS_OF_PAIRS = select(
     Label.id, Label.comparison_id, Label.labeler_id, Label.purpose, Label.answer
 ).where(
     sql.OF_THESE,
-    Label.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
+    Label.labeler_id.in_(LABELER_IDS),
 )
 
 END = delete(Lease).where(Lease.token.in_(bindparam("ended", expanding=True)))

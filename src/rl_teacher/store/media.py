@@ -149,7 +149,7 @@ class MediaFiles:
 
     @property
     def is_remote(self) -> bool:
-        """Whether each access is a request to a server."""
+        """True for an object store or another server, False for a local folder."""
         return isinstance(self._backend, RemoteFolder)
 
     def check(self) -> None:

@@ -67,7 +67,7 @@ class Wait:
 
     @property
     def is_over(self) -> bool:
-        """Whether `end` was called, or the time limit was reached."""
+        """True after `end`, or after the time limit."""
         return self._over.is_set()
 
     def end(self) -> None:
