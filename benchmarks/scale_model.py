@@ -15,7 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from rl_teacher.web.batching import INTERVAL_S, MAX_BATCH, NUM_THREADS
+from rl_teacher.web.batching import MAX_BATCH, MAX_PAUSE_S, NUM_THREADS
 
 Process = Generator["float | Callable[[Process], None]", None, None]
 
@@ -353,7 +353,7 @@ class ServiceResult:
 class Batches:
     """Requests that are processed together: those that arrived during the previous batch.
 
-    After a batch of several requests, the next one waits for more.
+    After a batch of several requests, the next one waits for more as long as that batch took.
     """
 
     def __init__(
@@ -362,7 +362,7 @@ class Batches:
         threads: Resource,
         process_batch: Callable[[int], Process],
         max_batch: int = MAX_BATCH,
-        interval_s: float = INTERVAL_S,
+        max_pause_s: float = MAX_PAUSE_S,
     ) -> None:
         """Create a batcher.
 
@@ -371,11 +371,11 @@ class Batches:
             threads: worker threads, which run one batch at a time.
             process_batch: processes so many requests.
             max_batch: requests of a batch.
-            interval_s: time from the start of a batch of several requests to that of the next.
+            max_pause_s: maximum time from the end of a batch of several requests to the next.
         """
         self._simulation, self._threads = simulation, threads
         self._process_batch, self._max_batch = process_batch, max_batch
-        self._interval_s, self._next_s = interval_s, 0.0
+        self._max_pause_s, self._next_s = max_pause_s, 0.0
         self._pending: deque[Process] = deque()
         self._is_busy = False
 
@@ -393,11 +393,12 @@ class Batches:
             yield self._threads.acquire
             began_s = self._simulation.now_s
             size = min(self._max_batch, len(self._pending))
-            if size > 1:
-                self._next_s = began_s + self._interval_s
             batch = [self._pending.popleft() for _ in range(size)]
             yield from self._process_batch(size)
-            self._threads.release(self._simulation.now_s - began_s)
+            took_s = self._simulation.now_s - began_s
+            if size > 1:
+                self._next_s = self._simulation.now_s + min(took_s, self._max_pause_s)
+            self._threads.release(took_s)
             for process in batch:
                 self._simulation.start(process)
         self._is_busy = False

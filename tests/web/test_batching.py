@@ -68,26 +68,44 @@ class TestBatcher:
         assert asyncio.run(ask()) == [0, 2, 4, 6, 8, 10]
         assert doubler.batches == [[0], [1, 2, 3, 4, 5]]
 
-    def test_batch_after_several_items_waits_for_more(self, pool, doubler):
-        batcher = Batcher(pool, doubler, interval_s=0.2)
+    def test_batch_after_several_items_waits_as_long_as_that_batch_took(self, pool):
+        started = []
+
+        def double(numbers):
+            started.append((time.monotonic(), list(numbers)))
+            time.sleep(0.2)
+            return [2 * each for each in numbers]
+
+        batcher = Batcher(pool, double, max_pause_s=10.0)
 
         async def ask():
-            await asyncio.gather(batcher(1), batcher(2), batcher(3))  # 1 is alone
+            first = [asyncio.create_task(batcher(each)) for each in (1, 2, 3)]  # 1 is alone
+            await first[-1]
             tasks = [asyncio.create_task(batcher(4))]
-            await asyncio.sleep(0.02)
-            tasks += [asyncio.create_task(batcher(5))]
-            await asyncio.gather(*tasks)
-            began_s = time.monotonic()
-            await asyncio.sleep(0.3)
-            await batcher(6)
-            return time.monotonic() - began_s
+            await asyncio.sleep(0.05)
+            await asyncio.gather(*tasks, batcher(5))
 
-        assert asyncio.run(ask()) < 0.4
-        assert doubler.batches == [[1], [2, 3], [4, 5], [6]]
+        asyncio.run(ask())
+        times_s, batches = zip(*started, strict=True)
+        assert batches == ([1], [2, 3], [4, 5])
+        assert times_s[1] - times_s[0] == pytest.approx(0.2, abs=0.1)
+        assert times_s[2] - times_s[1] == pytest.approx(0.4, abs=0.1)
+
+    def test_pause_after_a_batch_is_limited(self, pool, doubler):
+        batcher = Batcher(pool, doubler, max_pause_s=0.0)
+
+        async def ask():
+            await asyncio.gather(batcher(1), batcher(2), batcher(3))
+            tasks = [asyncio.create_task(batcher(4))]
+            await asyncio.sleep(0.05)
+            await asyncio.gather(*tasks, batcher(5))
+
+        asyncio.run(ask())
+        assert doubler.batches == [[1], [2, 3], [4], [5]]
 
     def test_items_of_ended_event_loops_do_not_block_others(self, pool, doubler):
         """The second item of each turn arrives before the batcher is idle again."""
-        batcher = Batcher(pool, doubler, interval_s=0.001)
+        batcher = Batcher(pool, doubler, max_pause_s=0.001)
 
         async def ask():
             return await asyncio.gather(batcher(1), batcher(2), batcher(3))
