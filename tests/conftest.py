@@ -3,6 +3,7 @@
 import ctypes
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -46,6 +47,10 @@ os.environ.setdefault(
     + runtime.XLA_FLAGS,
 )
 runtime.prepare()
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Shells let background jobs ignore Ctrl-C; the processes that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests run on shared machines, so a slow example is no failure.
 hypothesis.settings.register_profile("shared-machine", deadline=None)
