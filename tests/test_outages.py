@@ -140,7 +140,7 @@ def assert_labels_are_refused(url, credentials):
     response = httpx.get(path, headers=headers, timeout=30.0, trust_env=False)
     assert response.status_code == 503, response.text
     assert int(response.headers["Retry-After"]) > 0
-    assert response.json()["title"] == "Database not available"
+    assert response.json()["title"] == "Storage not available"
 
 
 def assert_nothing_is_lost_or_doubled(labelers):

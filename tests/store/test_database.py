@@ -395,6 +395,15 @@ class TestWhereItIs:
         with Store.open("sqlite://") as store:
             assert store.experiments.ensure("x", "Hopper-v5", {}) == 1
 
+    def test_postgresql_database_in_another_encoding_is_refused(self, postgres_server):
+        postgres_server.run("CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0")
+        url = postgres_server.url("ascii")
+        try:
+            with pytest.raises(StoreUnavailable, match="encoding SQL_ASCII; UTF8 is needed"):
+                Store.open(url)
+        finally:
+            postgres_server.drop(url)
+
     @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
     def test_postgresql_url_selects_psycopg_driver(self, scheme):
         assert as_url(f"{scheme}://me@host/labels").drivername == "postgresql+psycopg"

@@ -353,7 +353,12 @@ def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool)
         )
         event.listen(engine, "begin", begin_sqlite)
     elif url.get_backend_name() == "postgresql":
-        event.listen(engine, "connect", lambda raw, _record: set_up_postgresql(raw, busy_timeout_s))
+        event.listen(
+            engine,
+            "connect",
+            lambda raw, _record: set_up_postgresql(raw, label, busy_timeout_s),
+            insert=True,  # before SQLAlchemy reads the version, which fails in other encodings
+        )
         event.listen(engine, "checkout", check_connection)
     return engine
 
@@ -370,8 +375,19 @@ def connect_args(url: URL, busy_timeout_s: float) -> dict[str, Any]:
             return {}
 
 
-def set_up_postgresql(connection: Any, busy_timeout_s: float) -> None:
-    """Limit the wait for a lock, as on SQLite."""
+def set_up_postgresql(connection: Any, label: str, busy_timeout_s: float) -> None:
+    """Check the encoding, and limit the wait for a lock as on SQLite.
+
+    Raises:
+        StoreUnavailable: The database does not store text as UTF-8, so that names may be refused.
+    """
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise StoreUnavailable(
+            f"The database {label} has the encoding {encoding}; UTF8 is needed. Create another "
+            "with `createdb --encoding UTF8 --template template0 NAME`, and name it in "
+            "RL_TEACHER_DATABASE_URL."
+        )
     with connection.cursor() as cursor:
         timeout_ms = str(max(1, round(busy_timeout_s * 1000)))
         cursor.execute("SELECT set_config('lock_timeout', %s, false)", [timeout_ms])

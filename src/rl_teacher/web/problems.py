@@ -95,7 +95,7 @@ TOO_MANY = ProblemType("too-many", 429, "Too many requests")
 NOT_VALID = ProblemType("not-valid", 422, "Request validation failed")
 UNEXPECTED = ProblemType("unexpected", 500, "Internal error")
 DAMAGED = ProblemType("damaged", 502, "Stored file corrupt")
-UNAVAILABLE = ProblemType("unavailable", 503, "Database not available")
+UNAVAILABLE = ProblemType("unavailable", 503, "Storage not available")
 NOT_RENDERED = ProblemType("not-rendered", 503, "Rendering not available")
 NOT_BUILT = ProblemType("not-built", 503, "Page not built")
 
