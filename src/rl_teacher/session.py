@@ -37,7 +37,7 @@ from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from rl_teacher.runs.control import Phase, RunControl, RunStatus
-from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.runs.folder import Experiment, hide_places, home, open_store, private_places
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
 from rl_teacher.runs.video_writer import VideoWriter
@@ -180,9 +180,8 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
 def report_failure(experiment: OpenExperiment, error: Exception) -> None:
     """Show on the page why a run ends, and say where its last checkpoint is."""
     reason = str(error) if isinstance(error, RlTeacherError) else f"{type(error).__name__}: {error}"
-    # The page names no folder.
-    for place, shown in ((experiment.store.database.label, "<database>"), (str(home()), "<home>")):
-        reason = reason.replace(place, shown)
+    media = experiment.clip_store.media.label
+    reason = hide_places(reason, private_places(experiment.store.database.label, media))
     checkpoint = "There is no checkpoint yet."
     files = list_checkpoints(experiment.folder.folder / "checkpoints")
     if files:

@@ -24,7 +24,16 @@ from rl_teacher.common.errors import (
     ExperimentNotFound,
     RunFolderUnusable,
 )
-from rl_teacher.runs.folder import Experiment, State, differences, flatten, home, validate_name
+from rl_teacher.runs.folder import (
+    Experiment,
+    State,
+    differences,
+    flatten,
+    hide_places,
+    home,
+    private_places,
+    validate_name,
+)
 from rl_teacher.store.database import default_url
 from rl_teacher.store.files import folder_errors
 from rl_teacher.store.records import Counts
@@ -446,3 +455,9 @@ def test_import_loads_no_heavy_modules():
     )
     heavy = {"sqlalchemy", "alembic", "jax", "matplotlib", "tensorboardX", "rich", "mujoco"}
     assert heavy & set(found.stdout.split()) == set()
+
+
+def test_hide_places_replaces_the_longest_place_first():
+    places = private_places(str(home() / "labels.sqlite"), "s3://bucket/media")
+    text = f"{home()}/labels.sqlite is full, {home()}/runs too; s3://bucket/media is not"
+    assert hide_places(text, places) == "<database> is full, <home>/runs too; <media> is not"

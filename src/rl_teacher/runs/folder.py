@@ -102,6 +102,19 @@ def home() -> Path:
     return Path(os.environ.get("RL_TEACHER_HOME") or "~/.rl-teacher").expanduser()
 
 
+def private_places(database: str, media: str) -> dict[str, str]:
+    """Return the folders and addresses that labelers must not see, with what is shown instead."""
+    return {database: "<database>", media: "<media>", str(home()): "<home>"}
+
+
+def hide_places(text: str, places: Mapping[str, str]) -> str:
+    """Replace `private_places` in a text."""
+    # A place may lie within another one.
+    for place in sorted(places, key=len, reverse=True):
+        text = text.replace(place, places[place])
+    return text
+
+
 def open_store(*, is_synced: bool = True, wait: "DatabaseWait | None" = None) -> "Store":
     """Open the database of the home; see `Store.open`."""
     from rl_teacher.store.database import default_url  # noqa: PLC0415 - slow

@@ -7,7 +7,7 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
-from rl_teacher.runs.folder import home
+from rl_teacher.runs.folder import home, private_places
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web import problems
@@ -67,7 +67,7 @@ def create_app(
     workers = WorkerPool()
     shared = shared or SharedState()
     authenticator = Authenticator(store, settings, shared)
-    places = {store.database.label: "database", media_files.label: "media", str(home()): "home"}
+    places = private_places(store.database.label, media_files.label)
     app.state.services = Services(
         store=store,
         media=media_files,

@@ -15,7 +15,7 @@ from rl_teacher.runs.control import Phase
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
 from rl_teacher.web.experiment_views import ExperimentViews, metrics_entry
-from rl_teacher.web.problems import UNEXPECTED, hide_places, problem_from_error
+from rl_teacher.web.problems import UNEXPECTED, problem_from_error, without_places
 from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
 
 NO_PLACES: Mapping[str, str] = MappingProxyType({})
@@ -147,7 +147,7 @@ class Poller:
         Args:
             read: Reads a snapshot.
             every_s: Seconds between polls.
-            places: Names of the folders and addresses that no event contains.
+            places: Folders and addresses that no event contains; see `private_places`.
         """
         self._read = read
         self._places = places
@@ -189,7 +189,7 @@ class Poller:
                 subscribers = frozenset(self._subscribers)
                 self._snapshot = await anyio.to_thread.run_sync(self._read, subscribers)
             except Exception as error:
-                details = hide_places(problem_from_error(error), self._places)
+                details = without_places(problem_from_error(error), self._places)
                 if details.status == UNEXPECTED.status:
                     logger.exception("Polling the store failed.")
                 self._snapshot = Snapshot(problem=details.model_dump_json())

@@ -35,6 +35,7 @@ from rl_teacher.common.errors import (
     RunFolderUnusable,
     StoreUnavailable,
 )
+from rl_teacher.runs.folder import hide_places
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 2
@@ -172,16 +173,14 @@ def problem_from_error(error: Exception) -> Problem:
     return problem(kind, detail)
 
 
-def hide_places(details: Problem, places: Mapping[str, str]) -> Problem:
-    """Replace folders and addresses in the text of a problem by their names, and log the text.
+def without_places(details: Problem, places: Mapping[str, str]) -> Problem:
+    """Hide folders and addresses in the text of a problem, and log the whole text.
 
     Args:
         details: Problem.
-        places: Names by folder or address.
+        places: See `private_places`.
     """
-    detail = details.detail
-    for place in sorted(places, key=len, reverse=True):
-        detail = detail.replace(place, f"<{places[place]}>")
+    detail = hide_places(details.detail, places)
     if detail == details.detail:
         return details
     logger.warning("%s", details.detail)
@@ -211,7 +210,7 @@ def error_response(
     request: Request, details: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Build the response of a problem: HTML if the client asks for it, JSON otherwise."""
-    details = hide_places(details, places_of(request))
+    details = without_places(details, places_of(request))
     all_headers = {"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})}
     if details.status in (UNAVAILABLE.status, TOO_MANY.status):
         all_headers.setdefault("Retry-After", str(RETRY_AFTER_S))

@@ -40,7 +40,7 @@ class Services:
         label_batcher: Stores submitted labels in batches.
         next_batcher: Claims the next comparisons of labelers in batches.
         exporter: Renders clips as files to save.
-        places: Names of the folders and addresses that no response contains.
+        places: Folders and addresses that no response contains; see `private_places`.
         shared: State that the processes of the service share.
         player: Plays episodes; None except in `rl-teacher play`.
     """
