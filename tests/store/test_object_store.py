@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import socket
 import sys
 import threading
 import time
@@ -12,7 +13,12 @@ import pytest
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput, CorruptClip, MediaNotFound, StoreUnavailable
 from rl_teacher.store.media import MediaFiles, default_media
-from rl_teacher.store.media_backends import RemoteFolder, open_backend
+from rl_teacher.store.media_backends import (
+    S3_ATTEMPTS,
+    S3_OPTIONS,
+    RemoteFolder,
+    open_backend,
+)
 from rl_teacher.store.media_cache import CachedMedia, open_cached
 from tests.store.s3 import BUCKET, KEY_ID, SECRET, forget_connections
 
@@ -115,6 +121,21 @@ class TestS3:
             assert_names_no_place(caught.value, s3)
         s3.start()
         assert media.get(POSES) == b"poses"
+
+    def test_request_without_answer_is_repeated_once(self, s3, monkeypatch):
+        monkeypatch.setitem(S3_OPTIONS["config_kwargs"], "read_timeout", 0.2)
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            silent.settimeout(1.0)
+            address, port = silent.getsockname()
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}:{port}")
+            forget_connections()
+            with pytest.raises(StoreUnavailable, match="does not answer") as caught:
+                MediaFiles(s3.url).get(POSES)
+            assert caught.value.is_transient
+            for _ in range(S3_ATTEMPTS):
+                silent.accept()[0].close()
+            with pytest.raises(TimeoutError):
+                silent.accept()
 
 
 class TestUrls:

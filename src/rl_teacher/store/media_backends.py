@@ -17,11 +17,14 @@ S3_OPTIONS = {
     "config_kwargs": {
         "connect_timeout": 5,
         "read_timeout": 20,
-        "retries": {"max_attempts": 1},
+        "retries": {"total_max_attempts": 1},
         "max_pool_connections": 32,
     }
 }
 """Options of s3fs. Its defaults repeat requests for minutes, which callers do themselves."""
+
+S3_ATTEMPTS = 2
+"""Attempts at a request; the second one is needed if the server has closed an idle connection."""
 
 REMOTE = "The storage of the media"
 
@@ -174,6 +177,8 @@ def open_backend(url_or_path: str | Path) -> LocalFolder | RemoteFolder:
         ) from error
     if isinstance(file_system, LocalFileSystem):
         return LocalFolder(Path(root))
+    if extra == "s3":
+        file_system.retries = S3_ATTEMPTS
     folder = DirFileSystem(root, file_system)
     return RemoteFolder(folder, label, is_object_store=extra is not None)
 
