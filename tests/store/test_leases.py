@@ -2,19 +2,25 @@
 
 import random
 import threading
+import time
 from collections import Counter
-from datetime import timedelta
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text, update
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.common.errors import RankingNotFound
 from rl_teacher.store.assignment import NUM_RECENT
-from rl_teacher.store.leases import KEPT_AFTER_EXPIRY, MAX_LEASES
+from rl_teacher.store.labels import row_of
+from rl_teacher.store.leases import END, KEPT_AFTER_EXPIRY, MAX_LEASES
 from rl_teacher.store.records import AssignmentPolicy, ClaimRequest, NewLabel
+from rl_teacher.store.sql import lock_labels
 from rl_teacher.store.store import Store
-from rl_teacher.store.tables import Label, Lease
+from rl_teacher.store.tables import Label, Labeler, Lease
 from tests.store.comparisons import ENV_ID, ask, ask_and_show, pair, rows_of
 
 NUM_RACES = 1000
@@ -67,10 +73,16 @@ class TestClaiming:
     def test_excluded_comparison_is_left_out_and_stays_leased(self, store, clock, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(4))
         store.leases.claim(experiment_id, "Ada", 2)
-        clock.advance(299)
+        clock.advance(298.9)
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1, exclude=ids[:2])) == ids[2:3]
-        clock.advance(299)
+        clock.advance(298.9)
         assert claimed_ids(store.leases.claim(experiment_id, "Bob", 9)) == ids[3:]
+
+    def test_held_comparison_whose_clip_was_hidden_is_not_returned(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, 1, 2)
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1)) == ids[:1]
+        store.clips.hide([pair(1)[0]])
+        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1)) == ids[1:]
 
     def test_unrendered_comparison_is_not_leased(self, store, experiment_id):
         ask(store, experiment_id, 1)
@@ -208,11 +220,21 @@ class TestTime:
     def test_renewal_extends_lease(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
         [mine] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
-        clock.advance(299)
+        clock.advance(298.9)
         renewed = store.leases.renew("Ada", [mine.lease], lease_s=300.0)
         assert renewed[mine.lease] > mine.expires_at
-        clock.advance(299)
+        clock.advance(298.9)
         assert store.leases.claim(experiment_id, "Bob", 1) == []
+
+    def test_lease_is_not_renewed_in_its_last_second(self, store, clock, experiment_id):
+        """Another machine, whose clock is ahead, may be giving the comparison to somebody else."""
+        ask_and_show(store, experiment_id, 1)
+        [mine] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
+        clock.advance(299.5)
+        assert store.leases.renew("Ada", [mine.lease]) == {}
+        assert store.leases.claim(experiment_id, "Ada", 1) == []
+        answer(store, [mine], "Ada")
+        assert kept(store, Label.lease) == [("held",)]
 
     def test_expired_lease_cannot_be_renewed(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 1)
@@ -386,6 +408,26 @@ class TestAnswering:
         assert kept(store, Label.lease) == [("held",)]
         [ada] = store.labelers.all()
         assert ada.num_labels == 1
+
+    def test_label_that_is_sent_twice_at_once_is_stored(self, store, experiment_id):
+        """A page that is reloaded while it sends a label sends it again."""
+        ask_and_show(store, experiment_id, 1)
+        [mine] = store.leases.claim(experiment_id, "Ada", 1)
+        label = NewLabel(mine.comparison.id, Answer.LEFT, "Ada", lease=mine.lease)
+        assert store.labels.add_many([label, label]) == {}
+        assert kept(store, Label.request_id, Label.lease) == [(label.request_id, "held")]
+
+    def test_different_labels_with_one_request_id_are_refused(self, store, experiment_id):
+        ask_and_show(store, experiment_id, 1, 2)
+        claimed = store.leases.claim(experiment_id, "Ada", 2)
+        request_id = uuid4()
+        labels = [
+            NewLabel(each.comparison.id, Answer.LEFT, "Ada", request_id, lease=each.lease)
+            for each in claimed
+        ]
+        assert store.labels.add_many(labels) == {request_id: None}
+        assert kept(store, Label.id) == []
+        assert store.leases.claim(experiment_id, "Ada", 2) == claimed
 
     def test_withdrawn_comparison_can_be_claimed_again(self, store, experiment_id):
         [comparison_id] = ask_and_show(store, experiment_id, 1)
@@ -653,3 +695,85 @@ def test_concurrent_claims_are_disjoint(url):
         assert len(taken) == len(set(taken))
         left_over = claimed_ids(store.leases.claim(experiment_id, "late", 99))
         assert sorted([*taken, *left_over]) == ids
+
+
+# --- order of locks ---
+
+
+@pytest.fixture
+def postgres_store(shared_postgres_url):
+    with Store.open(shared_postgres_url) as opened:
+        yield opened
+
+
+@contextmanager
+def waiting_call(connection, call):
+    """Start a call in a thread, and let it reach the lock that a transaction holds."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(call)
+        wait_for_lock(connection)
+        yield future
+
+
+def wait_for_lock(connection):
+    """Wait until another transaction waits for a lock."""
+    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    deadline_s = time.monotonic() + 30
+    while not connection.execute(waiting).scalar():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def ended_lease(store):
+    """Return an expired lease of Ada."""
+    experiment_id = store.experiments.ensure("human-175", ENV_ID, {})
+    ask_and_show(store, experiment_id, 1)
+    [claimed] = store.leases.claim(experiment_id, "Ada", 1, lease_s=-1.0)
+    return experiment_id, claimed
+
+
+def test_claim_does_not_wait_for_a_late_answer_that_is_being_stored(postgres_store):
+    """The transaction of the answer waits for comparisons that the claim has locked."""
+    experiment_id, claimed = ended_lease(postgres_store)
+    with postgres_store.database.writing() as answering:
+        answering.execute(END, {"tokens": [claimed.lease]})
+        with ThreadPoolExecutor(1) as pool:
+            claim = pool.submit(postgres_store.leases.claim, experiment_id, "Ada", 1)
+            assert claim.result(timeout=30) == []
+    [again] = postgres_store.leases.claim(experiment_id, "Ada", 1)
+    assert again.comparison.id == claimed.comparison.id
+
+
+def test_deleted_experiment_waits_for_labels_that_are_being_stored(postgres_store):
+    _, claimed = ended_lease(postgres_store)
+    store = postgres_store
+    label = NewLabel(claimed.comparison.id, Answer.LEFT, "Ada", lease=claimed.lease)
+    row = row_of(label, postgres_store.labelers.id_of("Ada"), datetime.now(UTC))
+    with postgres_store.database.writing() as answering:
+        lock_labels(answering)
+        answering.execute(select(Lease).with_for_update())
+        with waiting_call(
+            answering, lambda: postgres_store.experiments.delete("human-175")
+        ) as gone:
+            refused, is_new = postgres_store.labels.write(
+                answering, [row], [label], datetime.now(UTC)
+            )
+            assert (refused, is_new) == ({}, True)
+            answering.commit()
+            assert gone.result(timeout=30)
+
+
+def test_withdrawn_ranking_does_not_block_an_exclusion(postgres_store):
+    experiment_id, _ = ended_lease(postgres_store)
+    store = postgres_store
+    with store.database.writing() as excluding:
+        lock_labels(excluding)
+
+        def withdraw():
+            with pytest.raises(RankingNotFound):
+                store.rankings.withdraw(experiment_id, "Ada", uuid4())
+
+        with waiting_call(excluding, withdraw) as withdrawn:
+            excluding.execute(update(Labeler).values(excluded_at=datetime.now(UTC)))
+            excluding.commit()
+            withdrawn.result(timeout=30)

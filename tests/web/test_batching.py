@@ -113,6 +113,27 @@ class TestBatcher:
         for _ in range(200):
             assert asyncio.run(ask()) == [2, 4, 6]
 
+    def test_event_loop_that_ends_in_a_pause_blocks_no_other(self, pool):
+        def double(numbers):
+            time.sleep(0.1)
+            return [2 * each for each in numbers]
+
+        batcher = Batcher(pool, double, max_pause_s=10.0)
+
+        async def leave():
+            await asyncio.gather(batcher(1), batcher(2), batcher(3))
+            task = asyncio.create_task(batcher(4))
+            await asyncio.sleep(0.01)
+            task.cancel()
+
+        asyncio.run(leave())
+        assert asyncio.run(asyncio.wait_for(batcher(5), timeout=10)) == 10
+
+    def test_wrong_number_of_results_is_an_error_of_all_items(self, pool):
+        batcher = Batcher(pool, lambda _: [])
+        with pytest.raises(ValueError, match="zip"):
+            asyncio.run(asyncio.wait_for(batcher(1), timeout=10))
+
     def test_batch_size_is_limited(self, pool, doubler):
         batcher = Batcher(pool, doubler)
         count = 3 * MAX_BATCH

@@ -5,11 +5,15 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import select
 
-from rl_teacher.common.errors import BadExperimentName, ExperimentNotFound
+from rl_teacher.common.errors import BadExperimentName, CorruptClip, ExperimentNotFound
 from rl_teacher.store import tables
-from rl_teacher.store.records import AssignmentPolicy
+from rl_teacher.store.records import AssignmentPolicy, Identity
+from rl_teacher.web import label_intake
+from rl_teacher.web import next_comparisons as next_comparisons_module
+from rl_teacher.web.label_intake import LabelUpload
 from rl_teacher.web.next_comparisons import NextRequest, next_comparisons
 from rl_teacher.web.schemas.labelling import NextComparisons
+from rl_teacher.web.serializers import serialize_claim, serialize_comparison
 from tests.web.conftest import assert_problem, label, post
 
 
@@ -26,6 +30,55 @@ def test_unknown_experiment_fails_alone_in_a_batch(trainer, app):
     assert isinstance(found, NextComparisons)
     assert [each.id for each in found.comparisons] == [comparison_id]
     assert (type(unknown), type(invalid)) == (ExperimentNotFound, BadExperimentName)
+
+
+def test_clip_that_cannot_be_shown_fails_alone_in_a_batch(trainer, app, monkeypatch):
+    comparison_ids = trainer.ask(2)
+    services = app.state.services
+
+    def serialize(claim, labeler):
+        if labeler == "ann":
+            raise CorruptClip("its frames are missing")
+        return serialize_claim(claim, labeler)
+
+    monkeypatch.setattr(next_comparisons_module, "serialize_claim", serialize)
+    requests = [NextRequest("hopper", labeler, (), 1) for labeler in ("ann", "ben")]
+    failed, found = next_comparisons(services.store, services.experiments, requests)
+    assert isinstance(failed, CorruptClip)
+    assert isinstance(found, NextComparisons)
+    assert [each.id for each in found.comparisons] == comparison_ids[1:]
+
+
+def test_experiment_whose_claims_fail_fails_alone_in_a_batch(trainer, app, monkeypatch):
+    trainer.ask()
+    services = app.state.services
+    monkeypatch.setattr(services.store.leases, "claim_many", lambda _: 1 / 0)
+    requests = [NextRequest("hopper", "ann", (), 1)]
+    [failed] = next_comparisons(services.store, services.experiments, requests)
+    assert isinstance(failed, ZeroDivisionError)
+
+
+def test_damaged_clip_rejects_its_label_and_no_other_of_the_batch(trainer, app, monkeypatch):
+    trainer.ask(2)
+    store = app.state.services.store
+    claimed = store.leases.claim(store.experiments.get("hopper").id, "ann", 2)
+    uploads = [
+        LabelUpload(
+            Identity(1, "ann", "labeler"),
+            [label(each.comparison.id, "left", lease=str(each.lease))],
+        )
+        for each in claimed
+    ]
+
+    def serialize(view, labeler, **settings):
+        if view.id == claimed[0].comparison.id:
+            raise CorruptClip("its frames are missing")
+        return serialize_comparison(view, labeler, **settings)
+
+    monkeypatch.setattr(label_intake, "serialize_comparison", serialize)
+    rejected, accepted = label_intake.store_uploads(store, uploads)
+    assert [each.problem.type for each in rejected.rejected] == ["/api/docs#damaged"]
+    assert (len(accepted.accepted), accepted.rejected) == (1, [])
 
 
 def ids(comparisons):

@@ -241,7 +241,8 @@ class Access:
         # Replaced before the write, so that uses recorded meanwhile belong to the next one.
         uses, self._uses = self._uses, {}
         self._uses_written_at = self._database.now()
-        rows = [{"credential_id": each, "moment": moment} for each, moment in uses.items()]
+        # In the order of the ids, so that two processes do not wait for each other in a circle.
+        rows = [{"credential_id": each, "moment": moment} for each, moment in sorted(uses.items())]
         if rows:
             with suppress(StoreUnavailable), self._database.writing() as connection:
                 connection.execute(SET_LAST_USED, rows)

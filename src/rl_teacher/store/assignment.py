@@ -40,6 +40,10 @@ MAX_AGE = timedelta(hours=1)
 COOL_DOWN = timedelta(minutes=5)
 """Time after the expiry of a lease of that age in which others may claim the comparison first."""
 
+RENEWAL_MARGIN = timedelta(seconds=1)
+"""Time before its expiry from which a lease is not renewed: another transaction, or a machine whose
+clock is ahead, may be giving the comparison to somebody else."""
+
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """Difference of two machines' clocks. A lease that lasts longer than it can was written before the
 clock was set back, and does not keep a comparison from others."""
@@ -92,7 +96,7 @@ IS_ANSWERED_BY_ME = exists().where(
 IS_NOT_SKIPPED = Comparison.id.not_in(bindparam("skipped", expanding=True))
 
 # The newest come first, because they show what the agent does now; within one step, in the order of
-# the selector. A skipped row is locked by another claim, or by an answer that is being stored.
+# the selector. A skipped row is locked by another claim, or by the recount after an answer.
 UNFILLED = (
     select(Comparison.id)
     .where(sql.OF_EXPERIMENT, Comparison.is_open, IS_NOT_SKIPPED, NUM_PLACES > 0)
@@ -165,6 +169,7 @@ def repeatable() -> Select[Any]:
         .join(window, window.c.comparison_id == Comparison.id)
         .where(
             sql.OF_EXPERIMENT,
+            IS_RENDERED,
             IS_NOT_SKIPPED,
             IS_ANSWERED_BY_ME,
             not_(is_repeated),
@@ -183,6 +188,7 @@ def times(moment: datetime) -> dict[str, datetime]:
     """Return the times that the conditions on leases compare with."""
     return {
         "moment": moment,
+        "renewable_from": moment + RENEWAL_MARGIN,
         "latest": moment + timedelta(seconds=LEASE_S) + CLOCK_TOLERANCE,
         "born_before": moment - MAX_AGE,
         "cooled_before": moment - COOL_DOWN,

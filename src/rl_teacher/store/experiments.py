@@ -100,6 +100,9 @@ class Experiments:
         gone = delete(Experiment).where(Experiment.name == name)
         counted = gone.returning(Experiment.num_asked, Experiment.num_answered)
         with self._database.writing() as connection:
+            # Before any row: a transaction that stores labels of this experiment locks its
+            # comparisons first and its row last.
+            sql.lock_labels(connection)
             counts = connection.execute(counted).one_or_none()
             if counts is not None:
                 details = {

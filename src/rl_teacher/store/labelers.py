@@ -70,6 +70,15 @@ NAMES = select(Labeler.name)
 EXCLUDED_IDS = select(Labeler.id).where(Labeler.excluded_at.is_not(None))
 
 
+# In the order in which all transactions lock leases; see `LOCK_LEASES` in leases.py.
+LOCK_LEASES_OF_LABELER = (
+    select(Lease.token)
+    .where(Lease.labeler_id == bindparam("labeler_id"))
+    .order_by(Lease.token)
+    .with_for_update()
+)
+
+
 class Labelers:
     """The labelers; they are never deleted."""
 
@@ -103,17 +112,20 @@ class Labelers:
 
         This opens transactions of its own and must not be called inside another one.
         """
-        if unknown := set(names) - self._ids.keys():
+        # A new mapping, since another thread may call `forget_ids` at any time.
+        found = {name: known for name in names if (known := self._ids.get(name)) is not None}
+        if unknown := set(names) - found.keys():
             # Reading first: most names are known, and a write would wait for its turn.
             with self._database.reading() as connection:
-                self._ids.update(read_ids(connection, unknown))
-        if new := unknown - self._ids.keys():
+                found |= read_ids(connection, unknown)
+        if new := unknown - found.keys():
             moment = self._database.now()
             rows = [{"name": each, "role": role_of(each), "created_at": moment} for each in new]
             with self._database.writing() as connection:
                 connection.execute(self._insert, rows)
-                self._ids.update(read_ids(connection, new))
-        return self._ids
+                found |= read_ids(connection, new)
+        self._ids.update(found)
+        return found
 
     def forget_ids(self) -> None:
         """Drop the cached ids, in case the database was restored from a backup."""
@@ -166,6 +178,7 @@ class Labelers:
             connection.execute(change.values(excluded_at=excluded_at))
             if is_excluded:
                 # Others can answer these comparisons at once.
+                connection.execute(LOCK_LEASES_OF_LABELER, {"labeler_id": labeler.id})
                 held = update(Lease).where(
                     Lease.labeler_id == labeler.id, Lease.expires_at > excluded_at
                 )

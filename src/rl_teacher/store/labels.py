@@ -251,7 +251,8 @@ class Labels:
         Returns:
             The refused labels as in `add_many`, and whether any label is new.
         """
-        reused = read_reused(connection, rows)
+        rows, labels, reused = without_repetitions(rows, labels)
+        reused |= read_reused(connection, rows)
         if reused:
             rows = [row for row in rows if row["request_id"] not in reused]
             labels = [label for label in labels if label.request_id not in reused]
@@ -404,6 +405,32 @@ class Labels:
         )
 
 
+def without_repetitions(
+    rows: Sequence[dict[str, Any]], labels: Sequence[NewLabel]
+) -> tuple[list[dict[str, Any]], list[NewLabel], set[UUID]]:
+    """Leave out labels that are given again, as when a page is reloaded while it sends them.
+
+    Returns:
+        The other rows and labels, and the request ids under which different labels are given.
+    """
+    contents: dict[UUID, tuple[Any, ...]] = {}
+    kept: list[tuple[dict[str, Any], NewLabel]] = []
+    reused: set[UUID] = set()
+    for row, label in zip(rows, labels, strict=True):
+        request_id, content = row["request_id"], content_of(row)
+        if request_id not in contents:
+            contents[request_id] = content
+            kept.append((row, label))
+        elif contents[request_id] != content:
+            reused.add(request_id)
+    return [row for row, _ in kept], [label for _, label in kept], reused
+
+
+def content_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what distinguishes a label from another one under the same request id."""
+    return row["comparison_id"], row["labeler_id"], row["answer"]
+
+
 def read_reused(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
     """Return the request ids of labels under which a different label was stored before."""
     stored: dict[UUID, tuple[Any, ...]] = {}
@@ -413,8 +440,7 @@ def read_reused(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> se
     return {
         row["request_id"]
         for row in rows
-        if (row["comparison_id"], row["labeler_id"], row["answer"])
-        != stored.get(row["request_id"], (row["comparison_id"], row["labeler_id"], row["answer"]))
+        if content_of(row) != stored.get(row["request_id"], content_of(row))
     }
 
 

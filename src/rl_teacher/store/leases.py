@@ -12,7 +12,6 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.store import sql
 from rl_teacher.store.assignment import (
     BORN_BEFORE,
-    COOLED_BEFORE,
     IS_ANSWERED_BY_ME,
     LABELER_IDS,
     LEASE_S,
@@ -22,6 +21,7 @@ from rl_teacher.store.assignment import (
     choose,
     times,
 )
+from rl_teacher.store.counters import IS_RENDERED
 from rl_teacher.store.database import Database
 from rl_teacher.store.labelers import Labelers
 from rl_teacher.store.records import (
@@ -58,19 +58,28 @@ EXPERIMENTS = select(
     Experiment.id, Experiment.assignment, Experiment.status, Experiment.archived_at
 ).where(Experiment.id.in_(bindparam("experiment_ids", expanding=True)))
 
-IS_LIVE = and_(Lease.expires_at > MOMENT, Lease.created_at > BORN_BEFORE)
+IS_RENEWABLE = and_(Lease.expires_at > bindparam("renewable_from"), Lease.created_at > BORN_BEFORE)
 
-IS_MY_LEASE = and_(Lease.labeler_id == ME, IS_LIVE)
+IS_MY_LEASE = and_(Lease.labeler_id == ME, IS_RENEWABLE)
 
-# In the order of the claims. A skipped lease is locked by an answer that is being stored.
+# In the order of the claims. A skipped lease is locked by an answer that is being stored. A clip
+# that was shown may have been hidden since.
 HELD = (
     sql.COMPARISONS.add_columns(
         Lease.labeler_id, Lease.token, Lease.expires_at, Lease.purpose, Comparison.experiment_id
     )
     .join(Lease, Lease.comparison_id == Comparison.id)
-    .where(Lease.labeler_id.in_(LABELER_IDS), IS_LIVE)
+    .where(Lease.labeler_id.in_(LABELER_IDS), IS_RENEWABLE, IS_RENDERED)
     .order_by(Lease.created_at, Comparison.asked_at_step.desc(), Comparison.id)
     .with_for_update(of=Lease, skip_locked=True)
+)
+
+# Transactions that wait for leases lock them in this order, so that none waits in a circle.
+LOCK_LEASES = (
+    select(Lease.token)
+    .where(Lease.token.in_(bindparam("tokens", expanding=True)))
+    .order_by(Lease.token)
+    .with_for_update()
 )
 
 EXTEND = (
@@ -97,11 +106,14 @@ RELEASE = (
     .values(expires_at=MOMENT)
 )
 
-BIRTHS = select(Lease.comparison_id, Lease.labeler_id, Lease.created_at).where(
+LEASES_OF_PAIRS = select(Lease.comparison_id, Lease.labeler_id).where(
     Lease.labeler_id.in_(LABELER_IDS),
-    Lease.expires_at > COOLED_BEFORE,
     Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
 )
+
+LOCK_LEASES_OF_PAIRS = LEASES_OF_PAIRS.add_columns(
+    Lease.created_at, Lease.expires_at
+).with_for_update(skip_locked=True)
 
 CLIPS_OF_COMPARISON = select(Comparison.left_hash, Comparison.right_hash).where(sql.OF_EXPERIMENT)
 
@@ -138,9 +150,13 @@ LABELS_OF_PAIRS = select(
     Label.labeler_id.in_(LABELER_IDS),
 )
 
-END = delete(Lease).where(Lease.token.in_(bindparam("ended", expanding=True)))
+END = delete(Lease).where(Lease.token.in_(bindparam("tokens", expanding=True)))
 
-DELETE_EXPIRED = delete(Lease).where(Lease.expires_at <= MOMENT)
+DELETE_EXPIRED = delete(Lease).where(
+    Lease.token.in_(
+        select(Lease.token).where(Lease.expires_at <= MOMENT).with_for_update(skip_locked=True)
+    )
+)
 
 
 class Leases:
@@ -183,14 +199,16 @@ class Leases:
         Returns:
             The comparisons of each request.
         """
-        moment = self._database.now()
-        until = moment + timedelta(seconds=lease_s)
         id_of = self._labelers.ids_of({each.labeler for each in requests})
         claimed: dict[int, list[ClaimedComparison]] = {}
         with self._database.writing() as connection:
+            labelers = lock_labelers(connection, sorted(id_of.values()))
+            # After all that may have to wait.
+            moment = self._database.now()
+            until = moment + timedelta(seconds=lease_s)
             for turn in turns(requests):
                 these = [(id_of[requests[place].labeler], requests[place]) for place in turn]
-                found = self._claim_each(connection, these, moment, until)
+                found = self._claim_each(connection, these, labelers, moment, until)
                 claimed.update(zip(turn, found, strict=True))
         return [claimed[place] for place in range(len(requests))]
 
@@ -198,6 +216,7 @@ class Leases:
         self,
         connection: Connection,
         requests: Sequence[tuple[int, ClaimRequest]],
+        labelers: Mapping[int, frozenset[int]],
         moment: datetime,
         until: datetime,
     ) -> Iterator[list[ClaimedComparison]]:
@@ -206,10 +225,11 @@ class Leases:
         Args:
             connection: Connection of the transaction.
             requests: Ids of different labelers, and their requests.
+            labelers: Result of `lock_labelers`.
             moment: Time of the claims.
             until: Expiry of the leases.
         """
-        held, claims = open_claims(connection, requests, moment, until)
+        held, claims = open_claims(connection, requests, labelers, moment, until)
         by_experiment: dict[int, list[Claim]] = {}
         for claim in claims:
             by_experiment.setdefault(claim.who["experiment_id"], []).append(claim)
@@ -222,9 +242,10 @@ class Leases:
             for (labeler_id, _), these in zip(requests, chosen, strict=True)
             for each, purpose in these
         ]
-        leased = iter(self.lease(connection, assigned, moment, until))
-        for known, these in zip(held, chosen, strict=True):
-            yield known + [next(leased) for _ in these]
+        leased = self.lease(connection, assigned, moment, until)
+        for (labeler_id, _), known, these in zip(requests, held, chosen, strict=True):
+            keys = ((each, labeler_id) for each, _ in these)
+            yield known + [leased[key] for key in keys if key in leased]
 
     def lease(
         self,
@@ -232,24 +253,37 @@ class Leases:
         assigned: Sequence[Assigned],
         moment: datetime,
         until: datetime,
-    ) -> list[ClaimedComparison]:
-        """Lease comparisons to labelers within a transaction, and return them in the same order.
+    ) -> dict[tuple[int, int], ClaimedComparison]:
+        """Lease comparisons to labelers within a transaction.
 
         Args:
-            connection: Connection of the transaction.
+            connection: Connection of the transaction, which has locked the labelers.
             assigned: Comparisons, their labelers and their purposes.
             moment: Time of the claims.
             until: Expiry of the leases.
+
+        Returns:
+            The leases by the ids of comparison and labeler. A comparison for which the labeler's
+            answer is being stored under an earlier lease is left out.
         """
         if not assigned:
-            return []
+            return {}
         parameters = {
             "labeler_ids": sorted({each.labeler_id for each in assigned}),
             "comparison_ids": sorted({each.comparison.id for each in assigned}),
         }
-        found = connection.execute(BIRTHS, {**times(moment), **parameters})
+        # Waiting for that answer could end in a deadlock: its transaction waits for comparisons
+        # that this one has locked.
+        locked = connection.execute(LOCK_LEASES_OF_PAIRS, parameters).all()
+        existing = {tuple(row) for row in connection.execute(LEASES_OF_PAIRS, parameters)}
+        being_ended = existing - {(row.comparison_id, row.labeler_id) for row in locked}
         # A lease that was released and claimed again keeps its age.
-        born_at = {(row.comparison_id, row.labeler_id): row.created_at for row in found}
+        cooled_before = times(moment)["cooled_before"]
+        born_at = {
+            (row.comparison_id, row.labeler_id): row.created_at
+            for row in locked
+            if row.expires_at > cooled_before
+        }
         rows = [
             {
                 "comparison_id": each.comparison.id,
@@ -260,32 +294,39 @@ class Leases:
                 "expires_at": until,
             }
             for each in assigned
+            if (each.comparison.id, each.labeler_id) not in being_ended
         ]
+        if not rows:
+            return {}
         leases = connection.execute(self._upsert, rows)
         token_of = {(row.comparison_id, row.labeler_id): row.token for row in leases}
-        return [
-            ClaimedComparison(each.comparison, token_of[key_of(row)], until, each.purpose)
-            for each, row in zip(assigned, rows, strict=True)
-        ]
+        return {
+            key: ClaimedComparison(each.comparison, token_of[key], until, each.purpose)
+            for each in assigned
+            if (key := (each.comparison.id, each.labeler_id)) in token_of
+        }
 
     def renew(
         self, labeler: str, leases: Sequence[UUID], lease_s: float = LEASE_S
     ) -> dict[UUID, datetime]:
         """Extend leases, and return the new expiry of those that are neither expired nor old."""
         labeler_id = self._labelers.id_of(labeler)
-        moment = self._database.now()
-        until = moment + timedelta(seconds=lease_s)
-        who = {"me": labeler_id, **times(moment)}
-        parameters = {**who, "until": until, "tokens": list(leases)}
+        tokens = {"tokens": list(leases)}
         with self._database.writing() as connection:
+            connection.execute(LOCK_LEASES, tokens)
+            moment = self._database.now()
+            until = moment + timedelta(seconds=lease_s)
+            parameters = {"me": labeler_id, **times(moment), "until": until, **tokens}
             return dict.fromkeys(connection.execute(RENEW, parameters).scalars(), until)
 
     def release(self, labeler: str, leases: Sequence[UUID]) -> None:
         """Return comparisons to the queue; leases of other labelers are left alone."""
         labeler_id = self._labelers.id_of(labeler)
+        tokens = {"tokens": list(leases)}
         with self._database.writing() as connection:
+            connection.execute(LOCK_LEASES, tokens)
             who = {"me": labeler_id, "moment": self._database.now()}
-            connection.execute(RELEASE, {**who, "tokens": list(leases)})
+            connection.execute(RELEASE, {**who, **tokens})
 
     def pending_clips(self, experiment_id: int, labeler: str) -> set[str]:
         """Return the content hashes of the clips that a labeler may still be asked about."""
@@ -371,17 +412,23 @@ def turns(requests: Sequence[ClaimRequest]) -> list[list[int]]:
 def open_claims(
     connection: Connection,
     requests: Sequence[tuple[int, ClaimRequest]],
+    labelers: Mapping[int, frozenset[int]],
     moment: datetime,
     until: datetime,
 ) -> tuple[list[list[ClaimedComparison]], list[Claim]]:
-    """Lock labelers and extend the leases that they hold.
+    """Extend the leases that labelers hold.
+
+    Args:
+        connection: Connection of the transaction.
+        requests: Ids of different labelers, and their requests.
+        labelers: Result of `lock_labelers`.
+        moment: Time of the claims.
+        until: Expiry of the leases.
 
     Returns:
         For each request, the held comparisons that the client does not know of, because its page
         was reloaded, for example; and the claim for further ones.
     """
-    labeler_ids = [labeler_id for labeler_id, _ in requests]
-    labelers = lock_labelers(connection, labeler_ids)
     policies = read_policies(connection, {each.experiment_id for _, each in requests})
     admitted = {
         (labeler_id, each.experiment_id)
@@ -492,7 +539,8 @@ def end_leases(
             continue
         ended.append(lease_of.pop(key).token)
     if ended:
-        connection.execute(END, {"ended": ended})
+        connection.execute(LOCK_LEASES, {"tokens": ended})
+        connection.execute(END, {"tokens": ended})
     answered = find_answered(connection, rows, stale) if stale else {}
     rest = [row for row in rows if row["request_id"] not in answered]
     mark_revised_repeats(connection, rest, held)

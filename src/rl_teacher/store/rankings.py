@@ -163,9 +163,10 @@ class Rankings:
             **times(moment),
         }
         with self._database.writing() as connection:
-            # Before the lock on labels: a claim of the same labeler takes this lock as well.
-            lock_labelers(connection, [who["me"]])
+            # In this order, as when a labeler is excluded. The second one delays claims of the same
+            # labeler.
             sql.lock_labels(connection)
+            lock_labelers(connection, [who["me"]])
             rows = read_labels(connection, who, ranking_id)
             if not rows:
                 raise RankingNotFound(

@@ -9,8 +9,9 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from threading import Lock
+from threading import Lock, Timer
 from typing import Any, Generic, ParamSpec, TypeVar
 
 NUM_THREADS = 2
@@ -71,7 +72,6 @@ class Batcher(Generic[Item, Result]):
         self._do = do
         self._max_pause_s = max_pause_s
         self._next_s = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = Lock()
         self._pending: list[tuple[Item, Future[Result]]] = []
         self._is_busy = False
@@ -81,23 +81,24 @@ class Batcher(Generic[Item, Result]):
         future: Future[Result] = Future()
         with self._lock:
             self._pending.append((item, future))
-            self._loop = asyncio.get_running_loop()
             is_first, self._is_busy = not self._is_busy, True
         if is_first:
-            self._start(self._loop)
+            self._start()
         return await asyncio.wrap_future(future)
 
-    def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Process the next batch once it is due.
-
-        Args:
-            loop: Event loop of the newest item, which is running as long as that waits.
-        """
+    def _start(self) -> None:
+        """Process the next batch once it is due."""
         wait_s = self._next_s - time.monotonic()
         if wait_s > 0:
-            submit = partial(self._pool.submit, self._process_batch)
-            loop.call_soon_threadsafe(loop.call_later, wait_s, submit)
+            # Not a timer of an event loop, which may end before the pause does.
+            timer = Timer(wait_s, self._submit)
+            timer.daemon = True
+            timer.start()
         else:
+            self._submit()
+
+    def _submit(self) -> None:
+        with suppress(RuntimeError):  # the pool was closed, and all requests are cancelled
             self._pool.submit(self._process_batch)
 
     def _process_batch(self) -> None:
@@ -109,11 +110,12 @@ class Batcher(Generic[Item, Result]):
         active = [each for each in batch if each[1].set_running_or_notify_cancel()]
         try:
             results = self._do([item for item, _ in active]) if active else []
+            answered = list(zip(active, results, strict=True))
         except BaseException as error:
             for _, future in active:
                 future.set_exception(error)
         else:
-            for (_, future), result in zip(active, results, strict=True):
+            for (_, future), result in answered:
                 if isinstance(result, Exception):
                     future.set_exception(result)
                 else:
@@ -122,6 +124,6 @@ class Batcher(Generic[Item, Result]):
         pause_s = min(ended_s - began_s, self._max_pause_s) if len(active) > 1 else 0.0
         self._next_s = ended_s + pause_s
         with self._lock:
-            loop, self._is_busy = self._loop, bool(self._pending)
-        if self._is_busy and loop is not None:
-            self._start(loop)
+            self._is_busy = bool(self._pending)
+        if self._is_busy:
+            self._start()

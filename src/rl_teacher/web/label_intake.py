@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rl_teacher.clips.answer import Answer, mirror_answer
 from rl_teacher.clips.segment import playback_speed
-from rl_teacher.common.errors import ComparisonNotFound, StoreUnavailable
+from rl_teacher.common.errors import ComparisonNotFound, RlTeacherError, StoreUnavailable
 from rl_teacher.store.database import versions
 from rl_teacher.store.leases import KEPT_AFTER_EXPIRY
 from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel, NewRanking
@@ -89,7 +89,7 @@ class LabelUpload:
                     raise ComparisonNotFound([label.comparison_id])
                 check_lease(label, about, self.labeler)
                 self.valid.append(in_stored_order(label, about, name))
-            except (ComparisonNotFound, ProblemError) as error:
+            except (RlTeacherError, ProblemError) as error:
                 self.reject(label.request_id, error)
 
     def reject(self, request_id: UUID | None, error: Exception) -> None:

@@ -7,6 +7,7 @@ from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.store.records import ClaimRequest, ExperimentView
 from rl_teacher.store.store import Store
 from rl_teacher.web.experiment_views import ExperimentViews
+from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.schemas.labelling import NextComparisons
 from rl_teacher.web.serializers import serialize_claim
 
@@ -39,17 +40,17 @@ def next_comparisons(
     """Claim comparisons for labelers.
 
     Returns:
-        The response to each request, or the reason why its experiment cannot be read.
+        The response to each request, or the reason why there is none.
     """
     responses: dict[int, NextComparisons | Exception] = {}
     for name in dict.fromkeys(each.experiment for each in requests):
         these = {place: each for place, each in enumerate(requests) if each.experiment == name}
         try:
             view = experiments.find(name)
-        except RlTeacherError as error:
+            found = list(next_of_experiment(store, experiments, view, list(these.values())))
+        except Exception as error:  # other experiments are not affected
             responses |= dict.fromkeys(these, error)
             continue
-        found = next_of_experiment(store, experiments, view, list(these.values()))
         responses |= zip(these, found, strict=True)
     return [responses[place] for place in range(len(requests))]
 
@@ -59,8 +60,12 @@ def next_of_experiment(
     experiments: ExperimentViews,
     view: ExperimentView,
     requests: Sequence[NextRequest],
-) -> Iterator[NextComparisons]:
-    """Claim comparisons of one experiment, and yield the response to each request."""
+) -> Iterator[NextComparisons | Exception]:
+    """Claim comparisons of one experiment, and yield the response to each request.
+
+    A comparison that cannot be shown, because its clips were hidden or damaged since the claim,
+    fails the requests that it is for.
+    """
     claimed = store.leases.claim_many(
         [ClaimRequest(view.id, each.labeler, each.limit, each.exclude) for each in requests]
     )
@@ -69,5 +74,9 @@ def next_of_experiment(
         progress = progress_of[request.labeler]
         if not these and not request.exclude and view.waiting:
             progress = progress.model_copy(update={"message": NONE_AVAILABLE_MESSAGE})
-        comparisons = [serialize_claim(each, request.labeler) for each in these]
-        yield NextComparisons(comparisons=comparisons, progress=progress)
+        try:
+            comparisons = [serialize_claim(each, request.labeler) for each in these]
+        except (RlTeacherError, ProblemError) as error:
+            yield error
+        else:
+            yield NextComparisons(comparisons=comparisons, progress=progress)
