@@ -248,7 +248,7 @@ def test_flags_in_docs_exist(path, settings):
     play_flags = {f"--{name.replace('_', '-')}" for name in PlayOptions.__dataclass_fields__}
     others = {"--help", "--version", "--plot", "--experiment", "--format", "--out", "--uses"}
     others |= {"--hold-out", "--steps", "--repair"}  # of `export`, `circus` and `doctor`
-    others |= {"--parallel", "--cpus"}  # of `sweep`
+    others |= {"--parallel", "--cpus", "--role"}  # of `sweep` and `labelers add`
     known = long_flags(settings) | serve_flags | play_flags | others
     mentioned = {
         flag.replace("_", "-")
@@ -464,7 +464,7 @@ def text_of(name):
         ("docs/service.md", f"in bursts of up to {Limits().labeler.burst}"),
         ("docs/service.md", f"an owner's {Limits().owner.per_s:g} and {Limits().owner.burst}"),
         ("docs/service.md", f"{60 * Limits().anonymous.per_s:g} wrong credentials a min"),
-        ("docs/service.md", f"up to {Limits().streams} streams"),
+        ("docs/service.md", f"up to {Limits().streams} event streams"),
         ("docs/labelling.md", f"within {labelers.INVITE_LIFETIME.days} days"),
         ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),
         ("docs/wrappers.md", f"| `clip_length` | {WrapperSettings().clip_length:g} |"),

@@ -746,7 +746,6 @@ def test_claim_does_not_wait_for_a_late_answer_that_is_being_stored(postgres_sto
 
 def test_deleted_experiment_waits_for_labels_that_are_being_stored(postgres_store):
     _, claimed = ended_lease(postgres_store)
-    store = postgres_store
     label = NewLabel(claimed.comparison.id, Answer.LEFT, "Ada", lease=claimed.lease)
     row = row_of(label, postgres_store.labelers.id_of("Ada"), datetime.now(UTC))
     with postgres_store.database.writing() as answering:
