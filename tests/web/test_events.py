@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import threading
 from collections import Counter
 
 import pytest
@@ -254,6 +255,15 @@ class TestStreams:
         assert asyncio.run(app.state.services.authenticator.is_valid(TOKEN))
 
 
+class TestArchived:
+    def test_list_of_labelers_has_no_archived_experiment(self, reader, trainer, store):
+        trainer.ask()
+        store.experiments.set_archived("hopper", is_archived=True)
+        for subscriber, names in ((labelers(None), []), (owners(None), ["hopper"])):
+            events = EventStream(subscriber).of(reader.read(frozenset({subscriber})))
+            assert [json.loads(each.raw_data or "")["name"] for each in events] == names
+
+
 class TestProblems:
     def test_problem_is_sent_once_until_resolved(self):
         stream = EventStream(owners(None))
@@ -330,6 +340,31 @@ class TestPoller:
                     await asyncio.wait_for(anext(snapshots), 10)
 
         asyncio.run(listen())
+
+    def test_subscriber_who_joins_during_a_poll_waits_for_the_next(self):
+        async def listen():
+            is_reading, may_end = threading.Event(), threading.Event()
+
+            def look(names):
+                is_reading.set()
+                may_end.wait(10)
+                return Snapshot(mine={(each.labeler, each.labeler): 1 for each in names})
+
+            poller = Poller(look, every_s=3600.0)
+
+            async def first_snapshot(subscriber):
+                async with contextlib.aclosing(poller.snapshots(subscriber)) as snapshots:
+                    return await anext(snapshots)
+
+            early = asyncio.create_task(first_snapshot(labelers("hopper")))
+            await asyncio.to_thread(is_reading.wait, 10)
+            late = asyncio.create_task(first_snapshot(Subscriber("hopper", "late", False)))
+            await asyncio.sleep(0.01)
+            may_end.set()
+            await asyncio.wait_for(early, 10)
+            return (await asyncio.wait_for(late, 10)).mine
+
+        assert ("late", "late") in asyncio.run(listen())
 
     def test_close_ends_every_stream(self):
         async def listen():

@@ -59,26 +59,33 @@ def test_experiment_whose_claims_fail_fails_alone_in_a_batch(trainer, app, monke
 
 
 def test_damaged_clip_rejects_its_label_and_no_other_of_the_batch(trainer, app, monkeypatch):
-    trainer.ask(2)
+    comparison_ids = trainer.ask(2)
     store = app.state.services.store
-    claimed = store.leases.claim(store.experiments.get("hopper").id, "ann", 2)
-    uploads = [
-        LabelUpload(
-            Identity(1, "ann", "labeler"),
-            [label(each.comparison.id, "left", lease=str(each.lease))],
-        )
-        for each in claimed
-    ]
 
-    def serialize(view, labeler, **settings):
-        if view.id == claimed[0].comparison.id:
+    def serialize(view, labeler):
+        if view.id == comparison_ids[0]:
             raise CorruptClip("its frames are missing")
-        return serialize_comparison(view, labeler, **settings)
+        return serialize_comparison(view, labeler)
 
     monkeypatch.setattr(label_intake, "serialize_comparison", serialize)
+    uploads = [
+        LabelUpload(Identity(1, name, "owner"), [label(comparison_id, "left")])
+        for name, comparison_id in zip(("ann", "ben"), comparison_ids, strict=True)
+    ]
     rejected, accepted = label_intake.store_uploads(store, uploads)
     assert [each.problem.type for each in rejected.rejected] == ["/api/docs#damaged"]
     assert (len(accepted.accepted), accepted.rejected) == (1, [])
+
+
+def test_answer_is_stored_if_a_clip_was_hidden_since(guest, trainer, store):
+    """`rl-teacher doctor --repair` hides clips whose files are missing."""
+    trainer.ask()
+    [mine] = claim_next(guest)
+    store.clips.hide([mine["left"]["hash"]])
+    sent = label(mine["id"], "left", lease=mine["lease"], left_hash=mine["left"]["hash"])
+    assert post(guest, sent).json()["rejected"] == []
+    assert post(guest, label(mine["id"], "equal")).json()["rejected"] == []
+    assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["equal"]
 
 
 def ids(comparisons):

@@ -8,12 +8,18 @@ from uuid import UUID
 
 from pydantic import TypeAdapter, ValidationError
 
-from rl_teacher.clips.answer import Answer, mirror_answer
+from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.clips.segment import playback_speed
 from rl_teacher.common.errors import ComparisonNotFound, RlTeacherError, StoreUnavailable
 from rl_teacher.store.database import versions
 from rl_teacher.store.leases import KEPT_AFTER_EXPIRY
-from rl_teacher.store.records import ComparisonWithLease, Identity, NewLabel, NewRanking
+from rl_teacher.store.records import (
+    ClipView,
+    ComparisonWithLease,
+    Identity,
+    NewLabel,
+    NewRanking,
+)
 from rl_teacher.store.store import Store
 from rl_teacher.web.problems import (
     ALREADY_ANSWERED,
@@ -32,8 +38,7 @@ from rl_teacher.web.schemas.labelling import (
     RankingSubmission,
     RejectedLabel,
 )
-from rl_teacher.web.schemas.shared import Clip
-from rl_teacher.web.serializers import serialize_clip, serialize_comparison
+from rl_teacher.web.serializers import serialize_comparison
 
 MIN_SHARE_SEEN = 0.5
 """Share of the longer clip that must have been played before an answer is not marked too fast."""
@@ -193,12 +198,17 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
     """Convert a label to the stored order of its comparison.
 
     Raises:
-        ProblemError: The clips cannot be shown yet, or `left_hash` is neither of them.
+        ProblemError: `left_hash` is neither clip, or the labeler cannot have seen the clips.
+        CorruptClip: The stored metadata of a clip that the labeler cannot have seen is invalid.
     """
     view = about.comparison
     is_repeat = about.purpose == "repeat" and label.lease == about.lease
-    shown = serialize_comparison(view, labeler, is_repeat=is_repeat)
-    left = label.left_hash or shown.left.hash
+    if about.lease is None and not about.is_labelled:
+        # It was not given to the labeler. Otherwise the clips were shown, even if they are hidden
+        # or damaged by now.
+        serialize_comparison(view, labeler)
+    shown_left = view.right if is_swapped(view.id, labeler) != is_repeat else view.left
+    left = label.left_hash or shown_left.content_hash
     if left not in (view.left.content_hash, view.right.content_hash):
         raise ProblemError(
             NOT_VALID,
@@ -218,15 +228,20 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
         response_ms=label.response_ms,
         details=label.details,
         lease=label.lease,
-        is_too_fast=is_first and is_too_fast((shown.left, shown.right), label.response_ms),
+        is_too_fast=is_first and is_too_fast((view.left, view.right), label.response_ms),
     )
 
 
-def is_too_fast(clips: Iterable[Clip], response_ms: int | None) -> bool:
-    """Return whether an answer came before half of the longest clip could have been played."""
-    longest_s = max(clip.seconds for clip in clips)
-    playing_s = longest_s / playback_speed(longest_s)
-    return response_ms is not None and response_ms / 1000 < MIN_SHARE_SEEN * playing_s
+def is_too_fast(clips: Iterable[ClipView], response_ms: int | None) -> bool:
+    """Return whether an answer came before half of the longest clip could have been played.
+
+    Clips whose duration is not known, because they are hidden or damaged by now, do not count.
+    """
+    known_s = [clip.num_frames / clip.fps for clip in clips if clip.num_frames and clip.fps]
+    if response_ms is None or not known_s:
+        return False
+    longest_s = max(known_s)
+    return response_ms / 1000 < MIN_SHARE_SEEN * longest_s / playback_speed(longest_s)
 
 
 def store_ranking(
@@ -237,12 +252,11 @@ def store_ranking(
     Raises:
         BadRanking: Its clips are wrong; see `Rankings.add`.
         MediaNotFound: A clip does not exist.
-        ProblemError: A clip cannot be shown yet.
         StoreUnavailable: The ranking was not stored.
     """
     check_schema_version(store)
     hashes = [*chain.from_iterable(submitted.groups), *submitted.left_out]
-    clips = [serialize_clip(store.clips.get(each)) for each in hashes]
+    clips = [store.clips.get(each) for each in hashes]
     ranking = NewRanking(
         labeler,
         submitted.request_id,
@@ -250,7 +264,7 @@ def store_ranking(
         submitted.left_out,
         submitted.response_ms,
         submitted.details,
-        bool(clips) and is_too_fast(clips, submitted.response_ms),
+        is_too_fast(clips, submitted.response_ms),
     )
     is_warned = ranking.is_too_fast and not store.labels.with_too_fast({labeler})
     comparison_ids = store.rankings.add(experiment_id, ranking)

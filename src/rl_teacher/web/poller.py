@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import anyio.to_thread
@@ -51,12 +51,14 @@ class Snapshot:
         summaries: Summaries by experiment name, without a labeler's own counts.
         mine: Labelled comparisons by experiment name and labeler.
         rows: Latest metrics of each subscribed experiment, oldest first.
+        subscribers: Those that it was read for; set by the poller.
         problem: Problem as JSON if the store could not be read.
     """
 
     summaries: Mapping[str, ExperimentSummary] = field(default_factory=dict)
     mine: Mapping[tuple[str, str], int] = field(default_factory=dict)
     rows: Mapping[str, tuple[MetricsEntry, ...]] = field(default_factory=dict)
+    subscribers: frozenset[Subscriber] = frozenset()
     problem: str | None = None
 
 
@@ -160,7 +162,7 @@ class Poller:
         self._is_closed = False
 
     async def snapshots(self, subscriber: Subscriber) -> AsyncGenerator[Snapshot, None]:
-        """Yield snapshots from the next poll on, until the service stops."""
+        """Yield snapshots that include the subscriber, until the service stops."""
         self._subscribers[subscriber] += 1
         self._joined.set()
         if self._task is None or self._task.done():
@@ -170,7 +172,10 @@ class Poller:
                 await self._polled.wait()
                 if self._is_closed:
                     return
-                yield self._snapshot
+                snapshot = self._snapshot
+                # A poll may have begun before the subscriber joined; the next one follows at once.
+                if subscriber in snapshot.subscribers or snapshot.problem is not None:
+                    yield snapshot
         finally:
             self._subscribers[subscriber] -= 1
             self._subscribers += Counter()  # removes counts of 0
@@ -187,7 +192,8 @@ class Poller:
             self._joined.clear()
             try:
                 subscribers = frozenset(self._subscribers)
-                self._snapshot = await anyio.to_thread.run_sync(self._read, subscribers)
+                snapshot = await anyio.to_thread.run_sync(self._read, subscribers)
+                self._snapshot = replace(snapshot, subscribers=subscribers)
             except Exception as error:
                 details = without_places(problem_from_error(error), self._places)
                 if details.status == UNEXPECTED.status:

@@ -113,6 +113,8 @@ class EventStream:
                 followed is not None or self._subscriber.only not in (None, name)
             ):
                 continue
+            if followed is None and shared.is_archived and not self._subscriber.is_owner:
+                continue
             mine = snapshot.mine.get((name, self._subscriber.labeler), 0)
             progress = shared.progress.model_copy(update={"mine": mine})
             summary = shared.model_copy(update={"progress": progress})
