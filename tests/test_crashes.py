@@ -21,7 +21,7 @@ from benchmarks.machine import cpu_seconds
 from rl_teacher.clips.answer import Answer, mirror_answer
 from rl_teacher.runs.doctor import examine
 from rl_teacher.runs.folder import Experiment, home, open_store
-from rl_teacher.store.records import Control
+from rl_teacher.store.records import Control, ExportedLabel
 from tests.store import postgres
 from tests.store.conftest import require_postgres
 from tests.test_teach import curve, policies, saved_step, start, wait_for_checkpoint
@@ -319,7 +319,9 @@ def test_acknowledged_labels_survive_kills_of_every_process(database, num_kills,
         assert (trainer.stop(), service.stop()) == (0, 0)
 
     with open_store() as store:
-        stored = [*store.labels.export(experiment_id)]
+        stored: list[ExportedLabel] = []
+        while page := store.labels.export(experiment_id, stored[-1].id if stored else 0):
+            stored += page
     counts = {
         "kills": {name: len(seconds) for name, seconds in recovery_s.items()},
         "recovery s": {

@@ -215,6 +215,14 @@ def test_predictor_without_available_labels_warns_and_learns_from_new_ones(tmp_p
     assert rows("agent")[-1]["comparisons"] == rows("agent")[-1]["labels_answered"]
 
 
+def test_predictor_is_fine_tuned_in_the_background():
+    teach(changed(name="first", predictor="synth", n_labels=6, num_timesteps=512), QUIET)
+    config = dataclasses.replace(fine_tuned(), n_labels=24, pretrain_labels=20, fit="async")
+    teach(config, QUIET)
+    assert rows("agent")[-1]["labels_answered"] == 24
+    assert rows("agent")[-1]["fits"] >= 1
+
+
 def test_frozen_predictor_loads_no_labels():
     fit(name="first", pretrain_iters=50)
     teach(changed(labels=None, predictor_path="first", num_timesteps=512), QUIET)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import gymnasium as gym
 import jaxtyping
@@ -15,6 +16,7 @@ import pytest
 
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.reset import AgentReset
+from rl_teacher.agents.sac import SAC
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import (
     BadInput,
@@ -26,6 +28,7 @@ from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
@@ -288,6 +291,27 @@ def test_restarted_finished_run_changes_nothing(finished):
 def test_background_fits_finish():
     teach(changed(fit="async"), QUIET)
     assert last_row()["fits"] > 1
+
+
+def test_every_background_fit_relabels_the_replay_buffer(monkeypatch):
+    """A fit that is finished by a checkpoint does, too."""
+    num = Counter()
+    install, relabel = RewardLearner._install, SAC.relabel_buffer
+
+    def count(name, method):
+        def counted(self, *arguments):
+            num[name] += 1
+            return method(self, *arguments)
+
+        return counted
+
+    monkeypatch.setattr("rl_teacher.teach.RELABEL_EVERY", 10**9)
+    monkeypatch.setattr(RewardLearner, "_install", count("fits", install))
+    monkeypatch.setattr(SAC, "relabel_buffer", count("relabelled", relabel))
+    options = changed_options(checkpoint_seconds=0.0)
+    teach(changed(agent="sac", fit="async", num_timesteps=2048), options)
+    assert num["fits"] > 2
+    assert num["relabelled"] == num["fits"]
 
 
 @pytest.mark.parametrize("schedule", ["hyperbolic", "upfront", "constant"])

@@ -235,6 +235,7 @@ class PreferenceSession:
         control: commands of the owner.
         stop: set to end the run; Ctrl-C and the owner's stop request it.
         on_status: called with every status, at most a few times a second.
+        on_fit: called after every fit of the predictor.
         step: environment steps taken.
         num_steps: environment steps of the whole run, with its extensions.
         training_steps: those of them that counted as training.
@@ -254,6 +255,7 @@ class PreferenceSession:
         self.control = RunControl(experiment.store, experiment.id)
         self.stop = StopRequest()
         self.on_status: Callable[[RunStatus], None] | None = None
+        self.on_fit: Callable[[], None] | None = None
         self.step = self.training_steps = 0
         self.num_steps = settings.num_steps
         self._settings = settings
@@ -267,7 +269,8 @@ class PreferenceSession:
         starts_whole = settings.starts_with_whole_episodes
         watcher = None
         if settings.records_episodes:
-            watcher = EpisodeWatcher(experiment.spec.env_info.id, starts_at_reset=starts_whole)
+            # Training, and a resumed run, begin in the middle of an episode.
+            watcher = EpisodeWatcher(experiment.spec.env_info.id, starts_at_reset=False)
         self._reporter = StatusReporter(
             experiment.store,
             experiment.id,
@@ -329,6 +332,11 @@ class PreferenceSession:
         self._reporter.write_missing_videos()
         self._saved_s = time.monotonic()
         return checkpoint is not None
+
+    def restart_episodes(self) -> None:
+        """Discard the returns of running episodes: the environments start new ones."""
+        self._true_returns.restart(starts_at_reset=self._settings.starts_with_whole_episodes)
+        self._predicted_returns.restart(starts_at_reset=False)
 
     # --- act and learn ---
 
@@ -401,19 +409,28 @@ class PreferenceSession:
         with self.timer.part("fit"):
             report = self.rewards.fit(force=force)
         if report is not None:
-            self._show_effect()
+            self._handle_fit()
         return report
+
+    def finish_fit(self) -> None:
+        """Wait for a fit in the background."""
+        with self.timer.part("fit"):
+            has_fitted = self.rewards.finish_fit()
+        if has_fitted:
+            self._handle_fit()
 
     def fit_remaining(self) -> bool:
         """Fit to answers that no fit has used yet; return whether there were any."""
         with self.timer.part("fit"):
             has_fitted = self.rewards.fit_remaining()
         if has_fitted:
-            self._show_effect()
+            self._handle_fit()
         return has_fitted
 
-    def _show_effect(self) -> None:
-        """Let labelers see what their labels have changed in the predictor."""
+    def _handle_fit(self) -> None:
+        """Let the driver and labelers see what labels have changed in the predictor."""
+        if self.on_fit is not None:
+            self.on_fit()
         if self.experiment.spec.asks_a_person:
             self._reporter.write_diagnostics(self.rewards.diagnostics, self.step)
 
@@ -655,6 +672,8 @@ class PreferenceSession:
             earlier: earlier states of some parts, which are saved in place of their current ones.
         """
         began_s = time.monotonic()
+        # The state of the rewards contains its result; that of the driver must agree with it.
+        self.finish_fit()
         states = dict(earlier or {})
         arrays = nest(
             {name: states.pop(name, None) or part.state() for name, part in self._parts.items()}

@@ -381,6 +381,7 @@ class TrainingLoop:
         session = PreferenceSession(experiment, rewards, renderer, settings, videos)
         session.control.set_assignment(options)
         session.on_status = self._show_status
+        session.on_fit = self._relabel_buffer
         session.metrics.add_sink(self._display.update)
         return session
 
@@ -461,9 +462,8 @@ class TrainingLoop:
             self._display.status("saving")
             # A person's last labels are used, even if they are too few for another fit.
             is_done = session.step >= session.num_steps
-            has_fitted = self._config.asks_a_person and is_done and session.fit_remaining()
-            if has_fitted and not session.control.uses_true_reward:
-                self._relabel_buffer()
+            if self._config.asks_a_person and is_done:
+                session.fit_remaining()
             session.report(metrics)
             session.save(before_rollout)
 
@@ -483,8 +483,7 @@ class TrainingLoop:
         # Predicted rewards change with a fit, and slowly with the window that normalises them.
         step, before = session.step, session.step - rollout.num_steps
         is_due = self._config.asks and step // RELABEL_EVERY > before // RELABEL_EVERY
-        # A replay buffer keeps no true rewards, which relabelling would replace for good.
-        if (is_fitted or is_due) and not session.control.uses_true_reward:
+        if is_due and not is_fitted:
             self._relabel_buffer()
         self._agent_reset.observe(rollout)
         num_answered, predictor = session.rewards.num_answered, session.rewards.predictor
@@ -504,8 +503,10 @@ class TrainingLoop:
 
     def _relabel_buffer(self) -> None:
         """Give the steps in the agent's replay buffer their current predicted rewards."""
-        if self.session.rewards.predictor is not None:
-            self._agent.relabel_buffer(self.session.rewards.predictor)
+        predictor = self.session.rewards.predictor
+        # A replay buffer keeps no true rewards, which relabelling would replace for good.
+        if predictor is not None and not self.session.control.uses_true_reward:
+            self._agent.relabel_buffer(predictor)
 
     # --- before training ---
 
@@ -542,8 +543,10 @@ class TrainingLoop:
         num = self._num_pretraining + self._num_given
         self.session.set_phase(Phase.FITTING, f"fitting the reward predictor to {num} labels")
         if self.session.fit(force=True) is None:
+            # It may be running in the background, which starts with a pretrained predictor.
+            self.session.finish_fit()
+        if not self.session.rewards.num_fits:
             raise TeacherFailed(no_usable_labels(self._config, self._num_pretraining))
-        self._relabel_buffer()
         self.session.save()
 
     def _collect_labels(self) -> None:

@@ -47,6 +47,16 @@ def test_recent_return_is_that_of_running_episodes_until_one_has_ended():
     assert episodes.recent(10) == (5, 3)
 
 
+def test_restart_discards_running_episodes():
+    episodes = EpisodeReturns(2, starts_at_reset=True)
+    rollout = rollout_of([[5, 5]], [[False, False]])
+    episodes.observe(rollout, rollout.rewards)
+    episodes.restart(starts_at_reset=True)
+    rollout = rollout_of([[1, 2]], [[True, True]])
+    episodes.observe(rollout, rollout.rewards)
+    assert (list(episodes.returns), list(episodes.lengths)) == ([1, 2], [1, 1])
+
+
 def test_scaled_rewards_do_not_depend_on_scale():
     rewards = np.random.default_rng(0).normal(size=(50, 4))
     is_valid = ~no_ends((50, 4))

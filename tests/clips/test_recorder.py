@@ -49,6 +49,17 @@ def test_segments_span_rollouts():
         np.testing.assert_array_equal(np.diff(segment.observations[:, 0]), 1)
 
 
+def test_segment_does_not_span_a_restart_of_the_environments():
+    recorder = recorder_with(rollout_of(100, 12))
+    recorder.end_episodes()
+    # The same step numbers again: a segment across the restart would have a jump.
+    recorder.observe(rollout_of(100, 12))
+    segments = recorder.segments(recorder.cut(200, RNG(0)))
+    assert len(segments) == 200
+    for segment in segments:
+        np.testing.assert_array_equal(np.diff(segment.observations[:, 0]), 1)
+
+
 def test_every_position_is_sampled():
     cuts = recorder_with(rollout_of(1000, 20)).cut(1000, RNG(0))
     assert set(cuts.first) == set(range(16))

@@ -20,6 +20,8 @@ def test_paused_time_is_not_training_time(now):
     now.s += 2.0
     with clock.paused():
         now.s += 8.0
+        # The schedule of a run that waits for labels must not proceed.
+        assert clock.training_s == 2.0
     assert clock.training_s == 2.0
     assert clock.wall_s == 10.0
 

@@ -82,6 +82,14 @@ def test_extension_of_unlimited_run_keeps_its_rate():
     assert [constant(extended, Progress(step, 0.0)) for step in (100, 200)] == [15, 20]
 
 
+def test_extension_of_a_rate_per_second_counts_from_the_extension():
+    budget = Budget(total=1000, pretraining=50, num_steps=100_000, seconds_between=3.0)
+    budget = change_rate(budget, 6.0, Progress(50_000, 1500.0))
+    extended = extend(budget, 1500, 200_000, 1000, Progress(100_000, 3600.0))
+    due = [constant(extended, Progress(100_000, seconds)) for seconds in (3600.0, 3660.0)]
+    assert due == [1000, 1010]
+
+
 def test_hyperbolic_schedule_ends_at_total():
     assert schedule("hyperbolic")(BUDGET, Progress(1000, 0.0)) == 1400
 

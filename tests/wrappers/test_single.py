@@ -383,6 +383,22 @@ def test_predictor_is_saved_in_experiment():
     env.close()
 
 
+def test_episode_of_a_resumed_experiment_begins_with_its_environment():
+    """Checkpoints do not contain the environments of a wrapper."""
+    first = wrapped(length=50, name="again")
+    take_steps(first, 130)
+    first.close()
+    second = wrapped(length=50, name="again")
+    take_steps(second, 130)
+    second.close()
+    learning = second.session.learning
+    assert learning is not None
+    assert list(learning.session._true_returns.lengths) == [50] * 4
+    recorder = learning.learner.recorder
+    for segment in recorder.segments(recorder.cut(300, np.random.default_rng(0))):
+        np.testing.assert_array_equal(np.diff(segment.observations[:, 1]), 1)
+
+
 def test_same_name_resumes_experiment():
     first = wrapped(name="again")
     first.pretrain()

@@ -33,6 +33,11 @@ class EpisodeReturns:
         self.lengths: deque[int] = deque(maxlen=window)
         self.num_finished = 0
 
+    def restart(self, *, starts_at_reset: bool) -> None:
+        """Discard the running episodes: the environments start new ones."""
+        self._running[:], self._ages[:] = 0.0, 0
+        self._is_complete[:] = starts_at_reset
+
     def observe(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> None:
         """Add the rewards of a rollout."""
         rewards = np.where(rollout.is_valid, rewards, 0.0)

@@ -93,6 +93,11 @@ class Recorder:
             self._ring[name][places] = column
         self._written += num_new
 
+    def end_episodes(self) -> None:
+        """End all episodes at the newest step: the environments start new ones."""
+        if self.num_steps:
+            self._ring["ended"][self._ring_positions(np.array([self.num_steps - 1]))] = True
+
     def _ring_positions(self, steps: Int64[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
         """Return the ring positions of steps; step 0 is the oldest kept."""
         return (self._written - self.num_steps + steps) % self._capacity

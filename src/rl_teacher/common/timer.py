@@ -31,7 +31,7 @@ class RunTimer:
 
     def __init__(self) -> None:
         self._launched = time.monotonic()
-        self._is_paused = False
+        self._paused_at: float | None = None
         self._training_began: float | None = None
         self._earlier_wall_s = self._earlier_training_s = 0.0
         self._parts_s: defaultdict[str, float] = defaultdict(float)
@@ -43,14 +43,14 @@ class RunTimer:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Exclude the time spent in this context from training time; contexts may be nested."""
-        if self._is_paused:
+        if self._paused_at is not None:
             yield
             return
-        began, self._is_paused = time.monotonic(), True
+        began = self._paused_at = time.monotonic()
         try:
             yield
         finally:
-            self._is_paused = False
+            self._paused_at = None
             if self._training_began is not None:
                 # A later start leaves the pause out of every difference.
                 self._training_began += time.monotonic() - began
@@ -77,8 +77,10 @@ class RunTimer:
     @property
     def training_this_run_s(self) -> float:
         """Training time of this run."""
-        began = self._training_began
-        return 0.0 if began is None else time.monotonic() - began
+        if self._training_began is None:
+            return 0.0
+        now = time.monotonic() if self._paused_at is None else self._paused_at
+        return now - self._training_began
 
     @property
     def training_s(self) -> float:

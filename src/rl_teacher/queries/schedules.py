@@ -129,6 +129,8 @@ def extend(
         num_steps=num_steps,
         pretraining=num_asked,
         first_step=progress.step,
+        due_before=None,
+        changed_at_s=progress.seconds,
     )
 
 

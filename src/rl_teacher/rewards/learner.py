@@ -338,19 +338,20 @@ class RewardLearner(RewardSource):
 
         Usually a few labels wait until there are enough for another fit.
         """
-        self._finish_fit()
+        self.finish_fit()
         self.read_answers()
         has_unfitted = self._trainer.has_unfitted_labels
         if has_unfitted:
             self.fit(force=True)
-            self._finish_fit()
+            self.finish_fit()
         return has_unfitted
 
-    def _finish_fit(self) -> None:
-        """Wait for a fit in the background."""
+    def finish_fit(self) -> bool:
+        """Wait for a fit in the background; return whether there was one."""
         fitted = self._trainer.finish(wait=True)
         if fitted is not None:
             self._install(fitted)
+        return fitted is not None
 
     def _evaluate_on_fresh(self, queries: Sequence[Query]) -> None:
         """Record whether the predictor agrees with new labels, which it was not fitted to yet."""
@@ -507,7 +508,7 @@ class RewardLearner(RewardSource):
         """Return everything needed to resume exactly; segments and answers stay in the store."""
         # A fit in the background has counted its labels as fitted; from a checkpoint without its
         # result, a resumed run would not repeat it.
-        self._finish_fit()
+        self.finish_fit()
         # The label set as places in the order asked, since ids differ between stores.
         place_of = {each.id: place for place, each in enumerate(self._queue.asked())}
         places = [place_of[i] for i in self._trainer.labels.comparison_ids]

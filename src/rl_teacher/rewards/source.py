@@ -97,6 +97,10 @@ class RewardSource(ABC):
         """
         return None
 
+    def finish_fit(self) -> bool:
+        """Wait for a fit in the background; return whether there was one."""
+        return False
+
     def fit_remaining(self) -> bool:
         """Fit to answers that no fit has used yet; return whether there were any."""
         return False

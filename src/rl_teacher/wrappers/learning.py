@@ -72,6 +72,9 @@ class WrapperLearning:
             self.learner.add_given_labels(given)
             # The number of labels is not part of the identity, so a resumed run may have another.
             if self.session.resume():
+                # A checkpoint does not contain the environments, which start new episodes.
+                self.learner.recorder.end_episodes()
+                self.session.restart_episodes()
                 self.learner.plan(self.session.progress, None, settings.n_labels)
             # Labels of a data set or of an earlier run are fitted without any step.
             self.learner.read_answers()
