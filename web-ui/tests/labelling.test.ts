@@ -4,7 +4,7 @@ import { describe, expect, it, vi } from 'vitest'
 import type { LoadedClip } from '../src/lib/clips'
 import type { EventHandlers } from '../src/lib/events'
 import { LabellingSession, type Service } from '../src/lib/labelling.svelte'
-import { ServerUnreachable } from '../src/lib/api'
+import { RequestRejected, ServerUnreachable } from '../src/lib/api'
 import type {
   Comparison,
   ExperimentSummary,
@@ -34,7 +34,7 @@ function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?:
   const released: string[] = []
   const events: EventHandlers = {}
   let numLeased = 0
-  const free = { most, isOffline: false }
+  const free = { most, isOffline: false, status: 0 }
   const service: Service = {
     getNext: (_, limit) => {
       const length = Math.min(limit, free.most - numLeased)
@@ -51,6 +51,10 @@ function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?:
     },
     postRanking: (_, ranking) => {
       if (free.isOffline) return Promise.reject(new ServerUnreachable('offline'))
+      if (free.status > 0) {
+        const problem = { type: 'about:blank', title: '', status: free.status, detail: '' }
+        return Promise.reject(new RequestRejected(problem))
+      }
       rankings.push(ranking)
       const ranked = ranking.groups.flat()
       const ids = Array.from({ length: numLeased }, (_, i) => i + 1)
@@ -205,6 +209,20 @@ describe('ranking', () => {
     free.isOffline = false
     expect(await session.rank()).toBe(true)
     expect(rankings).toHaveLength(1)
+    session.stop()
+  })
+
+  it.each([
+    [403, true],
+    [409, false],
+  ])('after a rejection with status %i keeps the order: %s', async (status, isKept) => {
+    const { session, free } = createSession()
+    session.size = 5
+    await session.start()
+    session.groups = [['left-1'], ['right-1']]
+    free.status = status
+    expect(await session.rank()).toBe(false)
+    expect(session.groups).toEqual(isKept ? [['left-1'], ['right-1']] : [])
     session.stop()
   })
 

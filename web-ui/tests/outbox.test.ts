@@ -1,6 +1,6 @@
 import 'fake-indexeddb/auto'
-import { describe, expect, it } from 'vitest'
-import { ServerUnreachable } from '../src/lib/api'
+import { describe, expect, it, vi } from 'vitest'
+import { RequestRejected, ServerUnreachable } from '../src/lib/api'
 import { Outbox } from '../src/lib/outbox'
 import type { UnsentLabel } from '../src/lib/outbox'
 import type { LabelSubmission, LabelReceipt } from '../src/lib/api-types'
@@ -61,6 +61,39 @@ describe('Outbox', () => {
     await outbox.add(unsent(3))
     expect(reported).toEqual(['request-3', 409, 'right', 'too fast'])
     expect(outbox.length).toBe(0)
+    outbox.close()
+  })
+
+  const rejection = (status: number) =>
+    new RequestRejected({ type: 'about:blank', title: '', status, detail: 'rejected' })
+
+  it.each([400, 413, 422])('drops only the label that is rejected with status %i', async (status) => {
+    const database = new IDBFactory()
+    const sent: LabelSubmission[][] = []
+    const rejected: number[] = []
+    const outbox = await Outbox.open({
+      send: (labels) =>
+        labels.some((one) => one.comparison_id === 2)
+          ? Promise.reject(rejection(status))
+          : acceptAll(sent)(labels),
+      rejected: ({ comparison }) => rejected.push(comparison.id),
+      database,
+    })
+    await Promise.all([1, 2, 3].map((id) => outbox.add(unsent(id))))
+    await outbox.flush()
+    expect(sent.flat().map((one) => one.comparison_id)).toEqual([1, 3])
+    expect(rejected).toEqual([2])
+    outbox.close()
+  })
+
+  it.each([403, 404, 409])('keeps labels when the request fails with status %i', async (status) => {
+    const database = new IDBFactory()
+    const rejected = vi.fn()
+    const send = vi.fn(() => Promise.reject(rejection(status)))
+    const outbox = await Outbox.open({ send, rejected, database })
+    await outbox.add(unsent(1))
+    expect([outbox.length, outbox.delivery, send.mock.calls.length]).toEqual([1, 'offline', 1])
+    expect(rejected).not.toHaveBeenCalled()
     outbox.close()
   })
 })

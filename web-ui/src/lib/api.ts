@@ -25,8 +25,10 @@ import type {
 
 export const API = '/api/v1'
 const TIMEOUT_MS = 15_000
+/** The only problem with a status of 5xx that stays: the requested file is corrupt. */
+const DAMAGED = '/api/docs#damaged'
 
-/** The service did not respond, or cannot process requests at present. */
+/** The service did not respond (perhaps a proxy did), or cannot process requests at present. */
 export class ServerUnreachable extends Error {}
 
 /** The browser has no valid access cookie. */
@@ -50,9 +52,13 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
   if (response.ok) return response
   if (response.status === 401) throw new SignedOut('This browser is not signed in.')
   const problem = await problemOf(response)
-  const isTemporary = [429, 500, 503, 504].includes(response.status)
-  if (isTemporary) throw new ServerUnreachable(problem.detail || problem.title)
+  if (isTemporary(response, problem)) throw new ServerUnreachable(problem.detail || problem.title)
   throw new RequestRejected(problem)
+}
+
+function isTemporary({ status, headers }: Response, { type }: Problem): boolean {
+  const isOfService = headers.get('content-type')?.startsWith('application/problem+json')
+  return !isOfService || [408, 425, 429].includes(status) || (status >= 500 && type !== DAMAGED)
 }
 
 async function problemOf(response: Response): Promise<Problem> {

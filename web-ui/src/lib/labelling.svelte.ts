@@ -27,6 +27,8 @@ const RETRY_MS = 3_000
 const START_NOTICE_MS = 8_000
 /** Interval of checks whether comparisons leased to others have become free. */
 const RECHECK_MS = 10_000
+/** Statuses of rejections because of the content of a ranking. */
+const RANKING_STATUSES = [400, 404, 409, 413, 422]
 
 /** Returns details to record with a label, such as the playback speed. */
 export type LabelDetails = () => Record<string, unknown>
@@ -239,7 +241,8 @@ export class LabellingSession {
       this.#finishScreen(screen, receipt.comparison_ids, duration_ms)
       return true
     } catch (error) {
-      const isRejected = error instanceof RequestRejected
+      const isRejected =
+        error instanceof RequestRejected && RANKING_STATUSES.includes(error.problem.status)
       this.notice = isRejected
         ? `The ranking was rejected: ${error.message}`
         : `The ranking is not saved: ${errorText(error)} Submit it again.`

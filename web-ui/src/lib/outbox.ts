@@ -11,6 +11,8 @@ const STORE = 'outbox'
 const BATCH_SIZE = 50
 const MIN_RETRY_MS = 500
 const MAX_RETRY_MS = 15_000
+/** Statuses of rejections because of the content of the labels. */
+const CONTENT_STATUSES = [400, 413, 422]
 
 /** A label that the service has not acknowledged yet. */
 export interface UnsentLabel {
@@ -111,7 +113,9 @@ export class Outbox {
         this.#numFailures = 0
         this.delivery = 'ok'
       } catch (error) {
-        if (!(error instanceof RequestRejected)) return this.#retryLater(error)
+        const isAboutContent =
+          error instanceof RequestRejected && CONTENT_STATUSES.includes(error.problem.status)
+        if (!isAboutContent) return this.#retryLater(error)
         if (size === 1) await this.#drop(batch[0]!, error.problem)
         // Send one at a time, so that an unreadable label does not block the others.
         size = 1
