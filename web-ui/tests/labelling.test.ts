@@ -3,7 +3,7 @@ import { describe, expect, it, vi } from 'vitest'
 
 import type { LoadedClip } from '../src/lib/clips'
 import type { EventHandlers } from '../src/lib/events'
-import { LabellingSession, type Service } from '../src/lib/labelling.svelte'
+import { LabellingSession, type LabellingOptions, type Service } from '../src/lib/labelling.svelte'
 import { RequestRejected, ServerUnreachable } from '../src/lib/api'
 import type {
   Comparison,
@@ -27,8 +27,14 @@ const comparison = (id: number): Comparison => ({
   lease: `lease-${id}`,
 })
 
+interface SessionOptions {
+  lost?: string[]
+  most?: number
+  user?: LabellingOptions['user'] | object
+}
+
 /** Create a session of a service with comparisons 1, 2, 3…; `lost` are leases that others hold. */
-function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?: number } = {}) {
+function createSession({ lost = [], most = Infinity, user = {} }: SessionOptions = {}) {
   const sent: LabelSubmission[] = []
   const rankings: RankingSubmission[] = []
   const released: string[] = []
@@ -72,6 +78,7 @@ function createSession({ lost = [], most = Infinity }: { lost?: string[]; most?:
   const loaded = (one: LoadedClip['clip']) => ({ kind: 'video', clip: one, url: '' }) as LoadedClip
   const session = new LabellingSession('hop', () => ({}), {
     service,
+    user: { me: { name: 'ann', role: 'labeler' }, readName: () => Promise.resolve('ann'), ...user },
     clips: {
       clip: (one) => Promise.resolve(loaded(one)),
       comparison: (one) =>
@@ -125,6 +132,31 @@ describe('labelling session', () => {
     session.answer('equal')
     await settle()
     expect(sent).toMatchObject([{ comparison_id: 1, answer: 'equal', lease: 'lease-1' }])
+    session.stop()
+  })
+
+  it('shows nothing until the labeler is known', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const readName = vi.fn(() => Promise.resolve('ann'))
+    readName.mockRejectedValueOnce(new ServerUnreachable('offline'))
+    const { session } = createSession({ user: { me: null, readName } })
+    const starting = session.start()
+    await vi.advanceTimersByTimeAsync(2_000)
+    session.retry()
+    vi.useRealTimers()
+    expect([session.current, session.failure]).toEqual([null, new ServerUnreachable('offline')])
+    await starting
+    expect(session.current?.comparison.id).toBe(1)
+    session.stop()
+  })
+
+  it('keeps labels while another account is signed in', async () => {
+    const { session, sent } = createSession({ user: { readName: () => Promise.resolve('bob') } })
+    await session.start()
+    session.answer('left')
+    await settle()
+    expect(sent).toEqual([])
+    expect([session.labels.numUnsent, session.labels.connection]).toEqual([1, 'signed out'])
     session.stop()
   })
 

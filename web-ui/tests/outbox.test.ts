@@ -2,7 +2,7 @@ import 'fake-indexeddb/auto'
 import { describe, expect, it, vi } from 'vitest'
 import { RequestRejected, ServerUnreachable } from '../src/lib/api'
 import { Outbox } from '../src/lib/outbox'
-import type { UnsentLabel } from '../src/lib/outbox'
+import type { OutboxOptions, UnsentLabel } from '../src/lib/outbox'
 import type { LabelSubmission, LabelReceipt } from '../src/lib/api-types'
 
 const unsent = (id: number): UnsentLabel =>
@@ -18,10 +18,18 @@ const acceptAll = (sent: LabelSubmission[][]) => (labels: LabelSubmission[]) => 
   return Promise.resolve({ accepted: labels.map((one) => one.request_id), rejected: [] } as LabelReceipt)
 }
 
+const open = (options: Partial<OutboxOptions>) =>
+  Outbox.open({
+    labeler: 'ann',
+    readLabeler: () => Promise.resolve(options.labeler ?? 'ann'),
+    send: acceptAll([]),
+    ...options,
+  })
+
 describe('Outbox', () => {
   it('sends labels in order and removes acknowledged ones', async () => {
     const sent: LabelSubmission[][] = []
-    const outbox = await Outbox.open({ send: acceptAll(sent), database: new IDBFactory() })
+    const outbox = await open({ send: acceptAll(sent), database: new IDBFactory() })
     await outbox.add(unsent(1))
     await outbox.add(unsent(2))
     expect(sent.flat().map((one) => one.comparison_id)).toEqual([1, 2])
@@ -32,12 +40,12 @@ describe('Outbox', () => {
   it('keeps labels over a reload while the service is unreachable', async () => {
     const database = new IDBFactory()
     const fail = () => Promise.reject(new ServerUnreachable('unreachable'))
-    const before = await Outbox.open({ send: fail, database })
+    const before = await open({ send: fail, database })
     await before.add(unsent(7))
     expect(before.delivery).toBe('offline')
     before.close()
     const sent: LabelSubmission[][] = []
-    const after = await Outbox.open({ send: acceptAll(sent), database })
+    const after = await open({ send: acceptAll(sent), database })
     await after.flush()
     expect(sent.flat().map((one) => one.request_id)).toEqual(['request-7'])
     expect(after.length).toBe(0)
@@ -52,7 +60,7 @@ describe('Outbox', () => {
       warning: 'too fast',
     }
     const reported: unknown[] = []
-    const outbox = await Outbox.open({
+    const outbox = await open({
       send: () => Promise.resolve(receipt),
       rejected: (label, { status }, stored) => reported.push(label.label.request_id, status, stored),
       warned: (warning) => reported.push(warning),
@@ -71,7 +79,7 @@ describe('Outbox', () => {
     const database = new IDBFactory()
     const sent: LabelSubmission[][] = []
     const rejected: number[] = []
-    const outbox = await Outbox.open({
+    const outbox = await open({
       send: (labels) =>
         labels.some((one) => one.comparison_id === 2)
           ? Promise.reject(rejection(status))
@@ -90,10 +98,66 @@ describe('Outbox', () => {
     const database = new IDBFactory()
     const rejected = vi.fn()
     const send = vi.fn(() => Promise.reject(rejection(status)))
-    const outbox = await Outbox.open({ send, rejected, database })
+    const outbox = await open({ send, rejected, database })
     await outbox.add(unsent(1))
     expect([outbox.length, outbox.delivery, send.mock.calls.length]).toEqual([1, 'offline', 1])
     expect(rejected).not.toHaveBeenCalled()
+    outbox.close()
+  })
+
+  it('leaves labels of other labelers in the database until they are signed in', async () => {
+    const database = new IDBFactory()
+    const fail = () => Promise.reject(new ServerUnreachable('unreachable'))
+    const before = await open({ send: fail, database })
+    await before.add(unsent(1))
+    before.close()
+    for (const [labeler, expected] of [['bob', []], ['ann', ['request-1']]] as const) {
+      const sent: LabelSubmission[][] = []
+      const outbox = await open({ labeler, send: acceptAll(sent), database })
+      await outbox.flush()
+      expect([outbox.length, sent.flat().map((one) => one.request_id)]).toEqual([0, expected])
+      outbox.close()
+    }
+  })
+
+  it('keeps labels while another account is signed in', async () => {
+    const sent: LabelSubmission[][] = []
+    let signedIn = 'bob'
+    const readLabeler = () => Promise.resolve(signedIn)
+    const outbox = await open({ readLabeler, send: acceptAll(sent), database: new IDBFactory() })
+    await outbox.add(unsent(1))
+    expect([outbox.length, outbox.delivery, sent]).toEqual([1, 'signed out', []])
+    signedIn = 'ann'
+    await outbox.flush()
+    expect([outbox.length, outbox.delivery, sent.length]).toEqual([0, 'ok', 1])
+    outbox.close()
+  })
+
+  it('checks who is signed in after 10 s and after each failure', async () => {
+    vi.useFakeTimers({ toFake: ['performance'] })
+    const readLabeler = vi.fn(() => Promise.resolve('ann'))
+    const send = vi.fn(acceptAll([]))
+    const outbox = await open({ readLabeler, send, database: new IDBFactory() })
+    const numChecksAfter = async (id: number) => {
+      await outbox.add(unsent(id))
+      return readLabeler.mock.calls.length
+    }
+    expect([await numChecksAfter(1), await numChecksAfter(2)]).toEqual([1, 1])
+    vi.advanceTimersByTime(10_000)
+    expect(await numChecksAfter(3)).toBe(2)
+    send.mockRejectedValueOnce(new ServerUnreachable('unreachable'))
+    await numChecksAfter(4)
+    await outbox.flush()
+    expect([outbox.length, readLabeler.mock.calls.length]).toEqual([0, 3])
+    vi.useRealTimers()
+    outbox.close()
+  })
+
+  it('keeps labels if the check is rejected', async () => {
+    const readLabeler = () => Promise.reject(rejection(422))
+    const outbox = await open({ readLabeler, database: new IDBFactory() })
+    await outbox.add(unsent(1))
+    expect([outbox.length, outbox.delivery]).toEqual([1, 'offline'])
     outbox.close()
   })
 })

@@ -6,6 +6,7 @@ import type { Answer, Comparison, LabelSubmission } from './api-types'
 import { answerTo, remember, restore, takeBack, type History } from './history'
 import { newRequestId, Outbox, type Delivery, type UnsentLabel } from './outbox'
 import type { LabellingProgress } from './progress.svelte'
+import type { currentUser } from './user.svelte'
 
 /** Labels to exclude when fetching, in case the service has not processed them yet. */
 const NUM_RECENT_IDS = 12
@@ -14,6 +15,7 @@ export interface GivenLabelsOptions {
   /** Name of the experiment. */
   name: string
   service: Pick<typeof api, 'getMyLabels' | 'postLabels'>
+  user: Pick<typeof currentUser, 'me' | 'readName'>
   progress: LabellingProgress
   /** A label was rejected, or the service has advice. */
   onnotice: (message: string) => void
@@ -35,10 +37,21 @@ export class GivenLabels {
 
   constructor(private readonly options: GivenLabelsOptions) {}
 
-  /** Open the outbox with the labels that an earlier page left. */
+  get isOpen(): boolean {
+    return this.#outbox !== null
+  }
+
+  /**
+   * Open the outbox with the labels that an earlier page of this labeler left.
+   *
+   * @throws ServerUnreachable, SignedOut or RequestRejected if the labeler is not known.
+   */
   async open(): Promise<void> {
-    const { service, progress, onnotice, database } = this.options
+    const { service, user, progress, onnotice, database } = this.options
+    const labeler = user.me?.name ?? (await user.readName())
     this.#outbox = await Outbox.open({
+      labeler,
+      readLabeler: () => user.readName(),
       send: (labels) => service.postLabels(labels),
       changed: () => this.#followOutbox(),
       accepted: (labels) => progress.acknowledge(labels.reduce((sum, one) => sum + one.change, 0)),
@@ -122,7 +135,8 @@ export class GivenLabels {
 
   /** A request other than a delivery has succeeded. */
   markReachable(): void {
-    this.connection = 'ok'
+    // Unsent labels wait for their delivery, which may fail while other requests succeed.
+    if (this.numUnsent === 0) this.connection = 'ok'
     void this.#outbox?.flush()
   }
 

@@ -18,6 +18,7 @@ import { LabellingProgress, secondsToNext } from './progress.svelte'
 import { clipsOf, screenOf, type Groups, type RankingScreen, type ScreenSize } from './ranking'
 import { hasStartedTraining } from './status'
 import { SummaryReads } from './summary-reads'
+import { currentUser } from './user.svelte'
 import type { Answer, Comparison, ExperimentSummary, LabelEffect, Progress } from './api-types'
 
 /** Comparisons to keep ready behind the one on screen. */
@@ -49,6 +50,7 @@ export type Service = Pick<
 
 export interface LabellingOptions {
   service?: Service
+  user?: Pick<typeof currentUser, 'me' | 'readName'>
   clips?: Pick<ClipLoader, 'comparison' | 'clip'>
   database?: IDBFactory
   now_ms?: () => number
@@ -97,6 +99,8 @@ export class LabellingSession {
   readonly #reads = new SummaryReads()
   #retryTimer: ReturnType<typeof setTimeout> | undefined
   #startTimer: ReturnType<typeof setTimeout> | undefined
+  /** Ends the pause before the labeler is asked for again. */
+  #wake: () => void = () => undefined
   #stopListening: (() => void) | null = null
   readonly #leases: Leases
   readonly #service: Service
@@ -116,6 +120,7 @@ export class LabellingSession {
     this.labels = new GivenLabels({
       name,
       service,
+      user: options.user ?? currentUser,
       progress: this.progress,
       onnotice: (message) => (this.notice = message),
       database: options.database,
@@ -175,7 +180,7 @@ export class LabellingSession {
   }
 
   async start(): Promise<void> {
-    await this.labels.open()
+    await this.#openLabels()
     await Promise.all([this.#readSummary(), this.labels.readHistory(), this.queue.fill()])
     this.#stopListening = this.#service.listen(this.name, {
       progress: (progress) => this.#followProgress(progress),
@@ -190,6 +195,20 @@ export class LabellingSession {
     this.#leases.start()
   }
 
+  /** Retry until the labeler is known: labels are stored under that name. */
+  async #openLabels(): Promise<void> {
+    try {
+      await this.labels.open()
+    } catch (error) {
+      this.failure = error
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve
+        this.#retryTimer = setTimeout(resolve, RETRY_MS)
+      })
+      await this.#openLabels()
+    }
+  }
+
   stop(): void {
     clearTimeout(this.#retryTimer)
     clearTimeout(this.#startTimer)
@@ -200,6 +219,7 @@ export class LabellingSession {
 
   /** Retry everything that waits for the network. */
   retry(): void {
+    if (!this.labels.isOpen) return this.#wake()
     this.labels.retry()
     void this.queue.fill()
     if (this.summary === null || this.current === null) void this.#readSummary()

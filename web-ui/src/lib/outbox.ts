@@ -1,6 +1,7 @@
 /**
  * Labels on their way to the service. Each is stored in IndexedDB before it is sent and removed when
- * the service has acknowledged it, so that neither a reload nor a network failure loses one.
+ * the service has acknowledged it, so that neither a reload nor a network failure loses one. Labels of
+ * other labelers who used this browser stay stored until they are signed in again.
  */
 
 import { RequestRejected, ServerUnreachable, SignedOut } from './api'
@@ -11,6 +12,8 @@ const STORE = 'outbox'
 const BATCH_SIZE = 50
 const MIN_RETRY_MS = 500
 const MAX_RETRY_MS = 15_000
+/** How long a check of who is signed in is valid. */
+const CHECK_MS = 10_000
 /** Statuses of rejections because of the content of the labels. */
 const CONTENT_STATUSES = [400, 413, 422]
 
@@ -27,9 +30,14 @@ export interface UnsentLabel {
 interface StoredLabel extends UnsentLabel {
   /** Key in the database; absent if the label could not be stored. */
   order?: number
+  labeler: string
 }
 
 export interface OutboxOptions {
+  /** Name of the labeler whose labels are shown and sent. */
+  labeler: string
+  /** Ask the service who is signed in: another tab may have signed in as somebody else. */
+  readLabeler: () => Promise<string>
   send: (labels: LabelSubmission[]) => Promise<LabelReceipt>
   /** Called after every change of the unsent labels or of the delivery state. */
   changed?: () => void
@@ -54,6 +62,7 @@ export class Outbox {
   #retry: ReturnType<typeof setTimeout> | undefined
   #numFailures = 0
   #isClosed = false
+  #checked_ms = -Infinity
 
   private constructor(private readonly options: OutboxOptions) {}
 
@@ -62,7 +71,7 @@ export class Outbox {
     const outbox = new Outbox(options)
     try {
       outbox.#database = await openDatabase(options.database ?? indexedDB)
-      outbox.#unsent = await readAll(outbox.#database)
+      outbox.#unsent = await readAll(outbox.#database, options.labeler)
     } catch {
       outbox.isDurable = false
     }
@@ -81,7 +90,7 @@ export class Outbox {
 
   /** Store a label and send it in the background. */
   async add(unsent: UnsentLabel): Promise<void> {
-    const stored: StoredLabel = { ...unsent }
+    const stored: StoredLabel = { ...unsent, labeler: this.options.labeler }
     this.#unsent.push(stored)
     this.options.changed?.()
     await this.#store(stored)
@@ -107,6 +116,11 @@ export class Outbox {
   async #sendAll(): Promise<void> {
     let size = BATCH_SIZE
     while (this.#unsent.length > 0 && !this.#isClosed) {
+      try {
+        await this.#checkLabeler()
+      } catch (error) {
+        return this.#retryLater(error)
+      }
       const batch = this.#unsent.slice(0, size)
       try {
         await this.#applyReceipt(batch, await this.options.send(batch.map(({ label }) => label)))
@@ -122,6 +136,13 @@ export class Outbox {
       }
       this.options.changed?.()
     }
+  }
+
+  async #checkLabeler(): Promise<void> {
+    if (this.delivery === 'ok' && performance.now() - this.#checked_ms < CHECK_MS) return
+    const { labeler, readLabeler } = this.options
+    if ((await readLabeler()) !== labeler) throw new SignedOut('Another account is signed in.')
+    this.#checked_ms = performance.now()
   }
 
   async #applyReceipt(batch: StoredLabel[], receipt: LabelReceipt): Promise<void> {
@@ -184,10 +205,13 @@ function openDatabase(factory: IDBFactory): Promise<IDBDatabase> {
   })
 }
 
-function readAll(database: IDBDatabase): Promise<StoredLabel[]> {
+function readAll(database: IDBDatabase, labeler: string): Promise<StoredLabel[]> {
   return new Promise((resolve, reject) => {
     const request = database.transaction(STORE).objectStore(STORE).getAll()
-    request.onsuccess = () => resolve(request.result as StoredLabel[])
+    request.onsuccess = () => {
+      const all = request.result as StoredLabel[]
+      resolve(all.filter((stored) => (stored.labeler ?? labeler) === labeler))
+    }
     request.onerror = () => reject(request.error ?? new Error('The outbox cannot be read.'))
   })
 }
@@ -213,9 +237,8 @@ function remove(database: IDBDatabase, orders: number[]): Promise<void> {
 }
 
 /** Copy a label without `order`, which the database assigns, and without reactive proxies. */
-function toRecord(stored: StoredLabel): UnsentLabel {
-  const { label, comparison, change, answered_at } = stored
-  return JSON.parse(JSON.stringify({ label, comparison, change, answered_at })) as UnsentLabel
+function toRecord({ order: _, ...stored }: StoredLabel): StoredLabel {
+  return JSON.parse(JSON.stringify(stored)) as StoredLabel
 }
 
 /** Return a random UUID; `crypto.randomUUID` exists on secure origins only. */

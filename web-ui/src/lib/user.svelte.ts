@@ -21,6 +21,17 @@ class UserState {
     return this.#reading
   }
 
+  /**
+   * Ask the service for the name.
+   *
+   * @throws ServerUnreachable, SignedOut or RequestRejected.
+   */
+  async readName(): Promise<string> {
+    await this.read()
+    if (this.failure !== null || this.me === null) throw this.failure
+    return this.me.name
+  }
+
   async #read(): Promise<void> {
     try {
       this.me = await getCurrentUser()
