@@ -31,13 +31,17 @@ interface SessionOptions {
   lost?: string[]
   most?: number
   user?: LabellingOptions['user'] | object
+  /** Methods that replace those of the service. */
+  service?: Partial<Service>
+  clips?: LabellingOptions['clips'] | object
 }
 
 /** Create a session of a service with comparisons 1, 2, 3…; `lost` are leases that others hold. */
-function createSession({ lost = [], most = Infinity, user = {} }: SessionOptions = {}) {
+function createSession({ lost = [], most = Infinity, user = {}, ...more }: SessionOptions = {}) {
   const sent: LabelSubmission[] = []
   const rankings: RankingSubmission[] = []
   const released: string[] = []
+  const database = new IDBFactory()
   const events: EventHandlers = {}
   let numLeased = 0
   const free = { most, isOffline: false, status: 0 }
@@ -74,6 +78,7 @@ function createSession({ lost = [], most = Infinity, user = {} }: SessionOptions
     },
     renewLeases: () => Promise.resolve({ renewed: {}, lost }),
     releaseLeases: (leases) => (released.push(...leases), Promise.resolve()),
+    ...more.service,
   }
   const loaded = (one: LoadedClip['clip']) => ({ kind: 'video', clip: one, url: '' }) as LoadedClip
   const session = new LabellingSession('hop', () => ({}), {
@@ -83,11 +88,12 @@ function createSession({ lost = [], most = Infinity, user = {} }: SessionOptions
       clip: (one) => Promise.resolve(loaded(one)),
       comparison: (one) =>
         Promise.resolve({ comparison: one, left: loaded(one.left), right: loaded(one.right) }),
+      ...more.clips,
     },
-    database: new IDBFactory(),
+    database,
   })
   const idsAhead = () => session.queue.items.map((ready) => ready.comparison.id)
-  return { session, sent, rankings, released, idsAhead, free, events }
+  return { session, sent, rankings, released, idsAhead, free, events, database }
 }
 
 const settle = () => new Promise((done) => setTimeout(done, 20))
@@ -195,6 +201,101 @@ describe('labelling session', () => {
     await settle()
     session.stop()
     expect(released).toEqual(['lease-2', 'lease-3', 'lease-4', 'lease-5'])
+  })
+})
+
+describe('leaving the page while it starts', () => {
+  /** Leave the page at the first call of `wait`, then let that call continue. */
+  async function leaveDuring(options: (wait: () => Promise<void>) => SessionOptions) {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval'] })
+    let proceed = () => undefined as void
+    const resumed = new Promise<void>((resolve) => (proceed = resolve))
+    let reach = () => undefined as void
+    const reached = new Promise<void>((resolve) => (reach = resolve))
+    const listen = vi.fn(() => () => undefined)
+    const getNext = vi.fn(() =>
+      Promise.resolve({ comparisons: [comparison(1), comparison(2)], progress }),
+    )
+    const given = options(() => (reach(), resumed))
+    const created = createSession({ ...given, service: { getNext, listen, ...given.service } })
+    const starting = created.session.start()
+    await reached
+    created.session.stop()
+    proceed()
+    await starting
+    await vi.advanceTimersByTimeAsync(5 * MINUTE_MS)
+    const numTimers = vi.getTimerCount()
+    vi.useRealTimers()
+    await settle()
+    expect(numTimers).toBe(0)
+    expect(listen).not.toHaveBeenCalled()
+    expect(created.session.current).toBeNull()
+    expect(created.idsAhead()).toEqual([])
+    return { ...created, getNext }
+  }
+
+  it('asks for nothing after the labeler', async () => {
+    const { getNext, session } = await leaveDuring((wait) => ({
+      user: { me: null, readName: () => wait().then(() => 'ann') },
+    }))
+    expect(getNext).not.toHaveBeenCalled()
+    expect(session.labels.isOpen).toBe(false)
+  })
+
+  it('closes the outbox that opens later', async () => {
+    const { session, database } = createSession()
+    const starting = session.start()
+    session.stop()
+    await starting
+    expect(session.labels.isOpen).toBe(false)
+    const outcome = await new Promise((resolve) => {
+      const deletion = database.deleteDatabase('rl-teacher')
+      deletion.onsuccess = () => resolve('deleted')
+      deletion.onblocked = () => resolve('blocked')
+    })
+    expect(outcome).toBe('deleted')
+  })
+
+  it('asks for the labeler no more', async () => {
+    const readName = vi.fn((wait: () => Promise<void>) => wait().then(() => Promise.reject(new Error('offline'))))
+    await leaveDuring((wait) => ({ user: { me: null, readName: () => readName(wait) } }))
+    expect(readName).toHaveBeenCalledTimes(1)
+  })
+
+  it('releases leases that arrive later', async () => {
+    const { released } = await leaveDuring((wait) => ({
+      service: {
+        getNext: () => wait().then(() => ({ comparisons: [comparison(1), comparison(2)], progress })),
+      },
+    }))
+    expect(released).toEqual(['lease-1', 'lease-2'])
+  })
+
+  it('sends no further request after one has failed', async () => {
+    const getNext = vi.fn()
+    await leaveDuring((wait) => ({
+      service: { getNext: getNext.mockImplementation(() => wait().then(() => Promise.reject(new Error('offline')))) },
+    }))
+    expect(getNext).toHaveBeenCalledTimes(1)
+  })
+
+  it('releases comparisons whose clips are being loaded', async () => {
+    const { released, getNext } = await leaveDuring((wait) => ({
+      clips: { comparison: (one: Comparison) => wait().then(() => ({ comparison: one })) },
+    }))
+    expect(released).toEqual(['lease-1', 'lease-2'])
+    expect(getNext).toHaveBeenCalledTimes(1)
+  })
+
+  it('ignores the summary that arrives later', async () => {
+    const summary = { phase: 'training', progress, latest_episode: null } as ExperimentSummary
+    const { session } = await leaveDuring((wait) => ({
+      service: {
+        getExperiment: () => wait().then(() => summary as never),
+        getNext: () => Promise.resolve({ comparisons: [], progress }),
+      },
+    }))
+    expect(session.summary).toBeNull()
   })
 })
 

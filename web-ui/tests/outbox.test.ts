@@ -160,4 +160,18 @@ describe('Outbox', () => {
     expect([outbox.length, outbox.delivery]).toEqual([1, 'offline'])
     outbox.close()
   })
+
+  it('does not retry after it was closed', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    let fail: (error: Error) => void = () => undefined
+    const send = () => new Promise<never>((_, reject) => (fail = reject))
+    const outbox = await open({ send, database: new IDBFactory() })
+    const adding = outbox.add(unsent(1))
+    await vi.waitUntil(() => fail.length > 0)
+    outbox.close()
+    fail(new ServerUnreachable('unreachable'))
+    await adding
+    expect(vi.getTimerCount()).toBe(0)
+    vi.useRealTimers()
+  })
 })

@@ -27,6 +27,9 @@ export interface QueueOptions {
 export class ComparisonQueue {
   items = $state.raw<readonly LoadedComparison[]>([])
   isFilling = $state(false)
+  /** Comparisons that were fetched and whose clips are being loaded. */
+  loading: readonly Comparison[] = []
+  #isStopped = false
   #mustFillAgain = false
   #brokenIds = new Set<number>()
 
@@ -51,18 +54,25 @@ export class ComparisonQueue {
     return this.items.length < before
   }
 
+  /** Fetch nothing more, queue nothing more and report nothing more. */
+  stop(): void {
+    this.#isStopped = true
+  }
+
   /** Fetch and load comparisons until enough are ready. Never rejects. */
   async fill(): Promise<void> {
+    if (this.#isStopped) return
     this.#mustFillAgain = this.isFilling
     if (this.isFilling) return
     this.isFilling = true
     try {
       while (await this.#fillOnce());
-      this.options.onfilled()
+      if (!this.#isStopped) this.options.onfilled()
     } catch (error) {
-      this.options.onfailed(error)
+      if (!this.#isStopped) this.options.onfailed(error)
     } finally {
       this.isFilling = false
+      this.loading = []
     }
     if (this.#mustFillAgain) void this.fill()
   }
@@ -74,11 +84,17 @@ export class ComparisonQueue {
     const comparisons = await this.options.fetch(missing, this.#knownIds())
     const known = this.#knownIds()
     const fresh = comparisons.filter(({ id }) => !known.has(id))
-    const loading = fresh.map((comparison) => this.#load(comparison))
+    this.loading = fresh
+    const loads = fresh.map((comparison) => this.#load(comparison))
     // The first failure ends the loop below; mark the others as handled.
-    for (const ready of loading) ready.catch(() => undefined)
+    for (const ready of loads) ready.catch(() => undefined)
     // Load in parallel, but queue in the service's order.
-    for (const ready of loading) this.#enqueue(await ready)
+    for (const load of loads) {
+      const ready = await load
+      if (this.#isStopped) return false
+      this.loading = this.loading.slice(1)
+      this.#enqueue(ready)
+    }
     return fresh.length > 0
   }
 
@@ -86,7 +102,7 @@ export class ComparisonQueue {
     try {
       return await this.options.clips.comparison(comparison)
     } catch (error) {
-      if (!isBroken(error)) throw error
+      if (this.#isStopped || !isBroken(error)) throw error
       this.#brokenIds.add(comparison.id)
       // The trainer renders missing clips again.
       setTimeout(() => this.#brokenIds.delete(comparison.id), RETRY_BROKEN_MS)

@@ -30,6 +30,7 @@ export class GivenLabels {
   numUnsent = $state(0)
 
   #outbox: Outbox | null = null
+  #isClosed = false
   #labelledIds = new Set<number>()
   #hasHistory = false
   /** Rankings of which the labels of the history are a part, by comparison. */
@@ -49,7 +50,8 @@ export class GivenLabels {
   async open(): Promise<void> {
     const { service, user, progress, onnotice, database } = this.options
     const labeler = user.me?.name ?? (await user.readName())
-    this.#outbox = await Outbox.open({
+    if (this.#isClosed) return
+    const outbox = await Outbox.open({
       labeler,
       readLabeler: () => user.readName(),
       send: (labels) => service.postLabels(labels),
@@ -62,10 +64,13 @@ export class GivenLabels {
       warned: onnotice,
       database,
     })
+    if (this.#isClosed) return outbox.close()
+    this.#outbox = outbox
     this.#followOutbox()
   }
 
   close(): void {
+    this.#isClosed = true
     this.#outbox?.close()
   }
 

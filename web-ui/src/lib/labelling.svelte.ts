@@ -99,6 +99,7 @@ export class LabellingSession {
   readonly #reads = new SummaryReads()
   #retryTimer: ReturnType<typeof setTimeout> | undefined
   #startTimer: ReturnType<typeof setTimeout> | undefined
+  #isStopped = false
   /** Ends the pause before the labeler is asked for again. */
   #wake: () => void = () => undefined
   #stopListening: (() => void) | null = null
@@ -138,7 +139,7 @@ export class LabellingSession {
       onfailed: (error) => this.#handleFailed(error),
     })
     this.#leases = new Leases({
-      held: () => this.#leased().flatMap(({ comparison }) => comparison.lease ?? []),
+      held: () => leasesOf([...this.#leased().map(({ comparison }) => comparison), ...this.queue.loading]),
       renew: (leases) => service.renewLeases(leases),
       release: (leases) => service.releaseLeases(leases),
       lost: (leases) => this.#dropLeases(leases),
@@ -181,7 +182,9 @@ export class LabellingSession {
 
   async start(): Promise<void> {
     await this.#openLabels()
+    if (this.#isStopped) return
     await Promise.all([this.#readSummary(), this.labels.readHistory(), this.queue.fill()])
+    if (this.#isStopped) return
     this.#stopListening = this.#service.listen(this.name, {
       progress: (progress) => this.#followProgress(progress),
       experiment: (summary) => {
@@ -200,19 +203,24 @@ export class LabellingSession {
     try {
       await this.labels.open()
     } catch (error) {
+      if (this.#isStopped) return
       this.failure = error
       await new Promise<void>((resolve) => {
         this.#wake = resolve
         this.#retryTimer = setTimeout(resolve, RETRY_MS)
       })
-      await this.#openLabels()
+      if (!this.#isStopped) await this.#openLabels()
     }
   }
 
+  /** End everything, also what `start` still waits for, and release all leases. */
   stop(): void {
+    this.#isStopped = true
+    this.#wake()
     clearTimeout(this.#retryTimer)
     clearTimeout(this.#startTimer)
     this.#stopListening?.()
+    this.queue.stop()
     this.#leases.stop()
     this.labels.close()
   }
@@ -308,6 +316,7 @@ export class LabellingSession {
     this.isOpening = true
     try {
       const comparisons = await this.#service.withdrawRanking(this.name, id)
+      if (this.#isStopped) return this.#release(comparisons)
       const loaded = await Promise.all(comparisons.map((one) => this.clips.comparison(one)))
       this.#putBackCurrent()
       this.isReviewing = false
@@ -343,6 +352,7 @@ export class LabellingSession {
 
   /** Show the comparison that a link names, labelled or not. */
   async openById(id: number): Promise<void> {
+    if (this.#isStopped) return
     try {
       const comparison = await this.#service.getComparison(id)
       if (comparison.id === this.current?.comparison.id) return
@@ -430,6 +440,10 @@ export class LabellingSession {
 
   async #fetchNext(limit: number, exclude: ReadonlySet<number>): Promise<Comparison[]> {
     const { comparisons, progress } = await this.#service.getNext(this.name, limit, exclude)
+    if (this.#isStopped) {
+      this.#release(comparisons)
+      return []
+    }
     this.progress.update(progress)
     this.#hasFetched = true
     return comparisons
@@ -482,8 +496,13 @@ export class LabellingSession {
 
   /** Release the comparisons behind the one on screen: a finished run does not learn from them. */
   #releaseQueued(): void {
-    const leases = this.queue.items.flatMap(({ comparison }) => comparison.lease ?? [])
-    if (this.queue.drop(() => true)) this.#service.releaseLeases(leases).catch(() => undefined)
+    const queued = this.queue.items.map(({ comparison }) => comparison)
+    if (this.queue.drop(() => true)) this.#release(queued)
+  }
+
+  #release(comparisons: readonly Comparison[]): void {
+    const leases = leasesOf(comparisons)
+    if (leases.length > 0) this.#service.releaseLeases(leases).catch(() => undefined)
   }
 
   // --- state of the service ---
@@ -491,7 +510,7 @@ export class LabellingSession {
   async #readSummary(): Promise<void> {
     try {
       const latest = await this.#reads.read(() => this.#service.getExperiment(this.name))
-      if (latest === null) return
+      if (latest === null || this.#isStopped) return
       this.#followSummary(latest.newer.get(this.name) ?? latest.response)
       this.failure = null
     } catch (error) {
@@ -520,3 +539,6 @@ export class LabellingSession {
     if (progress.waiting > 0) void this.queue.fill()
   }
 }
+
+const leasesOf = (comparisons: readonly Comparison[]): string[] =>
+  comparisons.flatMap(({ lease }) => lease ?? [])

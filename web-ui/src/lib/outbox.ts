@@ -168,6 +168,7 @@ export class Outbox {
   }
 
   #retryLater(error: unknown): void {
+    if (this.#isClosed) return
     this.delivery = error instanceof SignedOut ? 'signed out' : 'offline'
     const delay_ms = Math.min(MIN_RETRY_MS * 2 ** this.#numFailures++, MAX_RETRY_MS)
     this.#retry = setTimeout(() => void this.flush(), delay_ms * (0.75 + 0.25 * Math.random()))
