@@ -1,7 +1,7 @@
 import 'fake-indexeddb/auto'
 import { describe, expect, it, vi } from 'vitest'
 import { RequestRejected, ServerUnreachable } from '../src/lib/api'
-import { Outbox } from '../src/lib/outbox'
+import { countUnsent, Outbox } from '../src/lib/outbox'
 import type { OutboxOptions, UnsentLabel } from '../src/lib/outbox'
 import type { LabelSubmission, LabelReceipt } from '../src/lib/api-types'
 
@@ -111,6 +111,7 @@ describe('Outbox', () => {
     const before = await open({ send: fail, database })
     await before.add(unsent(1))
     before.close()
+    expect([await countUnsent('ann', database), await countUnsent('bob', database)]).toEqual([1, 0])
     for (const [labeler, expected] of [['bob', []], ['ann', ['request-1']]] as const) {
       const sent: LabelSubmission[][] = []
       const outbox = await open({ labeler, send: acceptAll(sent), database })

@@ -194,6 +194,16 @@ export class Outbox {
   }
 }
 
+/** Count the labels of a labeler that this browser keeps. */
+export async function countUnsent(labeler: string, factory = indexedDB): Promise<number> {
+  const database = await openDatabase(factory)
+  try {
+    return (await readAll(database, labeler)).length
+  } finally {
+    database.close()
+  }
+}
+
 function openDatabase(factory: IDBFactory): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
     const opening = factory.open(DATABASE, 1)
