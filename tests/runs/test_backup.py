@@ -306,6 +306,37 @@ def test_home_that_is_not_empty_is_refused(filled, tmp_path, elsewhere, capsys):
     assert [path.name for path in restored.iterdir()] == ["mine"]
 
 
+@pytest.mark.parametrize("moment", ["verify_backup", "load_snapshot_of"])
+def test_home_in_which_a_process_starts_during_restoration_stays(
+    moment, filled, tmp_path, elsewhere, monkeypatch
+):
+    save_backup(tmp_path / "copy")
+    restored = elsewhere()
+    restored.mkdir()
+    original = getattr(backup_module, moment)
+
+    def start_and_continue(*arguments):
+        restored.mkdir(exist_ok=True)
+        (restored / "access-token").write_text("live")
+        return original(*arguments)
+
+    monkeypatch.setattr(backup_module, moment, start_and_continue)
+    with pytest.raises(BadInput, match="is not empty"):
+        restore_backup(tmp_path / "copy")
+    assert files_below(restored) == {"access-token": b"live"}
+    assert not list(tmp_path.glob(".restored*"))
+
+
+def test_media_in_another_folder_of_the_home_are_restored_there(
+    filled, tmp_path, elsewhere, monkeypatch
+):
+    save_backup(tmp_path / "copy")
+    monkeypatch.setenv("RL_TEACHER_MEDIA_URL", str(elsewhere() / "clips of people"))
+    restore_backup(tmp_path / "copy")
+    key = f"clips/{pair('a')[0]}.poses"
+    assert MediaFiles(home() / "clips of people").get(key) == b"poses"
+
+
 def test_existing_folder_or_place_in_home_is_refused(filled, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

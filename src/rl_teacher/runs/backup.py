@@ -260,48 +260,86 @@ def write_sums(folder: Path, digests: dict[str, str]) -> None:
 def restore_backup(source: Path) -> BackupSummary:
     """Restore a backup into the home, which must be empty or not exist, and into its database.
 
+    The home appears at the end, and complete. What another process has written to it meanwhile
+    stays as it is.
+
     Raises:
         BadInput: The home or the database is not empty.
         CorruptBackup: The backup is incomplete or altered; nothing is restored.
         StoreUnavailable: The database cannot be used, or the backup is of a newer version.
         RunFolderUnusable: A folder cannot be read or written.
     """
-    target = home()
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise BadInput(
-            f"The home {target} is not empty, and a backup is restored only into an empty one. "
-            "Name another with RL_TEACHER_HOME."
-        )
+    target = home().resolve()
+    check_empty(target)
     summary = verify_backup(source)
     url = default_url(target)
     media = MediaFiles(default_media(target))
     media.check()
     is_elsewhere = media.label != str(target / "media")
-    with folder_errors(target), removed_on_failure(target):
-        make_private_folder(target)
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    if not media.is_remote:
+        media = MediaFiles(moved(Path(media.label), target, unfinished))
+    with folder_errors(unfinished), removed_on_failure(unfinished):
+        make_private_folder(unfinished)
         for name, digest in read_sums(source).items():
             if is_elsewhere and name.startswith("media/"):
                 key = name.removeprefix("media/")
                 media.put(key, unseal(key, (source / name).read_bytes()))
-            elif name != DATABASE and copy_file(source / name, target / name) != digest:
+            elif name != DATABASE and copy_file(source / name, unfinished / name) != digest:
                 raise corrupt(source, f"{name} has changed while it was read")
-        load_snapshot_of(source, url)
+        # Before the database, whose rows stay if the folder cannot be renamed.
+        check_empty(target)
+        if target.exists():
+            target.rmdir()
+        load_snapshot_of(source, url, target, unfinished)
+        try:
+            unfinished.rename(target)
+        except OSError:
+            check_empty(target)
+            raise
+        sync_folder(target.parent)
     return summary
 
 
-def load_snapshot_of(backup: Path, url: str) -> None:
-    """Copy the database of a backup, which stays as it is, to the database of the home."""
+def check_empty(target: Path) -> None:
+    """Check that a home to restore into is empty, or does not exist.
+
+    Raises:
+        BadInput: It is not empty.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise BadInput(
+            f"The home {target} is not empty, and a backup is restored only into an empty one. "
+            "Name another with RL_TEACHER_HOME."
+        )
+
+
+def moved(path: Path, source: Path, target: Path) -> Path:
+    """Return the place of a path after its folder has moved; a path elsewhere stays."""
+    path = path.resolve()
+    return target / path.relative_to(source) if path.is_relative_to(source) else path
+
+
+def load_snapshot_of(backup: Path, url: str, target: Path, unfinished: Path) -> None:
+    """Copy the database of a backup, which stays as it is, to the database of the home.
+
+    Args:
+        backup: Folder of the backup.
+        url: Database of the home.
+        target: The home.
+        unfinished: Folder that will be renamed to the home.
+    """
     file = file_of(as_url(url))
     if file is not None:
-        load_snapshot(backup / DATABASE, url, utc_now)
+        load_snapshot(backup / DATABASE, moved(file, target, unfinished), utc_now)
         return
     # Migrated before its rows are copied.
-    unfinished = home() / f".{DATABASE}{TEMPORARY_SUFFIX}"
-    shutil.copyfile(backup / DATABASE, unfinished)
+    copy = unfinished / f".{DATABASE}{TEMPORARY_SUFFIX}"
+    shutil.copyfile(backup / DATABASE, copy)
     try:
-        load_snapshot(unfinished, url, utc_now)
+        load_snapshot(copy, url, utc_now)
     finally:
-        for each in sqlite_files(unfinished):
+        for each in sqlite_files(copy):
             each.unlink(missing_ok=True)
 
 
