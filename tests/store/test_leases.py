@@ -10,18 +10,19 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import select, text, update
+from sqlalchemy import insert, select, text, update
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import RankingNotFound
+from rl_teacher.store import sql
 from rl_teacher.store.assignment import NUM_RECENT
 from rl_teacher.store.labels import row_of
-from rl_teacher.store.leases import END, KEPT_AFTER_EXPIRY, MAX_LEASES
-from rl_teacher.store.records import AssignmentPolicy, ClaimRequest, NewLabel
+from rl_teacher.store.leases import END, KEPT_AFTER_EXPIRY, LOCK_LEASES, MAX_LEASES
+from rl_teacher.store.records import AssignmentPolicy, ClaimRequest, Control, NewLabel
 from rl_teacher.store.sql import lock_labels
 from rl_teacher.store.store import Store
-from rl_teacher.store.tables import Label, Labeler, Lease
-from tests.store.comparisons import ENV_ID, ask, ask_and_show, pair, rows_of
+from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease
+from tests.store.comparisons import ENV_ID, ask, ask_and_show, pair, rows_of, shown
 
 NUM_RACES = 1000
 
@@ -776,3 +777,85 @@ def test_withdrawn_ranking_does_not_block_an_exclusion(postgres_store):
             excluding.execute(update(Labeler).values(excluded_at=datetime.now(UTC)))
             excluding.commit()
             withdrawn.result(timeout=30)
+
+
+def test_withdrawal_locks_leases_in_the_order_of_their_tokens(postgres_store, monkeypatch):
+    """Leases are renewed without `lock_labels`."""
+    store = postgres_store
+    monkeypatch.setattr(sql, "CHUNK", 1)
+    experiment_id = store.experiments.ensure("human-175", ENV_ID, {})
+    ask_and_show(store, experiment_id, 1, 2)
+    claimed = store.leases.claim(experiment_id, "Ada", 2)
+    first, last = sorted(claimed, key=lambda each: each.lease)
+    ids = [last.comparison.id, first.comparison.id]
+    with store.database.writing() as renewing:
+        renewing.execute(LOCK_LEASES, {"tokens": [first.lease]})
+        with waiting_call(renewing, lambda: store.comparisons.withdraw(ids)) as withdrawn:
+            renewing.execute(LOCK_LEASES, {"tokens": [last.lease]})
+            renewing.execute(select(Comparison.id).with_for_update(nowait=True))
+            renewing.commit()
+            assert withdrawn.result(timeout=30) == ids
+
+
+def test_deleted_experiment_waits_for_a_claim(postgres_store):
+    _, claimed = ended_lease(postgres_store)
+    store = postgres_store
+    with store.database.writing() as claiming:
+        claiming.execute(LOCK_LEASES, {"tokens": [claimed.lease]})
+        with waiting_call(claiming, lambda: store.experiments.delete("human-175")) as gone:
+            # As the insertion of another lease does.
+            claiming.execute(select(Comparison.id).with_for_update(read=True, key_share=True))
+            claiming.commit()
+            assert gone.result(timeout=30)
+
+
+def test_commands_that_are_given_at_once_are_all_kept(postgres_store):
+    store = postgres_store
+    experiment_id = store.experiments.ensure("human-175", ENV_ID, {})
+
+    def pause():
+        store.experiments.set_control(experiment_id, Control(state="pause"))
+
+    with store.database.writing() as commanding:
+        of_experiment = update(Experiment).where(Experiment.id == experiment_id)
+        commanding.execute(of_experiment.values(control={"target_labels": 9}))
+        with waiting_call(commanding, pause) as paused:
+            commanding.commit()
+            paused.result(timeout=30)
+    control = store.experiments.control(experiment_id)
+    assert (control.state, control.target_labels) == ("pause", 9)
+
+
+def test_practice_in_two_experiments_at_once_is_remembered(postgres_store):
+    store = postgres_store
+    experiment_id = store.experiments.ensure("human-175", ENV_ID, {})
+    ids = ask_and_show(store, experiment_id, *range(3))
+    for each in ids:
+        store.labels.add(each, Answer.LEFT, "owner")
+        store.comparisons.set_gold(each, Answer.LEFT)
+    me = Labeler.id == store.labelers.id_of("Ada")
+    with store.database.writing() as practising:
+        practising.execute(update(Labeler).where(me).values(practised=[7_000]))
+        with waiting_call(
+            practising, lambda: store.comparisons.practise(experiment_id, "Ada")
+        ) as practised:
+            practising.commit()
+            assert len(practised.result(timeout=30)) == 3
+    with store.database.reading() as connection:
+        assert connection.execute(select(Labeler.practised).where(me)).scalar() == [*ids, 7_000]
+
+
+def test_clip_of_a_comparison_that_is_being_added_is_kept(postgres_store):
+    """`Comparisons.add` inserts the clips, which may exist, before the comparison."""
+    store = postgres_store
+    experiment_id = store.experiments.ensure("human-175", ENV_ID, {})
+    left, right = pair(1)
+    store.clips.publish({left: shown(left), right: shown(right)})
+    with store.database.writing() as adding:
+        lock_labels(adding)
+        with waiting_call(adding, lambda: store.clips.delete_unused(left)) as deleted:
+            number = {"number": 1, "asked_at_step": 0, "created_at": datetime.now(UTC)}
+            row = {"experiment_id": experiment_id, "left_hash": left, "right_hash": right}
+            adding.execute(insert(Comparison).values(**row, **number))
+            adding.commit()
+            assert deleted.result(timeout=30) is None

@@ -204,6 +204,8 @@ class Clips:
         )
         try:
             with self._database.writing() as connection:
+                # `Comparisons.add` inserts the clips before the comparisons that refer to them.
+                sql.lock_labels(connection)
                 return connection.execute(statement).scalar_one_or_none()
         except IntegrityError:  # another process has just added a comparison of it
             return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
@@ -25,6 +26,7 @@ from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.experiments import hash_uniform, read_assignment
 from rl_teacher.store.labelers import OWNER, Labelers
+from rl_teacher.store.leases import LOCK_LEASES
 from rl_teacher.store.records import (
     AskedComparison,
     ComparedPair,
@@ -91,6 +93,10 @@ WITHDRAW = (
     .where(sql.THESE, Comparison.num_labels == 0)
     .values(wanted=0)
     .returning(Comparison.id)
+)
+
+TOKENS = select(Lease.token).where(
+    Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True))
 )
 
 END_LEASES = delete(Lease).where(
@@ -204,6 +210,7 @@ class Comparisons:
         if comparison_ids:
             with self._database.writing() as connection:
                 sql.lock_labels(connection)
+                lock_leases(connection, comparison_ids)
                 for chunk in sql.in_chunks(comparison_ids):
                     parameters = {"comparison_ids": chunk}
                     withdrawn += connection.execute(WITHDRAW, parameters).scalars()
@@ -323,10 +330,21 @@ class Comparisons:
             rows = connection.execute(PRACTICE, {"experiment_id": experiment_id}).mappings().all()
             if len(rows) < NUM_PRACTICE:
                 return []
-            known = connection.execute(select(Labeler.practised).where(me)).scalar()
+            # Locked, so that two calls at once do not forget what the other has added.
+            practised_by_me = select(Labeler.practised).where(me).with_for_update(key_share=True)
+            known = connection.execute(practised_by_me).scalar()
             practised = sorted({*(known or ()), *(row["id"] for row in rows)})
             connection.execute(update(Labeler).where(me).values(practised=practised))
         return [(sql.comparison_view(row), Answer(row["gold"])) for row in rows]
+
+
+def lock_leases(connection: Connection, comparison_ids: Sequence[int]) -> None:
+    """Lock all leases of comparisons in the order of `LOCK_LEASES`, before the comparisons."""
+    tokens: list[UUID] = []
+    for chunk in sql.in_chunks(comparison_ids):
+        tokens += connection.execute(TOKENS, {"comparison_ids": chunk}).scalars()
+    for chunk in sql.in_chunks(sorted(tokens)):
+        connection.execute(LOCK_LEASES, {"tokens": chunk})
 
 
 def lock_numbers(connection: Connection, experiment_id: int) -> int:

@@ -16,7 +16,7 @@ from rl_teacher.store.events import EventLog
 from rl_teacher.store.files import jsonable
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import AssignmentPolicy, Control, Counts, ExperimentView
-from rl_teacher.store.tables import Credential, Experiment, Invite
+from rl_teacher.store.tables import Comparison, Credential, Experiment, Invite, Lease
 
 ClearableSetting = Literal["seconds_between", "target_labels"]
 
@@ -48,6 +48,17 @@ EXPERIMENT_BY_NAME = EXPERIMENTS.where(Experiment.name == bindparam("name"))
 EXPERIMENT_KEY = select(
     Experiment.id, Experiment.env_id, Experiment.num_asked, Experiment.archived_at
 ).where(Experiment.name == bindparam("name"))
+
+
+# In the order in which all transactions lock leases; see `LOCK_LEASES` in leases.py.
+LOCK_LEASES_OF_EXPERIMENT = (
+    select(Lease.token)
+    .join(Comparison, Comparison.id == Lease.comparison_id)
+    .join(Experiment, Experiment.id == Comparison.experiment_id)
+    .where(Experiment.name == bindparam("name"))
+    .order_by(Lease.token)
+    .with_for_update(of=Lease)
+)
 
 
 class Experiments:
@@ -103,6 +114,7 @@ class Experiments:
             # Before any row: a transaction that stores labels of this experiment locks its
             # comparisons first and its row last.
             sql.lock_labels(connection)
+            connection.execute(LOCK_LEASES_OF_EXPERIMENT, {"name": name})
             counts = connection.execute(counted).one_or_none()
             if counts is not None:
                 details = {
@@ -275,7 +287,7 @@ class Experiments:
         changes |= {name: value for name, value in vars(control).items() if value is not None}
         instructions = changes.pop("instructions", None)
         with self._database.writing() as connection:
-            before = read_control(connection, experiment_id)
+            before = read_control(connection, experiment_id, is_locked=True)
             merged = before | changes
             columns: dict[str, Any] = {
                 "control": {name: value for name, value in merged.items() if value is not None}
@@ -324,9 +336,20 @@ def read_assignment(connection: Connection, experiment_id: int) -> AssignmentPol
     return AssignmentPolicy(**(stored or {}))
 
 
-def read_control(connection: Connection, experiment_id: int) -> dict[str, Any]:
-    """Return the settings that the owner has given."""
-    return dict(connection.execute(column(Experiment.control, experiment_id)).scalar() or {})
+def read_control(
+    connection: Connection, experiment_id: int, *, is_locked: bool = False
+) -> dict[str, Any]:
+    """Return the settings that the owner has given.
+
+    Args:
+        connection: Connection of the transaction.
+        experiment_id: Experiment.
+        is_locked: Lock the experiment, so that another transaction does not change them meanwhile.
+    """
+    query = column(Experiment.control, experiment_id)
+    if is_locked:
+        query = query.with_for_update(key_share=True)
+    return dict(connection.execute(query).scalar() or {})
 
 
 def hash_uniform(*key: object) -> float:
