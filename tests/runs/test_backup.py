@@ -362,6 +362,18 @@ def test_clips_of_another_media_folder_are_in_the_backup(filled, tmp_path):
     assert verify_backup(tmp_path / "copy").num_labels == 2
 
 
+def test_experiment_whose_name_looks_temporary_is_in_the_backup(filled, tmp_path):
+    """Earlier versions accepted such names."""
+    folder = filled / "experiments" / "one.unfinished"
+    (filled / "experiments" / "one").rename(folder)
+    (folder / "history" / "step-5.unfinished").mkdir(parents=True)
+    (folder / "history" / "step-5.unfinished" / "config.json").touch()
+    save_backup(tmp_path / "copy")
+    names = [name for name in read_sums(tmp_path / "copy") if "unfinished" in name]
+    assert "experiments/one.unfinished/config.json" in names
+    assert not [name for name in names if "step-5" in name]
+
+
 @pytest.mark.usefixtures("filled")
 def test_backup_of_running_experiment_is_restored_without_its_lock(tmp_path, elsewhere):
     with open_store() as store, store.locks.hold("one"):

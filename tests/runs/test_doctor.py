@@ -10,6 +10,7 @@ from sqlalchemy import text
 from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
+from rl_teacher.runs import doctor
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.records import RenderedClip
@@ -153,6 +154,49 @@ def test_comparison_waits_until_damaged_clip_is_rendered_again(hashes, name, dam
     assert_sound(capsys)
 
 
+@ONLY_SQLITE
+@pytest.mark.parametrize("name", ["media", "media/clips"])
+def test_no_clip_is_hidden_if_all_files_are_missing(hashes, name, capsys):
+    (home() / name).rename(home() / "elsewhere")
+    if name == "media/clips":
+        (home() / "media" / "scenes" / f"{SCENE}.json").unlink()
+    code, printed = examine(capsys, "--repair")
+    assert code == 1
+    assert "none of the 5 files of clips" in first_line(printed, "fault: clips")
+    assert counts() == (2, 1, 1, 1)
+
+
+@ONLY_SQLITE
+def test_no_clip_of_few_is_hidden_if_the_folder_does_not_exist(hashes, capsys):
+    with open_store() as store:
+        store.clips.hide(hashes[1:])
+        (home() / "media").rename(home() / "elsewhere")
+        code, printed = examine(capsys, "--repair")
+        assert code == 1
+        assert "none of the 2 files of clips" in first_line(printed, "fault: clips")
+        assert [each.content_hash for each in store.clips.rendered()] == hashes[:1]
+
+
+@pytest.mark.parametrize("name", ["clip", "scene"])
+def test_clip_that_is_rendered_again_meanwhile_is_not_hidden(hashes, name, capsys, monkeypatch):
+    keys = {"clip": f"clips/{hashes[3]}.poses", "scene": f"scenes/{SCENE}.json"}
+    alter(home() / "media" / keys[name])
+    fault_of = doctor.fault_of
+
+    def find_and_render(files, key):
+        fault = fault_of(files, key)
+        if fault is not None:
+            files.remove(key)
+            files.put(key, b"again")
+        return fault
+
+    monkeypatch.setattr(doctor, "fault_of", find_and_render)
+    assert examine(capsys, "--repair")[0] == 0
+    assert counts() == (2, 1, 1, 1)
+    assert (home() / "media" / keys[name]).exists()
+    assert_sound(capsys)
+
+
 @pytest.mark.parametrize("damage", ["missing", "altered"])
 def test_damaged_segment_is_found_and_not_repaired(hashes, damage, capsys):
     path = home() / "segments" / ENV_ID / f"{hashes[0]}.safetensors"
@@ -192,6 +236,16 @@ def test_old_temporary_files_are_found_and_deleted(hashes, capsys):
     assert "temporary files" in first_line(printed, "fault")
     assert examine(capsys, "--repair")[0] == 0
     assert [path.exists() for path in (old, folder, new)] == [False, False, True]
+
+
+@ONLY_SQLITE
+def test_experiment_whose_name_looks_temporary_is_kept(hashes, capsys):
+    """Earlier versions accepted such names."""
+    folder = home() / "experiments" / "one.unfinished"
+    (home() / "experiments" / "one").rename(folder)
+    os.utime(folder, (0, time.time() - 2 * 3600))
+    assert examine(capsys, "--repair")[0] == 0
+    assert (folder / "config.json").exists()
 
 
 def test_credentials_that_others_can_read_are_made_private(hashes, capsys):

@@ -116,6 +116,7 @@ class TestNames:
             ("a\u2028b", "control"),
             ("\udcff", "control"),
             (" a", "space"),
+            ("a.unfinished", "ends with .unfinished"),
             ("x" * 300, "300 characters"),
             ("环" * 90, "255 bytes"),
         ],

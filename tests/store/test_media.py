@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import CorruptCheckpoint, RunFolderUnusable
-from rl_teacher.store.files import pack
+from rl_teacher.store.files import TEMPORARY_SUFFIX, pack
 from rl_teacher.store.media import ARRAYS, SegmentFiles, slug
 
 
@@ -57,6 +57,10 @@ def test_any_environment_id_is_accepted(files, env_id):
     files.save(segment)
     assert_same(SegmentFiles(files.folder).load(segment.content_hash), segment)
     assert only_file(files).parent.parent == files.folder
+
+
+def test_folder_of_an_environment_never_looks_temporary():
+    assert not slug("Hopper.unfinished").endswith(TEMPORARY_SUFFIX)
 
 
 @given(one=st.text(max_size=30), other=st.text(max_size=30))

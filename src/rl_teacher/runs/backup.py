@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 
 from rl_teacher.common.errors import BadInput, CorruptBackup, CorruptClip, MediaNotFound
 from rl_teacher.runs.clip_renderer import keys_of
-from rl_teacher.runs.folder import home, open_store
+from rl_teacher.runs.folder import home, is_unfinished, open_store
 from rl_teacher.store.database import (
     as_url,
     copies_before_migrations,
@@ -211,9 +211,9 @@ def copy_tree(
 def files_in(path: Path) -> Iterator[Path]:
     """Yield the files of a folder and its subfolders, the newest checkpoints first."""
     if path.is_file():
-        if path.name != LOCK and not path.name.endswith(TEMPORARY_SUFFIX):
+        if path.name != LOCK and not is_unfinished(path):
             yield path
-    elif path.is_dir() and not path.name.endswith(TEMPORARY_SUFFIX):
+    elif path.is_dir() and not is_unfinished(path):
         with suppress(FileNotFoundError):
             for each in sorted(path.iterdir(), reverse=True):
                 yield from files_in(each)

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from rl_teacher.common.errors import (
@@ -16,7 +17,13 @@ from rl_teacher.common.errors import (
     StoreUnavailable,
 )
 from rl_teacher.runs.clip_renderer import keys_of
-from rl_teacher.runs.folder import Experiment, experiment_names, experiments_folder, home
+from rl_teacher.runs.folder import (
+    Experiment,
+    experiment_names,
+    experiments_folder,
+    home,
+    is_unfinished,
+)
 from rl_teacher.store import sql
 from rl_teacher.store.checkpoints import list_checkpoints, read_checkpoint
 from rl_teacher.store.counters import find_wrong_counts, recount_all
@@ -31,12 +38,16 @@ from rl_teacher.store.database import (
 )
 from rl_teacher.store.files import TEMPORARY_SUFFIX
 from rl_teacher.store.media import MediaFiles, SegmentFiles, default_media
+from rl_teacher.store.records import ClipView
 from rl_teacher.store.snapshot import faults_of, read_all, snapshot_of
 from rl_teacher.store.store import Store
 
 TEMPORARY_AGE_S = 3600.0
 """Age from which on a temporary file belongs to no write in progress."""
 PRIVATE_MODE = 0o600
+
+FEW_FILES = 3
+"""If more are examined and all are missing, another folder or storage was meant."""
 
 HAS_EFFECTIVE_IDS = os.access in os.supports_effective_ids
 
@@ -158,7 +169,8 @@ class Examination:
         """Check that the media of all rendered clips exist and are what was written.
 
         The repair marks a clip as not rendered: labelers do not get its comparisons until the
-        trainer has rendered it again.
+        trainer has rendered it again. Nothing is marked if there are no files at all: then a folder
+        is not mounted, or another one was meant.
         """
         clips = self.store.clips.rendered()
         check = Check("clips", len(clips))
@@ -169,25 +181,45 @@ class Examination:
             check.faults.append(str(error))
             return check
         faults: dict[str, str | None] = {}
-        hidden: list[str] = []
+        damaged: dict[str, str] = {}
         for clip in clips:
             keys = keys_of(clip)
             for key in keys:
                 if key not in faults:
                     faults[key] = fault_of(files, key)
-            found = [fault for fault in (faults[key] for key in keys) if fault is not None]
-            if found and self.is_repairing:
-                hidden.append(clip.content_hash)
-                check.repairs.append(f"{found[0]}: the trainer renders it again")
-            elif found:
-                check.faults.append(found[0])
-        # A scene is rendered again only if its file is missing.
-        for key in (key for key, fault in faults.items() if hidden and fault):
-            if key.startswith("scenes/"):
-                files.remove(key)
-        if hidden:
-            self.store.clips.hide(hidden)
+            if found := [fault for fault in (faults[key] for key in keys) if fault is not None]:
+                damaged[clip.content_hash] = found[0]
+        is_absent = not files.is_remote and not Path(files.label).is_dir()
+        are_missing = all(fault == missing(key) for key, fault in faults.items())
+        if faults and are_missing and (is_absent or len(faults) > FEW_FILES):
+            check.faults.append(
+                f"none of the {len(faults)} files of clips is in {files.label}. Name the right "
+                "place with --media, mount it, or restore a backup; a trainer that continues "
+                "renders its clips again"
+            )
+        elif self.is_repairing:
+            hidden = self.store.clips.hide([*damaged], self._is_still_damaged(files))
+            check.repairs += [f"{damaged[each]}: the trainer renders it again" for each in hidden]
+        else:
+            check.faults += damaged.values()
         return check
+
+    def _is_still_damaged(self, files: MediaFiles) -> Callable[[ClipView], bool]:
+        """Return a condition on clips, which reads each file once; it deletes damaged scenes."""
+
+        @cache
+        def fault(key: str) -> str | None:
+            found = fault_of(files, key)
+            # A scene is rendered again only if its file is missing.
+            if found is not None and key.startswith("scenes/"):
+                files.remove(key)
+            return found
+
+        def is_damaged(clip: ClipView) -> bool:
+            found = [fault(key) for key in keys_of(clip)]
+            return any(found)
+
+        return is_damaged
 
     def check_counts(self) -> Check:
         """Compare the counts of comparisons, experiments and labelers with a recount."""
@@ -208,10 +240,15 @@ def fault_of(files: MediaFiles, key: str) -> str | None:
     try:
         files.get(key)
     except MediaNotFound:
-        return f"{key} is missing"
+        return missing(key)
     except CorruptClip:
         return f"{key} is truncated or altered"
     return None
+
+
+def missing(key: str) -> str:
+    """Return the fault of a file that does not exist."""
+    return f"{key} is missing"
 
 
 def check_run_folders() -> Check:
@@ -257,7 +294,7 @@ def check_temporary_files(folders: list[Path], *, is_repairing: bool) -> Check:
 
 def temporary_files(folder: Path) -> Iterator[Path]:
     """Yield the temporary files and folders in a folder that nothing is writing any more."""
-    for path in sorted(folder.rglob(f"*{TEMPORARY_SUFFIX}")):
+    for path in sorted(filter(is_unfinished, folder.rglob(f"*{TEMPORARY_SUFFIX}"))):
         try:
             age_s = time.time() - path.stat().st_mtime
         except FileNotFoundError:  # completed or deleted meanwhile

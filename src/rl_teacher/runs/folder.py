@@ -40,6 +40,7 @@ from rl_teacher.runs.history import EpisodeVideos, PolicyHistory
 from rl_teacher.runs.metrics_file import MetricsFile, Row, number_in
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
 from rl_teacher.store.files import (
+    TEMPORARY_SUFFIX,
     folder_errors,
     make_private_home,
     remove_unfinished,
@@ -128,6 +129,15 @@ def experiments_folder() -> Path:
     return home() / "experiments"
 
 
+def is_unfinished(path: Path) -> bool:
+    """Return whether a file or folder is temporary: incomplete, or left by a killed process.
+
+    Earlier versions accepted names of experiments that look like those of temporary folders.
+    """
+    is_experiment = path.parent.name == "experiments" and (path / "config.json").exists()
+    return path.name.endswith(TEMPORARY_SUFFIX) and not is_experiment
+
+
 def validate_name(name: str) -> str:
     """Return a name in Unicode normal form C if every file system accepts it.
 
@@ -152,6 +162,7 @@ def invalid_name_reason(name: str) -> str | None:
         "it is empty": not name.strip(),
         "it contains a slash or a backslash": bool({"/", "\\"} & set(name)),
         "it begins with a dot": name.startswith("."),
+        f"it ends with {TEMPORARY_SUFFIX}": name.endswith(TEMPORARY_SUFFIX),
         "it begins or ends with a space": name != name.strip(),
         "it contains control characters": any(
             unicodedata.category(character) in FORBIDDEN_CATEGORIES for character in name

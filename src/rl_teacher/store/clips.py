@@ -1,6 +1,6 @@
 """Clips: the segments that experiments of an environment share, and their media."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_, union_all, update
@@ -166,15 +166,35 @@ class Clips:
         with self._database.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(COMPARED)}
 
-    def hide(self, content_hashes: Sequence[str]) -> None:
-        """Mark clips as not rendered: their comparisons wait until a trainer renders them again."""
+    def hide(
+        self,
+        content_hashes: Sequence[str],
+        condition: Callable[[ClipView], bool] = lambda _: True,
+    ) -> list[str]:
+        """Mark clips as not rendered: their comparisons wait until a trainer renders them again.
+
+        Args:
+            content_hashes: Clips.
+            condition: Which of those that are rendered to mark. It is asked while `publish` waits.
+
+        Returns:
+            The hashes of the clips that were marked.
+        """
+        hidden: list[str] = []
+        if not content_hashes:
+            return hidden
         with self._database.writing() as connection:
             sql.lock_labels(connection)
             for chunk in sql.in_chunks(content_hashes):
-                connection.execute(HIDE.where(Clip.content_hash.in_(chunk)))
-                parameters = {"hashes": chunk}
+                rows = connection.execute(RENDERED.where(Clip.content_hash.in_(chunk))).mappings()
+                views = [ClipView(**row) for row in rows]
+                these = [each.content_hash for each in views if condition(each)]
+                connection.execute(HIDE.where(Clip.content_hash.in_(these)))
+                parameters = {"hashes": these}
                 found = connection.execute(COMPARISONS_WITH_CLIPS, parameters).scalars().all()
                 reopen(connection, sorted(found))
+                hidden += these
+        return hidden
 
     def delete_unused(self, content_hash: str) -> str | None:
         """Delete a clip that neither a comparison nor an episode of an agent refers to.

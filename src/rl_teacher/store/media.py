@@ -16,7 +16,13 @@ from rl_teacher.common.errors import (
     CorruptClip,
     MediaNotFound,
 )
-from rl_teacher.store.files import folder_errors, pack, unpack, write_atomically
+from rl_teacher.store.files import (
+    TEMPORARY_SUFFIX,
+    folder_errors,
+    pack,
+    unpack,
+    write_atomically,
+)
 from rl_teacher.store.media_backends import RemoteFolder, open_backend
 
 ARRAYS = ("observations", "actions", "rewards", "scene_states")
@@ -110,7 +116,7 @@ def has_size(path: Path, size_bytes: int) -> bool:
 
 def slug(env_id: str) -> str:
     """Return a folder name for an environment; a hash keeps altered names distinct."""
-    if PLAIN_NAME.fullmatch(env_id):
+    if PLAIN_NAME.fullmatch(env_id) and not env_id.endswith(TEMPORARY_SUFFIX):
         return env_id
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", env_id).strip(".-")[:60]
     return f"{readable}-{hashlib.sha256(env_id.encode()).hexdigest()[:12]}".lstrip("-")
