@@ -362,6 +362,24 @@ def test_clips_of_another_media_folder_are_in_the_backup(filled, tmp_path):
     assert verify_backup(tmp_path / "copy").num_labels == 2
 
 
+@pytest.mark.parametrize("place", ["data", "link"])
+def test_database_in_a_folder_of_the_home_is_copied_once(filled, place, tmp_path, monkeypatch):
+    data = filled / "data"
+    data.mkdir()
+    (filled / "labels.sqlite").rename(data / "all.sqlite")
+    (data / "all.sqlite.before-0007").touch()
+    (data / "notes").touch()
+    (tmp_path / "link").symlink_to(data)
+    folder = {"data": data, "link": tmp_path / "link"}[place]
+    monkeypatch.setenv("RL_TEACHER_DATABASE_URL", str(folder / "all.sqlite"))
+    # The write-ahead log exists meanwhile.
+    with open_store():
+        save_backup(tmp_path / "copy")
+    names = read_sums(tmp_path / "copy")
+    assert [name for name in names if name.startswith("data/")] == ["data/notes"]
+    assert verify_backup(tmp_path / "copy").num_labels == 2
+
+
 def test_experiment_whose_name_looks_temporary_is_in_the_backup(filled, tmp_path):
     """Earlier versions accepted such names."""
     folder = filled / "experiments" / "one.unfinished"

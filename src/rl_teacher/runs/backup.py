@@ -137,24 +137,24 @@ def copy_home(source: Path, target: Path, media: MediaFiles) -> dict[str, str]:
         SHA-256 of each file by its name.
     """
     digests: dict[str, str] = {}
+    databases = [source / DATABASE]
+    if (file := file_of(as_url(default_url(source)))) is not None:
+        databases.append(file.resolve())
+    left_out = {path.resolve() for each in databases for path in database_files(each)}
 
     def copy_shared() -> None:
         folders = {"segments": source / "segments"}
         if not media.is_remote:
             folders["media"] = Path(media.label)
         for name, folder in folders.items():
-            copy_tree(folder, target / name, target, digests, only_new=True)
+            copy_tree(folder, target / name, target, digests, left_out, only_new=True)
 
     with open_store() as store:
-        file = store.database.file
-        databases = [Path(DATABASE)] if file is None else [Path(DATABASE), file]
-        left_out = {each.name for database in databases for each in sqlite_files(database)}
-        left_out |= {each.name for each in copies_before_migrations(source / DATABASE)} | LEFT_OUT
         # Before the database, too: clips of episodes are deleted after a while.
         copy_shared()
         for path in sorted(source.iterdir()):
-            if path.name not in left_out:
-                copy_tree(path, target / path.name, target, digests)
+            if path.name not in LEFT_OUT:
+                copy_tree(path, target / path.name, target, digests, left_out)
         for checkpoints in (source / "experiments").glob("*/checkpoints"):
             copied = target / "experiments" / checkpoints.parent.name / "checkpoints"
             copy_newest(checkpoints, copied, target, digests)
@@ -164,6 +164,11 @@ def copy_home(source: Path, target: Path, media: MediaFiles) -> dict[str, str]:
             fetch_media(store, media, target, digests)
     digests[DATABASE] = digest_of(target / DATABASE)
     return digests
+
+
+def database_files(file: Path) -> list[Path]:
+    """Return the paths of an SQLite database and of its copies before migrations."""
+    return [*sqlite_files(file), *copies_before_migrations(file)]
 
 
 def fetch_media(store: Store, media: MediaFiles, target: Path, digests: dict[str, str]) -> None:
@@ -188,7 +193,13 @@ def copy_newest(source: Path, target: Path, root: Path, digests: dict[str, str])
 
 
 def copy_tree(
-    source: Path, target: Path, root: Path, digests: dict[str, str], *, only_new: bool = False
+    source: Path,
+    target: Path,
+    root: Path,
+    digests: dict[str, str],
+    left_out: Collection[Path] = (),
+    *,
+    only_new: bool = False,
 ) -> None:
     """Copy a file or a folder; files that a process deletes meanwhile are left out.
 
@@ -197,12 +208,13 @@ def copy_tree(
         target: Its place in the backup.
         root: Folder of the backup.
         digests: SHA-256 by the name in the backup; the copied files are added.
+        left_out: Files that are not copied, without symbolic links in their paths.
         only_new: Leave out files that were copied before.
     """
     for path in files_in(source):
         copy = target / path.relative_to(source)
         name = copy.relative_to(root).as_posix()
-        if only_new and name in digests:
+        if (only_new and name in digests) or path.resolve() in left_out:
             continue
         with suppress(FileNotFoundError):
             digests[name] = copy_file(path, copy)

@@ -16,6 +16,7 @@ from rl_teacher.common.errors import (
     RlTeacherError,
     StoreUnavailable,
 )
+from rl_teacher.runs.backup import database_files
 from rl_teacher.runs.clip_renderer import keys_of
 from rl_teacher.runs.folder import (
     Experiment,
@@ -29,11 +30,9 @@ from rl_teacher.store.checkpoints import list_checkpoints, read_checkpoint
 from rl_teacher.store.counters import find_wrong_counts, recount_all
 from rl_teacher.store.database import (
     as_url,
-    copies_before_migrations,
     default_url,
     file_of,
     schema_version,
-    sqlite_files,
     versions,
 )
 from rl_teacher.store.files import TEMPORARY_SUFFIX
@@ -327,5 +326,5 @@ def check_permissions(*, is_repairing: bool) -> Check:
 def private_files() -> Iterator[Path]:
     """Yield the existing files that contain credentials or their hashes."""
     file = file_of(as_url(default_url(home())))
-    databases = [] if file is None else [*sqlite_files(file), *copies_before_migrations(file)]
+    databases = [] if file is None else database_files(file)
     yield from filter(Path.exists, [home() / "access-token", *databases])
