@@ -369,9 +369,10 @@ def confirm_archiving(name: str, kept: "KeptParts", *, is_confirmed: bool) -> No
     from shlex import quote
 
     from rl_teacher.config.fields import as_flag
+    from rl_teacher.runs.folder import stored_experiments
     from rl_teacher.runs.management import archive_name
 
-    target = archive_name(name)
+    target = archive_name(name, stored_experiments())
     print(f"The experiment will be archived as {target}. The new one keeps of it: {kept}.")
     settings = kept.settings(quote(target))
     if settings:

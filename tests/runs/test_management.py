@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,16 @@ from rl_teacher.common.errors import (
     ExperimentExists,
     ExperimentInUse,
     ExperimentNotFound,
+    RunFolderUnusable,
 )
+from rl_teacher.runs import management
 from rl_teacher.runs.folder import Experiment, home
-from rl_teacher.runs.management import archive_experiment, delete_experiment, rename_experiment
+from rl_teacher.runs.management import (
+    archive_experiment,
+    archive_for_new,
+    delete_experiment,
+    rename_experiment,
+)
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
 from tests.store.comparisons import ENV_ID, ask_and_show, open_comparisons
@@ -93,6 +101,47 @@ def test_unusable_new_name_changes_nothing(store, new_name, error):
         rename_experiment(store, "hopper", new_name)
     assert names(store) == ["other", "hopper"]
     assert json.loads((home() / "experiments/hopper/config.json").read_text()) == CONFIG
+
+
+@pytest.mark.usefixtures("labels")
+def test_name_under_which_a_run_starts_is_refused(store):
+    with store.locks.hold("walker"), pytest.raises(ExperimentInUse, match="walker"):
+        rename_experiment(store, "hopper", "walker")
+    assert names(store) == ["hopper"]
+
+
+@pytest.mark.parametrize("step", ["config", "folder"])
+def test_interrupted_renaming_is_continued(store, labels, step, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(5, "Input/output error")
+
+    failing = {"config": (management, "write_atomically"), "folder": (Path, "rename")}
+    with monkeypatch.context() as patched:
+        patched.setattr(*failing[step], fail)
+        with pytest.raises(RunFolderUnusable):
+            rename_experiment(store, "hopper", "walker")
+    rename_experiment(store, "hopper", "walker")
+    assert names(store) == ["walker"]
+    assert store.labels.answers(labels) == {labels[0]: Answer.LEFT}
+    assert Experiment.find("walker").config == CONFIG | {"name": "walker"}
+    assert not (home() / "experiments" / "hopper").exists()
+    assert len(events(store)) == 1
+
+
+@pytest.mark.usefixtures("labels")
+def test_folder_does_not_take_the_name_of_an_unrelated_experiment(store):
+    store.experiments.delete("hopper")
+    store.experiments.ensure("walker", ENV_ID, {})
+    with pytest.raises(ExperimentNotFound):
+        rename_experiment(store, "hopper", "walker")
+    assert Experiment.find("hopper").config == CONFIG
+
+
+@pytest.mark.usefixtures("labels")
+def test_archive_has_a_name_that_neither_this_home_nor_the_store_has(store):
+    store.experiments.ensure("hopper.archived-1", ENV_ID, {})
+    (home() / "experiments" / "hopper.archived-2").mkdir()
+    assert archive_for_new(store, "hopper") == "hopper.archived-3"
 
 
 def test_archived_experiment_is_not_labelled_until_restored(store, labels):

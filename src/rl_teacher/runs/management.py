@@ -2,8 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -96,22 +96,35 @@ def delete_experiment(store: Store, name: str, *, by: str = OWNER) -> None:
 def rename_experiment(store: Store, name: str, new_name: str, *, by: str = OWNER) -> None:
     """Rename an experiment and its folder; see `delete_experiment`.
 
+    If it was interrupted, the same call continues it.
+
     Raises:
         BadExperimentName, ExperimentExists, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
     """
-    new_name = validate_name(new_name)
+    name, new_name = validate_name(name), validate_name(new_name)
     target = experiments_folder() / new_name
-    with idle_folder(store, name) as folder:
+    with idle_folder(store, name, new_name) as folder:
         if target.exists():
             raise ExperimentExists(new_name)
         # The store first, which refuses a name that is taken.
-        store.experiments.rename(validate_name(name), new_name, by=by)
+        if folder is None or not is_renamed_in(store, name, new_name):
+            store.experiments.rename(name, new_name, by=by)
         if folder is not None:
             config = Experiment(new_name, folder).config
             if "name" in config:
                 content = json.dumps({**config, "name": new_name}, indent=2, ensure_ascii=False)
                 write_atomically(folder / "config.json", f"{content}\n".encode(), is_synced=True)
             folder.rename(target)
+
+
+def is_renamed_in(store: Store, name: str, new_name: str) -> bool:
+    """Return whether the store has renamed an experiment, and has none of the earlier name."""
+    id_of = {each.name: each.id for each in store.experiments.all()}
+    if name in id_of or new_name not in id_of:
+        return False
+    events = store.events.page(id_of[new_name]).rows
+    renamed = {"from": name, "to": new_name}
+    return any(each.kind == "rename" and each.details == renamed for each in events)
 
 
 def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = OWNER) -> None:
@@ -133,21 +146,32 @@ def archive_for_new(store: Store, name: str, *, by: str = OWNER) -> str:
     Raises:
         BadExperimentName, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
     """
-    new_name = archive_name(name)
+    new_name = archive_name(name, [each.name for each in store.experiments.all()])
     rename_experiment(store, name, new_name, by=by)
     archive_experiment(store, new_name, is_archived=True, by=by)
     return new_name
 
 
-def archive_name(name: str) -> str:
-    """Return the name under which an experiment is archived: NAME.archived-1, -2 ..."""
-    names = (f"{name}.archived-{number}" for number in count(1))
-    return validate_name(next(each for each in names if not (experiments_folder() / each).exists()))
+def archive_name(name: str, stored: Collection[str]) -> str:
+    """Return the name under which an experiment is archived: NAME.archived-1, -2 ...
+
+    Args:
+        name: Name of the experiment.
+        stored: Names in the store, which may have experiments of other homes.
+    """
+    names = (validate_name(f"{name}.archived-{number}") for number in count(1))
+    folder = experiments_folder()
+    return next(each for each in names if each not in stored and not (folder / each).exists())
 
 
 @contextmanager
-def idle_folder(store: Store, name: str) -> Iterator[Path | None]:
+def idle_folder(store: Store, name: str, *others: str) -> Iterator[Path | None]:
     """Lock an experiment and its folder, so that no run of it starts.
+
+    Args:
+        store: Store of the experiment.
+        name: Name of the experiment.
+        others: Names that no run may take meanwhile.
 
     Yields:
         The folder; None if the experiment has none on this machine.
@@ -155,8 +179,11 @@ def idle_folder(store: Store, name: str) -> Iterator[Path | None]:
     Raises:
         ExperimentInUse: The experiment is running.
     """
-    folder = experiments_folder() / validate_name(name)
-    with store.locks.hold(validate_name(name)):
+    name = validate_name(name)
+    folder = experiments_folder() / name
+    with ExitStack() as stack:
+        for each in sorted({name, *others}):
+            stack.enter_context(store.locks.hold(each))
         if not folder.is_dir():
             yield None
             return
