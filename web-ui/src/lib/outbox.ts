@@ -36,7 +36,7 @@ interface StoredLabel extends UnsentLabel {
 export interface OutboxOptions {
   /** Name of the labeler whose labels are shown and sent. */
   labeler: string
-  /** Ask the service who is signed in: another tab may have signed in as somebody else. */
+  /** Read who is signed in: another tab may have signed in under another name. */
   readLabeler: () => Promise<string>
   send: (labels: LabelSubmission[]) => Promise<LabelReceipt>
   /** Called after every change of the unsent labels or of the delivery state. */
