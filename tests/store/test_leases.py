@@ -228,7 +228,7 @@ class TestTime:
         assert store.leases.claim(experiment_id, "Bob", 1) == []
 
     def test_lease_is_not_renewed_in_its_last_second(self, store, clock, experiment_id):
-        """Another machine, whose clock is ahead, may be giving the comparison to somebody else."""
+        """Another machine, whose clock is ahead, may be leasing it to another labeler."""
         ask_and_show(store, experiment_id, 1)
         [mine] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
         clock.advance(299.5)

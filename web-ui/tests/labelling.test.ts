@@ -256,7 +256,7 @@ describe('leaving the page while it starts', () => {
     expect(outcome).toBe('deleted')
   })
 
-  it('asks for the labeler no more', async () => {
+  it('stops reading the name of the labeler', async () => {
     const readName = vi.fn((wait: () => Promise<void>) => wait().then(() => Promise.reject(new Error('offline'))))
     await leaveDuring((wait) => ({ user: { me: null, readName: () => readName(wait) } }))
     expect(readName).toHaveBeenCalledTimes(1)

@@ -42,7 +42,7 @@ COOL_DOWN = timedelta(minutes=5)
 
 RENEWAL_MARGIN = timedelta(seconds=1)
 """Time before its expiry from which a lease is not renewed: another transaction, or a machine whose
-clock is ahead, may be giving the comparison to somebody else."""
+clock is ahead, may be leasing the comparison to another labeler."""
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """Difference of two machines' clocks. A lease that lasts longer than it can was written before the
