@@ -339,12 +339,12 @@ class Comparisons:
 
 
 def lock_leases(connection: Connection, comparison_ids: Sequence[int]) -> None:
-    """Lock all leases of comparisons in the order of `LOCK_LEASES`, before the comparisons."""
+    """Lock all leases of comparisons in the common order, before the comparisons."""
     tokens: list[UUID] = []
     for chunk in sql.in_chunks(comparison_ids):
         tokens += connection.execute(TOKENS, {"comparison_ids": chunk}).scalars()
     for chunk in sql.in_chunks(sorted(tokens)):
-        connection.execute(LOCK_LEASES, {"tokens": chunk})
+        sql.lock_rows(connection, LOCK_LEASES, {"tokens": chunk})
 
 
 def lock_numbers(connection: Connection, experiment_id: int) -> int:

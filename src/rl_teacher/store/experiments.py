@@ -50,14 +50,10 @@ EXPERIMENT_KEY = select(
 ).where(Experiment.name == bindparam("name"))
 
 
-# In the order in which all transactions lock leases; see `LOCK_LEASES` in leases.py.
 LOCK_LEASES_OF_EXPERIMENT = (
-    select(Lease.token)
-    .join(Comparison, Comparison.id == Lease.comparison_id)
+    sql.LEASES_IN_ORDER.join(Comparison, Comparison.id == Lease.comparison_id)
     .join(Experiment, Experiment.id == Comparison.experiment_id)
     .where(Experiment.name == bindparam("name"))
-    .order_by(Lease.token)
-    .with_for_update(of=Lease)
 )
 
 
@@ -114,7 +110,7 @@ class Experiments:
             # Before any row: a transaction that stores labels of this experiment locks its
             # comparisons first and its row last.
             sql.lock_labels(connection)
-            connection.execute(LOCK_LEASES_OF_EXPERIMENT, {"name": name})
+            sql.lock_rows(connection, LOCK_LEASES_OF_EXPERIMENT, {"name": name})
             counts = connection.execute(counted).one_or_none()
             if counts is not None:
                 details = {

@@ -11,7 +11,14 @@ from rl_teacher.store.counters import COMPARISONS_OF_LABELER, recount
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.records import LabelerView, Role
-from rl_teacher.store.sql import columns_of, insert_into, insert_or_skip, lock_labels
+from rl_teacher.store.sql import (
+    LEASES_IN_ORDER,
+    columns_of,
+    insert_into,
+    insert_or_skip,
+    lock_labels,
+    lock_rows,
+)
 from rl_teacher.store.tables import Experiment, Labeler, Lease, Tally
 
 OWNER = "owner"
@@ -70,13 +77,7 @@ NAMES = select(Labeler.name)
 EXCLUDED_IDS = select(Labeler.id).where(Labeler.excluded_at.is_not(None))
 
 
-# In the order in which all transactions lock leases; see `LOCK_LEASES` in leases.py.
-LOCK_LEASES_OF_LABELER = (
-    select(Lease.token)
-    .where(Lease.labeler_id == bindparam("labeler_id"))
-    .order_by(Lease.token)
-    .with_for_update()
-)
+LOCK_LEASES_OF_LABELER = LEASES_IN_ORDER.where(Lease.labeler_id == bindparam("labeler_id"))
 
 
 class Labelers:
@@ -178,7 +179,7 @@ class Labelers:
             connection.execute(change.values(excluded_at=excluded_at))
             if is_excluded:
                 # Others can answer these comparisons at once.
-                connection.execute(LOCK_LEASES_OF_LABELER, {"labeler_id": labeler.id})
+                lock_rows(connection, LOCK_LEASES_OF_LABELER, {"labeler_id": labeler.id})
                 held = update(Lease).where(
                     Lease.labeler_id == labeler.id, Lease.expires_at > excluded_at
                 )

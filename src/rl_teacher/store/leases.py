@@ -74,13 +74,7 @@ HELD = (
     .with_for_update(of=Lease, skip_locked=True)
 )
 
-# Transactions that wait for leases lock them in this order, so that none waits in a circle.
-LOCK_LEASES = (
-    select(Lease.token)
-    .where(Lease.token.in_(bindparam("tokens", expanding=True)))
-    .order_by(Lease.token)
-    .with_for_update()
-)
+LOCK_LEASES = sql.LEASES_IN_ORDER.where(Lease.token.in_(bindparam("tokens", expanding=True)))
 
 EXTEND = (
     update(Lease)
@@ -275,8 +269,10 @@ class Leases:
         # Waiting for that answer could end in a deadlock: its transaction waits for comparisons
         # that this one has locked.
         locked = connection.execute(LOCK_LEASES_OF_PAIRS, parameters).all()
-        existing = {tuple(row) for row in connection.execute(LEASES_OF_PAIRS, parameters)}
-        being_ended = existing - {(row.comparison_id, row.labeler_id) for row in locked}
+        being_ended: set[tuple[int, int]] = set()
+        if connection.dialect.name == "postgresql":
+            existing = {(row[0], row[1]) for row in connection.execute(LEASES_OF_PAIRS, parameters)}
+            being_ended = existing - {(row.comparison_id, row.labeler_id) for row in locked}
         # A lease that was released and claimed again keeps its age.
         cooled_before = times(moment)["cooled_before"]
         born_at = {
@@ -313,7 +309,7 @@ class Leases:
         labeler_id = self._labelers.id_of(labeler)
         tokens = {"tokens": list(leases)}
         with self._database.writing() as connection:
-            connection.execute(LOCK_LEASES, tokens)
+            sql.lock_rows(connection, LOCK_LEASES, tokens)
             moment = self._database.now()
             until = moment + timedelta(seconds=lease_s)
             parameters = {"me": labeler_id, **times(moment), "until": until, **tokens}
@@ -324,7 +320,7 @@ class Leases:
         labeler_id = self._labelers.id_of(labeler)
         tokens = {"tokens": list(leases)}
         with self._database.writing() as connection:
-            connection.execute(LOCK_LEASES, tokens)
+            sql.lock_rows(connection, LOCK_LEASES, tokens)
             who = {"me": labeler_id, "moment": self._database.now()}
             connection.execute(RELEASE, {**who, **tokens})
 
@@ -539,7 +535,7 @@ def end_leases(
             continue
         ended.append(lease_of.pop(key).token)
     if ended:
-        connection.execute(LOCK_LEASES, {"tokens": ended})
+        sql.lock_rows(connection, LOCK_LEASES, {"tokens": ended})
         connection.execute(END, {"tokens": ended})
     answered = find_answered(connection, rows, stale) if stale else {}
     rest = [row for row in rows if row["request_id"] not in answered]

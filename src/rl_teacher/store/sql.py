@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Connection, and_, bindparam, exists, func, not_, select
+from sqlalchemy import Connection, Executable, and_, bindparam, exists, func, not_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import aliased
 
@@ -13,7 +13,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadCursor, ComparisonNotFound, ExperimentNotFound
 from rl_teacher.store.database import MIGRATION_LOCK
 from rl_teacher.store.records import ClipView, ComparisonView, ExportedLabel, Page
-from rl_teacher.store.tables import Base, Clip, Comparison, Experiment, Label, Labeler
+from rl_teacher.store.tables import Base, Clip, Comparison, Experiment, Label, Labeler, Lease
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -77,6 +77,16 @@ def lock_labels(connection: Connection) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(LABELS_LOCK)))
+
+
+# Transactions that wait for leases lock them in this order, so that none waits in a circle.
+LEASES_IN_ORDER = select(Lease.token).order_by(Lease.token).with_for_update(of=Lease)
+
+
+def lock_rows(connection: Connection, statement: Executable, parameters: dict[str, Any]) -> None:
+    """Lock the rows of a query on PostgreSQL; SQLite has a single writer."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(statement, parameters)
 
 
 def valid_ids(ids: Iterable[int]) -> list[int]:
