@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import json
 import multiprocessing
 import os
@@ -9,7 +10,7 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 
 from benchmarks import owner_pages, ranking_page
@@ -32,6 +32,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import NewLabel, RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import Address
+from rl_teacher.web.serve import KEEP_ALIVE_S
 from tests.browser.processes import Service
 from tests.store import postgres
 
@@ -171,7 +172,7 @@ def measure_labelers(options: Options, records: Records) -> None:
             tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
             temporary_database(database),
         ):
-            run = partial(run_here, num_idle=num_idle, seconds=seconds)
+            run = partial(run_labelers, pace=Pace(seconds, 1.0), num_idle=num_idle)
             metrics = answer_together(Path(home), num_labelers, num_labelers * (seconds + 10), run)
         metrics |= {"database": database, "seconds": seconds, "idle_connections": num_idle}
         keep(options, records, "labelers", **metrics)
@@ -268,100 +269,6 @@ def add_labeler(store: Store, name: str) -> str:
     return store.access.issue_credential(name)
 
 
-def run_here(address: Address, tokens: list[str], num_idle: int, seconds: int) -> Sent:
-    """Run all labelers in this process."""
-    return with_cpu_time(run_labelers(address, tokens, num_idle, seconds))
-
-
-def with_cpu_time(running: Coroutine[Any, Any, Sent]) -> Sent:
-    """Return what the labelers have sent, with the processor time of this process."""
-    before_s = time.process_time()
-    sent = asyncio.run(running)
-    sent.client_cpu_s = time.process_time() - before_s
-    return sent
-
-
-async def run_labelers(address: Address, tokens: list[str], num_idle: int, seconds: int) -> Sent:
-    """Run all labelers, with staggered starts that spread the requests evenly over a second."""
-    sent = Sent()
-    each_s = 1 / len(tokens)
-    clients = [make_client(address.url, token) for token in tokens]
-    idle = [asyncio.create_task(stay_connected(address)) for _ in range(num_idle)]
-    start_s = time.perf_counter() + WARM_UP_S
-    async with asyncio.TaskGroup() as group:
-        for place, client in enumerate(clients):
-            first_s = start_s + place * each_s
-            group.create_task(run_labeler(client, sent, first_s, seconds))
-    for connection in idle:
-        if connection.done():
-            connection.result()
-        connection.cancel()
-    await asyncio.gather(*idle, return_exceptions=True)
-    return sent
-
-
-async def stay_connected(address: Address) -> None:
-    """Keep a connection open after one request; connect again whenever the service closes it."""
-    request = f"GET /healthz HTTP/1.1\r\nHost: {address.host}\r\n\r\n".encode()
-    while True:
-        reader, writer = await asyncio.open_connection(address.host, address.port)
-        writer.write(request)
-        with contextlib.suppress(ConnectionError):
-            await reader.read()
-        writer.close()
-
-
-def make_client(url: str, token: str) -> httpx.AsyncClient:
-    """Create the HTTP client of a labeler; certificates are not verified, since there is no TLS."""
-    return httpx.AsyncClient(
-        base_url=f"{url}/api/v1",
-        headers={"Authorization": f"Bearer {token}"},
-        trust_env=False,
-        timeout=60.0,
-        verify=False,  # noqa: S501
-    )
-
-
-async def run_labeler(client: httpx.AsyncClient, sent: Sent, first_s: float, seconds: int) -> None:
-    """Answer the next comparison once per second."""
-    async with client:
-        for turn in range(seconds):
-            await asyncio.sleep(max(0.0, first_s + turn - time.perf_counter()))
-            await answer_next(client, sent)
-
-
-async def answer_next(client: httpx.AsyncClient, sent: Sent) -> None:
-    """Fetch the next comparison and send an answer, as the page does."""
-    start_s = time.perf_counter()
-    response = await client.get("/experiments/load/comparisons/next", params={"limit": 1})
-    sent.next_s.append(time.perf_counter() - start_s)
-    comparisons = response.raise_for_status().json()["comparisons"]
-    if not comparisons:
-        sent.num_idle += 1
-        return
-    [comparison] = comparisons
-    label = answer_to(comparison)
-    sent.request_ids.append(label["request_id"])
-    start_s = time.perf_counter()
-    acknowledgement = await client.post(
-        "/labels",
-        content=json.dumps({"labels": [label]}),
-        headers={"Content-Type": "application/json"},
-    )
-    sent.answer_s.append(time.perf_counter() - start_s)
-    sent.acknowledged += acknowledgement.raise_for_status().json()["accepted"]
-
-
-def answer_to(comparison: dict[str, Any]) -> dict[str, Any]:
-    """Return the label that answers a leased comparison."""
-    return {
-        "request_id": str(uuid.uuid4()),
-        "comparison_id": comparison["id"],
-        "answer": "left",
-        "lease": comparison["lease"],
-    }
-
-
 # --- thousand: two processes ---
 
 
@@ -373,7 +280,7 @@ def measure_thousand(options: Options, records: Records) -> None:
         return
     num_labelers, seconds = (40, 6) if options.is_quick else (NUM_OF_THOUSAND, 60)
     turns = seconds // SECONDS_PER_ANSWER
-    run = partial(run_in_own_process, turns=turns)
+    run = partial(run_labelers, pace=Pace(turns, SECONDS_PER_ANSWER, THINKING_S))
     for _ in range(1 if options.is_quick else REPEATS):
         with (
             tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
@@ -386,26 +293,7 @@ def measure_thousand(options: Options, records: Records) -> None:
         keep(options, records, "thousand", **metrics)
 
 
-def run_in_own_process(address: Address, tokens: list[str], turns: int) -> Sent:
-    """Run all labelers in a process whose event loop has nothing else to do."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(run_client, address, tokens, turns).result()
-
-
-def run_client(address: Address, tokens: list[str], turns: int) -> Sent:
-    """Run all labelers in the process of the client."""
-    return with_cpu_time(run_connections(address, tokens, turns))
-
-
-async def run_connections(address: Address, tokens: list[str], turns: int) -> Sent:
-    """Run labelers with a connection each, with starts spread evenly over the first seconds."""
-    sent, pace = Sent(), Pace(turns, SECONDS_PER_ANSWER, THINKING_S)
-    start_s = time.perf_counter() + WARM_UP_S
-    async with asyncio.TaskGroup() as group:
-        for place, token in enumerate(tokens):
-            first_s = start_s + place * SECONDS_PER_ANSWER / len(tokens)
-            group.create_task(run_connection(address, token, sent, first_s, pace))
-    return sent
+# --- simulated labelers ---
 
 
 @dataclass(frozen=True)
@@ -423,12 +311,65 @@ class Pace:
     thinking_s: float = 0.0
 
 
+def run_labelers(address: Address, tokens: list[str], pace: Pace, num_idle: int = 0) -> Sent:
+    """Run all labelers in a process whose event loop has nothing else to do."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(run_clients, address, tokens, pace, num_idle).result()
+
+
+def run_clients(address: Address, tokens: list[str], pace: Pace, num_idle: int) -> Sent:
+    """Run all labelers, and count the processor time of this process."""
+    before_s = time.process_time()
+    sent = asyncio.run(run_connections(address, tokens, pace, num_idle))
+    sent.client_cpu_s = time.process_time() - before_s
+    return sent
+
+
+async def run_connections(address: Address, tokens: list[str], pace: Pace, num_idle: int) -> Sent:
+    """Run labelers with a connection each, with starts spread evenly over the first period."""
+    sent = Sent()
+    idle = [
+        asyncio.create_task(stay_connected(address, KEEP_ALIVE_S * (place + 1) / num_idle))
+        for place in range(num_idle)
+    ]
+    start_s = time.perf_counter() + WARM_UP_S
+    async with asyncio.TaskGroup() as group:
+        for place, token in enumerate(tokens):
+            first_s = start_s + place * pace.period_s / len(tokens)
+            group.create_task(run_connection(address, token, sent, first_s, pace))
+    for connection in idle:
+        if connection.done():
+            connection.result()
+        connection.cancel()
+    await asyncio.gather(*idle, return_exceptions=True)
+    return sent
+
+
+async def stay_connected(address: Address, first_s: float) -> None:
+    """Keep a connection open after one request; connect again whenever the service closes it.
+
+    Args:
+        address: Address of the service.
+        first_s: Time until the first connection is closed. If all were closed at once, the service
+            would answer nothing but hundreds of new connections for a while.
+    """
+    request = f"GET /healthz HTTP/1.1\r\nHost: {address.host}\r\n\r\n".encode()
+    timeout_s: float | None = first_s
+    while True:
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(request)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            await asyncio.wait_for(reader.read(), timeout_s)
+        timeout_s = None
+        writer.close()
+
+
 async def run_connection(
     address: Address, token: str, sent: Sent, first_s: float, pace: Pace
 ) -> None:
     """Answer comparisons, the first one at a time of `time.perf_counter`."""
     reader, writer = await asyncio.open_connection(address.host, address.port)
-    head = f"Host: {address.host}\r\nAuthorization: Bearer {token}\r\n"
+    head = f"Host: {address.host}\r\nAuthorization: Bearer {token}\r\nAccept-Encoding: gzip\r\n"
     for turn in range(pace.turns):
         await asyncio.sleep(first_s + turn * pace.period_s - time.perf_counter())
         start_s = time.perf_counter()
@@ -464,7 +405,17 @@ async def read_response(reader: asyncio.StreamReader) -> bytes:
     body = await reader.readexactly(int(found[1]) if found else 0)
     if head.split(maxsplit=2)[1] != b"200":
         raise ChildFailed(f"a request was refused: {head.decode()}{body.decode()}")
-    return body
+    return gzip.decompress(body) if b"\r\ncontent-encoding: gzip" in head.lower() else body
+
+
+def answer_to(comparison: dict[str, Any]) -> dict[str, Any]:
+    """Return the label that answers a leased comparison."""
+    return {
+        "request_id": str(uuid.uuid4()),
+        "comparison_id": comparison["id"],
+        "answer": "left",
+        "lease": comparison["lease"],
+    }
 
 
 # --- report ---
@@ -513,9 +464,9 @@ def _labelers(records: list[Record]) -> list[str]:
     return [
         "",
         f"{newest['labelers']} labelers, each of whom answers a comparison a second for "
-        f"{newest['seconds']} s, beside {newest['idle_connections']} idle connections; clients and "
-        f"service share the machine, the databases are measured in turn. ms (to reach: p99 "
-        "under 100 ms, none lost, none doubled):",
+        f"{newest['seconds']} s, beside {newest['idle_connections']} idle connections; "
+        "clients, service and database share the machine, and the databases are measured in turn. "
+        "ms (to reach: p99 under 100 ms, none lost, none doubled):",
         "",
         *table(headings, rows),
         "",

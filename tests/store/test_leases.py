@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import event, insert, select, text, update
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import RankingNotFound
@@ -696,6 +696,43 @@ def test_concurrent_claims_are_disjoint(url):
         assert len(taken) == len(set(taken))
         left_over = claimed_ids(store.leases.claim(experiment_id, "late", 99))
         assert sorted([*taken, *left_over]) == ids
+
+
+def num_pages_of_claim(store, experiment_id, labeler):
+    """Claim a comparison, and return the number of pages that finding it reads."""
+    found = []
+
+    def explain(connection, cursor, statement, parameters, *_):
+        if "FOR NO KEY UPDATE OF comparisons" in statement:
+            cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}", parameters)
+            [[[plan]]] = cursor.fetchall()
+            found.append(plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"])
+
+    event.listen(store.database.engine, "before_cursor_execute", explain)
+    store.leases.claim(experiment_id, labeler, 1)
+    event.remove(store.database.engine, "before_cursor_execute", explain)
+    [num_pages] = found
+    return num_pages
+
+
+@pytest.mark.postgres
+def test_claim_reads_few_pages_of_a_database_without_statistics(postgres_url):
+    """With a join of labels and comparisons it would read 19,000."""
+    labelers = [f"labeler {each}" for each in range(8)]
+    with Store.open(postgres_url) as store:
+        experiment_id = store.experiments.ensure("human-175", ENV_ID, {})
+        ask_and_show(store, experiment_id, *range(1000))
+        for _ in range(10):
+            requests = [ClaimRequest(experiment_id, each, 1) for each in labelers]
+            for labeler, claimed in zip(labelers, store.leases.claim_many(requests), strict=True):
+                answer(store, claimed, labeler)
+        assert num_pages_of_claim(store, experiment_id, labelers[0]) < 200
+
+
+@pytest.mark.postgres
+def test_postgresql_does_not_compile_queries(postgres_url):
+    with Store.open(postgres_url) as store:
+        assert store.database.scalar(text("SHOW jit")) == "off"
 
 
 # --- order of locks ---

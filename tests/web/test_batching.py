@@ -1,6 +1,7 @@
 """Worker pool and batching."""
 
 import asyncio
+import contextlib
 import threading
 import time
 
@@ -37,6 +38,18 @@ def doubler():
     return Doubler()
 
 
+@pytest.fixture
+def make_batcher():
+    with contextlib.ExitStack() as made:
+
+        def make(do, **options):
+            batcher = Batcher("batches", do, **options)
+            made.callback(batcher.close)
+            return batcher
+
+        yield make
+
+
 def test_call_runs_on_worker_thread(pool):
     name = asyncio.run(pool.run(lambda: threading.current_thread().name))
     assert name.startswith("labelers")
@@ -48,12 +61,12 @@ def test_exception_of_call_reaches_the_awaiter(pool):
 
 
 class TestBatcher:
-    def test_single_item_is_processed_at_once(self, pool, doubler):
-        assert asyncio.run(Batcher(pool, doubler)(4)) == 8
+    def test_single_item_is_processed_at_once(self, make_batcher, doubler):
+        assert asyncio.run(make_batcher(doubler)(4)) == 8
         assert doubler.batches == [[4]]
 
-    def test_items_that_arrive_during_a_batch_form_the_next_batch(self, pool, doubler):
-        batcher = Batcher(pool, doubler)
+    def test_items_that_arrive_during_a_batch_form_the_next_batch(self, make_batcher, doubler):
+        batcher = make_batcher(doubler)
 
         async def ask():
             doubler.unblocked.clear()
@@ -68,7 +81,7 @@ class TestBatcher:
         assert asyncio.run(ask()) == [0, 2, 4, 6, 8, 10]
         assert doubler.batches == [[0], [1, 2, 3, 4, 5]]
 
-    def test_batch_after_several_items_waits_as_long_as_that_batch_took(self, pool):
+    def test_batch_after_several_items_waits_as_long_as_that_batch_took(self, make_batcher):
         started = []
 
         def double(numbers):
@@ -76,7 +89,7 @@ class TestBatcher:
             time.sleep(0.2)
             return [2 * each for each in numbers]
 
-        batcher = Batcher(pool, double, max_pause_s=10.0)
+        batcher = make_batcher(double, max_pause_s=10.0)
 
         async def ask():
             first = [asyncio.create_task(batcher(each)) for each in (1, 2, 3)]  # 1 is alone
@@ -91,8 +104,8 @@ class TestBatcher:
         assert times_s[1] - times_s[0] == pytest.approx(0.2, abs=0.1)
         assert times_s[2] - times_s[1] == pytest.approx(0.4, abs=0.1)
 
-    def test_pause_after_a_batch_is_limited(self, pool, doubler):
-        batcher = Batcher(pool, doubler, max_pause_s=0.0)
+    def test_pause_after_a_batch_is_limited(self, make_batcher, doubler):
+        batcher = make_batcher(doubler, max_pause_s=0.0)
 
         async def ask():
             await asyncio.gather(batcher(1), batcher(2), batcher(3))
@@ -103,9 +116,9 @@ class TestBatcher:
         asyncio.run(ask())
         assert doubler.batches == [[1], [2, 3], [4], [5]]
 
-    def test_items_of_ended_event_loops_do_not_block_others(self, pool, doubler):
+    def test_items_of_ended_event_loops_do_not_block_others(self, make_batcher, doubler):
         """The second item of each turn arrives before the batcher is idle again."""
-        batcher = Batcher(pool, doubler, max_pause_s=0.001)
+        batcher = make_batcher(doubler, max_pause_s=0.001)
 
         async def ask():
             return await asyncio.gather(batcher(1), batcher(2), batcher(3))
@@ -113,12 +126,12 @@ class TestBatcher:
         for _ in range(200):
             assert asyncio.run(ask()) == [2, 4, 6]
 
-    def test_event_loop_that_ends_in_a_pause_blocks_no_other(self, pool):
+    def test_event_loop_that_ends_in_a_pause_blocks_no_other(self, make_batcher):
         def double(numbers):
             time.sleep(0.1)
             return [2 * each for each in numbers]
 
-        batcher = Batcher(pool, double, max_pause_s=10.0)
+        batcher = make_batcher(double, max_pause_s=10.0)
 
         async def leave():
             await asyncio.gather(batcher(1), batcher(2), batcher(3))
@@ -129,13 +142,13 @@ class TestBatcher:
         asyncio.run(leave())
         assert asyncio.run(asyncio.wait_for(batcher(5), timeout=10)) == 10
 
-    def test_wrong_number_of_results_is_an_error_of_all_items(self, pool):
-        batcher = Batcher(pool, lambda _: [])
-        with pytest.raises(ValueError, match="zip"):
+    def test_wrong_number_of_results_is_an_error_of_all_items(self, make_batcher):
+        batcher = make_batcher(lambda _: [])
+        with pytest.raises(ValueError, match="1 items have 0 results"):
             asyncio.run(asyncio.wait_for(batcher(1), timeout=10))
 
-    def test_batch_size_is_limited(self, pool, doubler):
-        batcher = Batcher(pool, doubler)
+    def test_batch_size_is_limited(self, make_batcher, doubler):
+        batcher = make_batcher(doubler)
         count = 3 * MAX_BATCH
 
         async def ask():
@@ -145,18 +158,18 @@ class TestBatcher:
         assert max(map(len, doubler.batches)) <= MAX_BATCH
         assert [each for batch in doubler.batches for each in batch] == list(range(count))
 
-    def test_exception_reaches_its_batch_and_not_the_next(self, pool, doubler):
-        batcher = Batcher(pool, doubler)
+    def test_exception_reaches_its_batch_and_not_the_next(self, make_batcher, doubler):
+        batcher = make_batcher(doubler)
         with pytest.raises(ValueError, match="thirteen"):
             asyncio.run(batcher(-13))
         assert asyncio.run(batcher(3)) == 6
 
-    def test_result_that_is_an_exception_reaches_its_item_alone(self, pool, doubler):
+    def test_result_that_is_an_exception_reaches_its_item_alone(self, make_batcher, doubler):
         def invert(numbers):
             doubler(numbers)
             return [1 / each if each else ZeroDivisionError("zero") for each in numbers]
 
-        batcher = Batcher(pool, invert)
+        batcher = make_batcher(invert)
 
         async def ask():
             doubler.unblocked.clear()
@@ -173,8 +186,8 @@ class TestBatcher:
         assert isinstance(error, ZeroDivisionError)
         assert doubler.batches == [[1], [2, 0, 4]]
 
-    def test_cancelled_item_does_not_block_others(self, pool, doubler):
-        batcher = Batcher(pool, doubler)
+    def test_cancelled_item_does_not_block_others(self, make_batcher, doubler):
+        batcher = make_batcher(doubler)
 
         async def ask():
             doubler.unblocked.clear()

@@ -18,6 +18,7 @@ from sqlalchemy import (
     bindparam,
     exists,
     func,
+    literal_column,
     not_,
     or_,
     select,
@@ -87,10 +88,23 @@ NUM_LEASES = (
 
 NUM_PLACES = Comparison.wanted - Comparison.num_labels - NUM_LEASES
 
-IS_MINE = exists().where(Mine.comparison_id == Comparison.id, Mine.labeler_id == ME, is_held(Mine))
 
-IS_ANSWERED_BY_ME = exists().where(
-    Label.comparison_id == Comparison.id, Label.labeler_id == ME, sql.IS_CURRENT
+def exists_for_row(table: Any, *conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Return whether a row of a table meets conditions, to be tested for one comparison at a time.
+
+    The offset keeps PostgreSQL from converting the test to a join. In a new database, which has no
+    statistics yet, such a join reads all labels of the labeler for each open comparison.
+    """
+    rows = select(literal_column("1")).select_from(table).where(*conditions)
+    return exists(rows.correlate(Comparison).offset(literal_column("0")))
+
+
+IS_MINE = exists_for_row(
+    Mine, Mine.comparison_id == Comparison.id, Mine.labeler_id == ME, is_held(Mine)
+)
+
+IS_ANSWERED_BY_ME = exists_for_row(
+    Label, Label.comparison_id == Comparison.id, Label.labeler_id == ME, sql.IS_CURRENT
 )
 
 IS_NOT_SKIPPED = Comparison.id.not_in(bindparam("skipped", expanding=True))

@@ -78,8 +78,8 @@ def create_app(
         quality=QualityCache(store, settings.clock_s),
         ranking=RankingCache(store),
         workers=workers,
-        label_batcher=Batcher(workers, partial(store_uploads, store)),
-        next_batcher=Batcher(workers, partial(next_comparisons, store, experiments)),
+        label_batcher=Batcher("labels", partial(store_uploads, store)),
+        next_batcher=Batcher("next comparisons", partial(next_comparisons, store, experiments)),
         exporter=ClipExporter(home() / "cache" / "exports"),
         places=places,
         shared=shared,
@@ -101,6 +101,8 @@ def create_app(
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Close event streams and worker threads when the application stops."""
     yield
-    app.state.services.poller.close()
-    app.state.services.workers.close()
-    app.state.services.authenticator.close()
+    services: Services = app.state.services
+    services.poller.close()
+    for each in (services.workers, services.label_batcher, services.next_batcher):
+        each.close()
+    services.authenticator.close()

@@ -63,9 +63,8 @@ class Authenticator:
 
     def __init__(self, store: Store, settings: Settings, shared: SharedState) -> None:
         self._store = store
-        self._readers = WorkerPool("authentication", 1)
         self._writers = WorkerPool("uses of credentials", 1)
-        self._look_up = Batcher(self._readers, self._identify)
+        self._look_up = Batcher("authentication", self._identify)
         self._token = settings.token.encode()
         self.sessions = Sessions(settings)
         limits, clock_s = settings.limits, settings.clock_s
@@ -151,7 +150,7 @@ class Authenticator:
 
     def close(self) -> None:
         """Stop the threads after their current calls."""
-        self._readers.close()
+        self._look_up.close()
         self._writers.close()
 
     def id_of(self, identity: Identity) -> int:

@@ -1,17 +1,18 @@
 """Worker threads and batching for requests that labelers wait for.
 
-With shared threads, a long list for an owner would delay the next comparison of a labeler. The
-pool is small because Python runs one thread at a time: two threads serve a hundred labelers
-sooner than forty that compete for the interpreter lock.
+With shared threads, a long list for an owner would delay the next comparison of a labeler. There
+are few of these threads because Python runs one at a time: two serve a hundred labelers sooner than
+forty that compete for the interpreter lock.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from threading import Lock, Timer
+from itertools import groupby
+from threading import Lock
 from typing import Any, Generic, ParamSpec, TypeVar
 
 NUM_THREADS = 2
@@ -47,7 +48,7 @@ class WorkerPool:
 
 
 class Batcher(Generic[Item, Result]):
-    """Batches items that arrive while the previous batch is processed.
+    """Batches items that arrive while the previous batch is processed, in a thread of its own.
 
     One transaction for many requests costs little more than one for a single request. An item that
     arrives alone is processed at once. After a batch of several, the next one waits for further
@@ -56,74 +57,79 @@ class Batcher(Generic[Item, Result]):
 
     def __init__(
         self,
-        pool: WorkerPool,
+        name: str,
         do: Callable[[Sequence[Item]], Sequence[Result | Exception]],
         max_pause_s: float = MAX_PAUSE_S,
     ) -> None:
         """Create a batcher.
 
         Args:
-            pool: Threads that process the batches.
+            name: Name of the thread.
             do: Returns one result per item, in order; an item whose result is an exception
                 receives it. All items receive an exception that is raised.
             max_pause_s: Maximum time from the end of a batch of several items to the next one.
         """
-        self._pool = pool
+        self._thread = WorkerPool(name, 1)
         self._do = do
         self._max_pause_s = max_pause_s
-        self._next_s = 0.0
         self._lock = Lock()
-        self._pending: list[tuple[Item, Future[Result]]] = []
+        self._pending: list[tuple[Item, asyncio.Future[Result]]] = []
         self._is_busy = False
 
     async def __call__(self, item: Item) -> Result:
         """Process an item and return its result."""
-        future: Future[Result] = Future()
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         with self._lock:
             self._pending.append((item, future))
             is_first, self._is_busy = not self._is_busy, True
         if is_first:
-            self._start()
-        return await asyncio.wrap_future(future)
+            with suppress(RuntimeError):  # closed, and all requests are cancelled
+                self._thread.submit(self._process_batches)
+        return await future
 
-    def _start(self) -> None:
-        """Process the next batch once it is due."""
-        wait_s = self._next_s - time.monotonic()
-        if wait_s > 0:
-            # Not a timer of an event loop, which may end before the pause does.
-            timer = Timer(wait_s, self._submit)
-            timer.daemon = True
-            timer.start()
-        else:
-            self._submit()
+    def close(self) -> None:
+        """Stop the thread once it has processed what waits."""
+        self._thread.close()
 
-    def _submit(self) -> None:
-        with suppress(RuntimeError):  # the pool was closed, and all requests are cancelled
-            self._pool.submit(self._process_batch)
+    def _process_batches(self) -> None:
+        """Process batches until no item is left."""
+        while True:
+            with self._lock:
+                batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
+                self._is_busy = bool(batch)
+            if not batch:
+                return
+            began_s = time.monotonic()
+            num_processed = self._process(batch)
+            if num_processed > 1:
+                time.sleep(min(time.monotonic() - began_s, self._max_pause_s))
 
-    def _process_batch(self) -> None:
-        """Process one batch, then queue the next one behind other waiting calls."""
-        began_s = time.monotonic()
-        with self._lock:
-            batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
-        # A request that is cancelled while it waits, as at shutdown, cancels its future.
-        active = [each for each in batch if each[1].set_running_or_notify_cancel()]
+    def _process(self, batch: Sequence[tuple[Item, "asyncio.Future[Result]"]]) -> int:
+        """Process a batch, and return the number of items that were not cancelled meanwhile."""
+        active = [each for each in batch if not each[1].cancelled()]
+        results: Sequence[Result | BaseException]
         try:
             results = self._do([item for item, _ in active]) if active else []
-            answered = list(zip(active, results, strict=True))
+            if len(results) != len(active):
+                raise ValueError(f"{len(active)} items have {len(results)} results")
         except BaseException as error:
-            for _, future in active:
-                future.set_exception(error)
+            results = [error] * len(active)
+        answered = zip((future for _, future in active), results, strict=True)
+        # One call per event loop: each writes to a pipe that wakes the loop.
+        for loop, of_loop in groupby(answered, key=lambda each: each[0].get_loop()):
+            with suppress(RuntimeError):  # the event loop has ended
+                loop.call_soon_threadsafe(set_results, list(of_loop))
+        return len(active)
+
+
+def set_results(
+    answered: Sequence[tuple["asyncio.Future[Result]", Result | BaseException]],
+) -> None:
+    """Set the results of futures that were not cancelled meanwhile."""
+    for future, result in answered:
+        if future.done():
+            continue
+        if isinstance(result, BaseException):
+            future.set_exception(result)
         else:
-            for (_, future), result in answered:
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
-        ended_s = time.monotonic()
-        pause_s = min(ended_s - began_s, self._max_pause_s) if len(active) > 1 else 0.0
-        self._next_s = ended_s + pause_s
-        with self._lock:
-            self._is_busy = bool(self._pending)
-        if self._is_busy:
-            self._start()
+            future.set_result(result)
