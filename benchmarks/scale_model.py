@@ -15,7 +15,7 @@ from statistics import fmean
 
 import numpy as np
 
-from rl_teacher.web.batching import MAX_BATCH, MAX_PAUSE_S, NUM_THREADS
+from rl_teacher.web.batching import MAX_BATCH, MAX_PAUSE_S, PAUSE_FACTOR
 
 Process = Generator["float | Callable[[Process], None]", None, None]
 
@@ -353,13 +353,12 @@ class ServiceResult:
 class Batches:
     """Requests that are processed together: those that arrived during the previous batch.
 
-    After a batch of several requests, the next one waits for more as long as that batch took.
+    After a batch of several requests, the next one waits for more, in proportion to its duration.
     """
 
     def __init__(
         self,
         simulation: Simulation,
-        threads: Resource,
         process_batch: Callable[[int], Process],
         max_batch: int = MAX_BATCH,
         max_pause_s: float = MAX_PAUSE_S,
@@ -368,12 +367,11 @@ class Batches:
 
         Args:
             simulation: the simulation.
-            threads: worker threads, which run one batch at a time.
             process_batch: processes so many requests.
             max_batch: requests of a batch.
             max_pause_s: maximum time from the end of a batch of several requests to the next.
         """
-        self._simulation, self._threads = simulation, threads
+        self._simulation = simulation
         self._process_batch, self._max_batch = process_batch, max_batch
         self._max_pause_s, self._next_s = max_pause_s, 0.0
         self._pending: deque[Process] = deque()
@@ -387,18 +385,16 @@ class Batches:
             self._simulation.start(self._run())
 
     def _run(self) -> Process:
-        # The next batch queues behind other calls that wait for a thread.
         while self._pending:
             yield max(0.0, self._next_s - self._simulation.now_s)
-            yield self._threads.acquire
             began_s = self._simulation.now_s
             size = min(self._max_batch, len(self._pending))
             batch = [self._pending.popleft() for _ in range(size)]
             yield from self._process_batch(size)
             took_s = self._simulation.now_s - began_s
             if size > 1:
-                self._next_s = self._simulation.now_s + min(took_s, self._max_pause_s)
-            self._threads.release(took_s)
+                pause_s = min(PAUSE_FACTOR * took_s, self._max_pause_s)
+                self._next_s = self._simulation.now_s + pause_s
             for process in batch:
                 self._simulation.start(process)
         self._is_busy = False
@@ -416,8 +412,8 @@ def simulate_service(load: Load, costs: ServiceCosts, seed: int = 0) -> ServiceR
 
     def make_process() -> tuple[Resource, dict[str, Batches]]:
         """Create the interpreter lock and the batchers of a service process."""
-        lock, threads = Resource(simulation, 1), Resource(simulation, NUM_THREADS)
-        writers = Resource(simulation, 1 if costs.has_one_writer else NUM_THREADS)
+        lock = Resource(simulation, 1)
+        writers = Resource(simulation, 1 if costs.has_one_writer else 2)  # claims and answers
 
         def processing(request: RequestCosts) -> Callable[[int], Process]:
             def process_batch(size: int) -> Process:
@@ -435,8 +431,8 @@ def simulate_service(load: Load, costs: ServiceCosts, seed: int = 0) -> ServiceR
             return process_batch
 
         batches = {
-            "next": Batches(simulation, threads, processing(costs.claim)),
-            "answer": Batches(simulation, threads, processing(costs.answer)),
+            "next": Batches(simulation, processing(costs.claim)),
+            "answer": Batches(simulation, processing(costs.answer)),
         }
         return lock, batches
 

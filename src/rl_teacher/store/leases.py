@@ -100,14 +100,14 @@ RELEASE = (
     .values(expires_at=MOMENT)
 )
 
-LEASES_OF_PAIRS = select(Lease.comparison_id, Lease.labeler_id).where(
+LEASES_OF_PAIRS = select(
+    Lease.comparison_id, Lease.labeler_id, Lease.created_at, Lease.expires_at
+).where(
     Lease.labeler_id.in_(LABELER_IDS),
     Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
 )
 
-LOCK_LEASES_OF_PAIRS = LEASES_OF_PAIRS.add_columns(
-    Lease.created_at, Lease.expires_at
-).with_for_update(skip_locked=True)
+LOCK_LEASES_OF_PAIRS = LEASES_OF_PAIRS.with_for_update(skip_locked=True)
 
 CLIPS_OF_COMPARISON = select(Comparison.left_hash, Comparison.right_hash).where(sql.OF_EXPERIMENT)
 
@@ -144,7 +144,7 @@ LABELS_OF_PAIRS = select(
     Label.labeler_id.in_(LABELER_IDS),
 )
 
-END = delete(Lease).where(Lease.token.in_(bindparam("tokens", expanding=True)))
+END = delete(Lease).where(Lease.token.in_(LOCK_LEASES))
 
 DELETE_EXPIRED = delete(Lease).where(
     Lease.token.in_(
@@ -266,18 +266,19 @@ class Leases:
             "labeler_ids": sorted({each.labeler_id for each in assigned}),
             "comparison_ids": sorted({each.comparison.id for each in assigned}),
         }
-        # Waiting for that answer could end in a deadlock: its transaction waits for comparisons
-        # that this one has locked.
-        locked = connection.execute(LOCK_LEASES_OF_PAIRS, parameters).all()
+        existing = connection.execute(LEASES_OF_PAIRS, parameters).all()
         being_ended: set[tuple[int, int]] = set()
-        if connection.dialect.name == "postgresql":
-            existing = {(row[0], row[1]) for row in connection.execute(LEASES_OF_PAIRS, parameters)}
-            being_ended = existing - {(row.comparison_id, row.labeler_id) for row in locked}
+        if existing and connection.dialect.name == "postgresql":
+            # Waiting for that answer could end in a deadlock: its transaction waits for comparisons
+            # that this one has locked.
+            locked = connection.execute(LOCK_LEASES_OF_PAIRS, parameters).all()
+            being_ended = {(row.comparison_id, row.labeler_id) for row in existing}
+            being_ended -= {(row.comparison_id, row.labeler_id) for row in locked}
         # A lease that was released and claimed again keeps its age.
         cooled_before = times(moment)["cooled_before"]
         born_at = {
             (row.comparison_id, row.labeler_id): row.created_at
-            for row in locked
+            for row in existing
             if row.expires_at > cooled_before
         }
         rows = [
@@ -535,7 +536,6 @@ def end_leases(
             continue
         ended.append(lease_of.pop(key).token)
     if ended:
-        sql.lock_rows(connection, LOCK_LEASES, {"tokens": ended})
         connection.execute(END, {"tokens": ended})
     answered = find_answered(connection, rows, stale) if stale else {}
     rest = [row for row in rows if row["request_id"] not in answered]

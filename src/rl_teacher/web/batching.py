@@ -20,6 +20,9 @@ NUM_THREADS = 2
 MAX_BATCH = 100
 """Items per batch."""
 
+PAUSE_FACTOR = 2.0
+"""Time from the end of a batch of several items to the next one, relative to its duration."""
+
 MAX_PAUSE_S = 0.03
 """Maximum time from the end of a batch of several items to the next one."""
 
@@ -52,7 +55,8 @@ class Batcher(Generic[Item, Result]):
 
     One transaction for many requests costs little more than one for a single request. An item that
     arrives alone is processed at once. After a batch of several, the next one waits for further
-    items as long as that batch took: the longer transactions take, the more requests they serve.
+    items in proportion to the duration of that batch: the longer transactions take, the more
+    requests they serve.
     """
 
     def __init__(
@@ -102,7 +106,8 @@ class Batcher(Generic[Item, Result]):
             began_s = time.monotonic()
             num_processed = self._process(batch)
             if num_processed > 1:
-                time.sleep(min(time.monotonic() - began_s, self._max_pause_s))
+                took_s = time.monotonic() - began_s
+                time.sleep(min(PAUSE_FACTOR * took_s, self._max_pause_s))
 
     def _process(self, batch: Sequence[tuple[Item, "asyncio.Future[Result]"]]) -> int:
         """Process a batch, and return the number of items that were not cancelled meanwhile."""
