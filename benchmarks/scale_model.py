@@ -353,7 +353,7 @@ class ServiceResult:
 class Batches:
     """Requests that are processed together: those that arrived during the previous batch.
 
-    After a batch of several requests, the next one waits for more, in proportion to its duration.
+    After a batch, the next one waits for more requests, in proportion to the batch's duration.
     """
 
     def __init__(
@@ -369,7 +369,7 @@ class Batches:
             simulation: the simulation.
             process_batch: processes so many requests.
             max_batch: requests of a batch.
-            max_pause_s: maximum time from the end of a batch of several requests to the next.
+            max_pause_s: maximum time from the end of a batch to the next.
         """
         self._simulation = simulation
         self._process_batch, self._max_batch = process_batch, max_batch
@@ -392,9 +392,8 @@ class Batches:
             batch = [self._pending.popleft() for _ in range(size)]
             yield from self._process_batch(size)
             took_s = self._simulation.now_s - began_s
-            if size > 1:
-                pause_s = min(PAUSE_FACTOR * took_s, self._max_pause_s)
-                self._next_s = self._simulation.now_s + pause_s
+            pause_s = min(PAUSE_FACTOR * took_s, self._max_pause_s)
+            self._next_s = self._simulation.now_s + pause_s
             for process in batch:
                 self._simulation.start(process)
         self._is_busy = False

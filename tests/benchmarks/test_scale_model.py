@@ -184,7 +184,7 @@ def test_requests_that_arrive_during_a_batch_form_the_next_one():
     assert sizes == [1, 3, 1, 1]
 
 
-def test_batch_after_several_requests_waits_for_more():
+def test_batch_waits_for_more_requests():
     simulation = Simulation()
     started = []
 
@@ -197,10 +197,10 @@ def test_batch_after_several_requests_waits_for_more():
     def arrive():
         yield batches.add
 
-    for arrived_s in (0.0, 0.2, 0.4, 2.5, 3.5, 9.0):
+    for arrived_s in (0.0, 0.2, 0.4, 2.6, 3.5, 9.0):
         simulation.start(arrive(), arrived_s)
     simulation.run()
-    assert started == [(0.0, 1), (1.0, 2), (4.5, 2), (9.0, 1)]
+    assert started == [(0.0, 1), (2.5, 2), (6.0, 2), (9.5, 1)]
 
 
 def test_saturated_process_is_limited_by_its_interpreter_lock():

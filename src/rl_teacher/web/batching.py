@@ -21,10 +21,10 @@ MAX_BATCH = 100
 """Items per batch."""
 
 PAUSE_FACTOR = 2.0
-"""Time from the end of a batch of several items to the next one, relative to its duration."""
+"""Time from the end of a batch to the next one, relative to the duration of the batch."""
 
 MAX_PAUSE_S = 0.03
-"""Maximum time from the end of a batch of several items to the next one."""
+"""Maximum time from the end of a batch to the next one."""
 
 P = ParamSpec("P")
 Item = TypeVar("Item")
@@ -53,10 +53,10 @@ class WorkerPool:
 class Batcher(Generic[Item, Result]):
     """Batches items that arrive while the previous batch is processed, in a thread of its own.
 
-    One transaction for many requests costs little more than one for a single request. An item that
-    arrives alone is processed at once. After a batch of several, the next one waits for further
-    items in proportion to the duration of that batch: the longer transactions take, the more
-    requests they serve.
+    One transaction for many requests costs little more than one for a single request. After a
+    batch, the next one waits for further items in proportion to the duration of the batch: the
+    longer transactions take, the more requests they serve. An item that arrives later is processed
+    at once.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Batcher(Generic[Item, Result]):
             name: Name of the thread.
             do: Returns one result per item, in order; an item whose result is an exception
                 receives it. All items receive an exception that is raised.
-            max_pause_s: Maximum time from the end of a batch of several items to the next one.
+            max_pause_s: Maximum time from the end of a batch to the next one.
         """
         self._thread = WorkerPool(name, 1)
         self._do = do
@@ -104,27 +104,24 @@ class Batcher(Generic[Item, Result]):
             if not batch:
                 return
             began_s = time.monotonic()
-            num_processed = self._process(batch)
-            if num_processed > 1:
-                took_s = time.monotonic() - began_s
-                time.sleep(min(PAUSE_FACTOR * took_s, self._max_pause_s))
+            self._process([each for each in batch if not each[1].cancelled()])
+            took_s = time.monotonic() - began_s
+            time.sleep(min(PAUSE_FACTOR * took_s, self._max_pause_s))
 
-    def _process(self, batch: Sequence[tuple[Item, "asyncio.Future[Result]"]]) -> int:
-        """Process a batch, and return the number of items that were not cancelled meanwhile."""
-        active = [each for each in batch if not each[1].cancelled()]
+    def _process(self, batch: Sequence[tuple[Item, "asyncio.Future[Result]"]]) -> None:
+        """Process a batch and hand over its results."""
         results: Sequence[Result | BaseException]
         try:
-            results = self._do([item for item, _ in active]) if active else []
-            if len(results) != len(active):
-                raise ValueError(f"{len(active)} items have {len(results)} results")
+            results = self._do([item for item, _ in batch]) if batch else []
+            if len(results) != len(batch):
+                raise ValueError(f"{len(batch)} items have {len(results)} results")
         except BaseException as error:
-            results = [error] * len(active)
-        answered = zip((future for _, future in active), results, strict=True)
+            results = [error] * len(batch)
+        answered = zip((future for _, future in batch), results, strict=True)
         # One call per event loop: each writes to a pipe that wakes the loop.
         for loop, of_loop in groupby(answered, key=lambda each: each[0].get_loop()):
             with suppress(RuntimeError):  # the event loop has ended
                 loop.call_soon_threadsafe(set_results, list(of_loop))
-        return len(active)
 
 
 def set_results(
