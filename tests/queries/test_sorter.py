@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_teacher.clips.answer import MIRRORED, Answer
+from rl_teacher.clips.recorder import Recorder
 from rl_teacher.queries.sorter import SHARED_EVERY, SorterSettings, consensus, sorter_settings
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.synthetic import SYNTHETIC
 from rl_teacher.teachers.teacher import human_teacher
-from tests.queries.sorting import ENV_ID, SORT, TREE, Sorting, recorded
+from tests.queries.sorting import ENV_ID, LENGTH, NUM_STEPS, SORT, TREE, Sorting, recorded
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
 
@@ -76,6 +77,14 @@ def test_ranking_of_neighbours_agrees_with_true_returns(sorting):
     assert sort.sorter.num_clips == 21
     sort.sorter._read(sort.queue, sort.queue.asked())
     assert rank_correlation(sort.sorter._ranking.fit(), sort.true_returns()) > 0.9
+
+
+@pytest.mark.parametrize("settings", [SORT, TREE])
+def test_fitted_predictor_without_recorded_clips_asks_nothing(sorting, settings):
+    sort = sorting(settings)
+    sort.recorder = Recorder(ENV_ID, segment_steps=LENGTH, capacity=NUM_STEPS)
+    sort.start(settings)
+    assert sort.ask(3, is_fitted=True) == []
 
 
 @pytest.mark.parametrize("settings", [SORT, TREE])

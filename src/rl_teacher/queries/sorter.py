@@ -139,6 +139,8 @@ class ClipSorter:
         self._add_clips(self._num_new_clips(num, queue), queue)
         # A new clip may find none that it can be compared with.
         self._order.hide(hidden)
+        if not self.num_clips:  # too few steps are recorded
+            return []
         waiting = {each.id for each in queries if not queue.answers_to(each)}
         busy = {clip for each in waiting for clip in self._ranking.pairs[each]} | hidden
         scores = self._predicted_returns(queue) if is_fitted else None
