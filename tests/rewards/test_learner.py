@@ -376,6 +376,19 @@ def test_labels_follow_exclusion_and_inclusion_of_labeler(tmp_path):
     assert targets(world) == [0.5, 0]
 
 
+def test_first_labels_after_the_only_labeler_was_excluded_are_fitted(tmp_path):
+    world = survey_world(tmp_path)
+    answer(world, "bob", *[RIGHT] * 5)
+    world.learner.fit()
+    world.store.labelers.set_excluded("bob", True)
+    assert world.learner.fit() is None
+    assert targets(world) == []
+    answer(world, "ann", *[LEFT] * 5)
+    assert world.learner.fit_remaining()
+    assert world.learner.metrics()["fits"] == 2
+    assert targets(world) == [1] * 5
+
+
 def test_cannot_tell_leaves_target_to_other_labelers(tmp_path):
     world = survey_world(tmp_path)
     answer(world, "ann", CANNOT_TELL, LEFT)

@@ -243,6 +243,9 @@ class PredictorTrainer:
             self.labels.add(pair)
         self.update_targets(targets, pair_of)
         self._is_revised = len(self.labels) > 0
+        if not self._is_revised:
+            # No fit follows, which would count the labels anew.
+            self._num_labels_fitted = self._num_updated = 0
 
     # --- fits ---
 
