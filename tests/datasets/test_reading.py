@@ -10,17 +10,20 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rl_teacher.common.errors import BadInput, RlTeacherError
-from rl_teacher.datasets import load
+from rl_teacher.datasets import Dataset, Spaces, load
 from rl_teacher.datasets.arrays import pack_npz, read_npz
+from rl_teacher.datasets.imitation import row_of
 from rl_teacher.datasets.reading import rows_of_parquet
 from rl_teacher.datasets.writing import arrays_of, files_of, zipped
 from rl_teacher.report.label_export import parquet
+from tests.datasets.conftest import ENV_ID, SPACES, segment
 
 
 def contents(dataset):
@@ -56,6 +59,29 @@ def test_saved_data_set_loads_unchanged(dataset, tmp_path, name, format_name):
     assert read.rows == dataset.rows
     assert read.content_hash == dataset.content_hash
     assert read.spaces.to_json() == dataset.spaces.to_json()
+
+
+DTYPES = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32)]
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "int64", "float16", "float32", "float64", "bool"])
+def test_data_set_of_any_number_type_loads_unchanged(tmp_path, dtype):
+    box = gym.spaces.Box(0, 1, (10,), np.dtype(dtype).type)
+    pair = [
+        replace(each, observations=(each.observations > 0).astype(dtype))
+        for each in (segment(0), segment(1))
+    ]
+    written = Dataset(
+        ENV_ID,
+        Spaces(box, SPACES.action),
+        {each.content_hash: each for each in pair},
+        (row_of(0, pair, 1.0, "2026-11-03T12:00:00+00:00"),),
+    )
+    written.save(tmp_path / "set")
+    read = load(tmp_path / "set")
+    assert read.spaces.to_json() == written.spaces.to_json()
+    assert read.content_hash == written.content_hash
+    assert read[0].left.observations.dtype == dtype
 
 
 def test_equal_data_sets_give_equal_bytes(dataset, tmp_path):

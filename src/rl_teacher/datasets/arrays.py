@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 
 from rl_teacher.common.errors import BadInput
 
-DTYPES = ("<f4", "<f8", "<i8", "<i4", "|u1")
+DTYPES = ("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "|b1")
 """Allowed types of arrays."""
 MAX_AXES = 10
 MAX_HEADER_LENGTH = 10_000

@@ -40,6 +40,10 @@ Start = Annotated[int, Field(ge=-MAX_SIZE, le=MAX_SIZE)]
 Shape = Annotated[list[Count], Field(max_length=MAX_AXES), AfterValidator(check_num_elements)]
 
 
+FloatName = Literal["float16", "float32", "float64"]
+IntegerName = Literal["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"]
+
+
 class SpaceModel(BaseModel):
     """Base class of spaces; strict, so that nothing is converted."""
 
@@ -56,13 +60,15 @@ class BoxModel(SpaceModel):
 
     kind: Literal["box"]
     shape: Shape
-    dtype: Literal["float32", "float64", "int64", "int32", "uint8"]
+    dtype: Literal[FloatName, IntegerName, "bool"]
 
     def to_space(self) -> gym.Space:
         """Create the space."""
         dtype, shape = np.dtype(self.dtype), tuple(self.shape)
         if np.issubdtype(dtype, np.floating):
             return gym.spaces.Box(-np.inf, np.inf, shape, dtype.type)
+        if dtype == np.bool_:
+            return gym.spaces.Box(0, 1, shape, dtype.type)
         limits = np.iinfo(dtype)
         return gym.spaces.Box(limits.min, limits.max, shape, dtype.type)
 
