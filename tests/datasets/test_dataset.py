@@ -123,6 +123,12 @@ def test_labels_of_two_labelers_are_merged_into_one_target(experiment):
     assert targets(Dataset.merged([one, other])) == [0.5]
 
 
+def test_data_sets_of_other_environments_are_not_merged(dataset):
+    other = replace(dataset, env_id="ShortHopper-v1")
+    with pytest.raises(BadInput, match=r"of ShortReacher-v1 and of ShortHopper-v1"):
+        Dataset.merged([dataset, other])
+
+
 def test_data_sets_of_other_spaces_are_not_merged(dataset):
     other = replace(dataset, spaces=Spaces(SPACES.observation, gym.spaces.Discrete(2)))
     with pytest.raises(BadInput, match="other spaces"):

@@ -233,7 +233,7 @@ class Dataset:
         in one of them is withdrawn. A comparison that is held out in one of them is held out.
 
         Raises:
-            BadInput: None was given, or their spaces or scene states differ.
+            BadInput: None was given, or their environments, spaces or scene states differ.
         """
         given = list(datasets)
         if not given:
@@ -269,13 +269,18 @@ def check_compatible(first: Dataset, other: Dataset) -> None:
     """Check that two data sets can be merged.
 
     Raises:
-        BadInput: Their spaces or scene states differ.
+        BadInput: Their environments, spaces or scene states differ.
     """
+    if first.env_id != other.env_id:
+        raise BadInput(
+            f"The data sets have labels of {first.env_id} and of {other.env_id}. Merge those of "
+            "one environment only."
+        )
     was, now = first.spaces.to_json(), other.spaces.to_json()
     if was != now:
         raise BadInput(
-            f"The data sets have other spaces: {was} in {first.env_id}, {now} in {other.env_id}. "
-            "Merge those of one environment only."
+            f"The data sets of {first.env_id} have other spaces: {was} and {now}. Merge those that "
+            "were recorded with the same preprocessing only."
         )
     widths = {
         segment.scene_states.shape[1] for d in (first, other) for segment in d.segments.values()
