@@ -7,6 +7,8 @@ import pytest
 
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.predictor import fit
+from rl_teacher.predictor.diagnostics import ordered_pairs
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import Fitter
 from rl_teacher.predictor.inputs import InputSpace
@@ -117,6 +119,24 @@ def test_fit_to_ranks_survives_clip_of_a_single_step():
     report = fitter.fit(examples_of(labels, RANK), 64).report
     fitter.close()
     assert np.isfinite(report.held_out_loss)
+
+
+def test_held_out_accuracy_of_many_clips_counts_pairs_of_a_thousand(monkeypatch):
+    counted = []
+
+    def count(scores, ranks, is_held_out):
+        counted.append(len(ranks))
+        return ordered_pairs(scores, ranks, is_held_out)
+
+    monkeypatch.setattr(fit, "ordered_pairs", count)
+    clips = random_clips(3_000)
+    held_out = examples_of(label_set(clips, np.arange(3_000).reshape(-1, 2)), RANK)
+    labels = label_set(clips, random_pairs(40, 20))
+    fitter = Fitter(SPACE, RANK, seed=0)
+    report = fitter.fit(examples_of(labels, RANK), 8, held_out=held_out).report
+    fitter.close()
+    assert max(counted) == counted[-1] == 1_000
+    assert 0 < report.held_out_accuracy < 1
 
 
 def set_with_rewards(*rewards):
