@@ -6,11 +6,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl_teacher.clips.recorder import Recorder
+from rl_teacher.clips.recorder import Recorder, SegmentSpans
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.fit import gather_steps
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.queries.planner import PlannerSettings, QueryPlanner
 from rl_teacher.queries.queue import QueryQueue
 from rl_teacher.queries.schedules import Budget, Progress, schedule
@@ -22,9 +24,9 @@ NO_REWARD = np.zeros((NUM_STEPS, NUM_ENVS), np.float32)
 NEVER = np.zeros((NUM_STEPS, NUM_ENVS), bool)
 
 
-def planner_of(observations, *, total=60, **settings):
+def planner_of(observations, *, total=60, length=LENGTH, discount=1.0, **settings):
     """Return a planner that has recorded these observations."""
-    recorder = Recorder("Test-v0", segment_steps=LENGTH, capacity=NUM_STEPS)
+    recorder = Recorder("Test-v0", segment_steps=length, capacity=NUM_STEPS)
     actions = np.zeros((NUM_STEPS, NUM_ENVS, 1), np.float32)
     recorder.observe(
         Rollout(
@@ -42,8 +44,8 @@ def planner_of(observations, *, total=60, **settings):
     return QueryPlanner(
         PlannerSettings(selector("disagreement"), schedule("annealed"), budget, 10, **settings),
         recorder,
-        RewardPredictor(SPACE, PredictorConfig(hidden=(8,)), seed=1),
-        LENGTH,
+        RewardPredictor(SPACE, PredictorConfig(hidden=(8,), segment_discount=discount), seed=1),
+        length,
         np.random.default_rng(1),
     )
 
@@ -91,6 +93,37 @@ def test_pairs_of_a_person_leave_out_similar_segments():
     assert share_of_differing(random) == pytest.approx(0.375, abs=0.08)
     distinct = planner_of(observations, is_person=True).choose(300, is_fitted=False)
     assert share_of_differing(distinct) == pytest.approx(0.5, abs=0.08)
+
+
+@pytest.mark.parametrize("discount", [1.0, 0.5])
+@pytest.mark.parametrize(("length", "ended_after"), [(10, 10), (10, 4), (90, 90), (90, 1)])
+def test_candidates_have_the_log_odds_of_a_fit(noise, length, ended_after, discount):
+    planner = planner_of(noise, length=length, discount=discount)
+    left = SegmentSpans(np.array([0, 5]), np.array([0, 1]), np.array([length, length]))
+    right = SegmentSpans(np.array([9, 3]), np.array([2, 3]), np.array([length, ended_after]))
+    labels = LabelSet(length, SPACE, 3, 0, discount)
+    for sides in zip(*(planner._recorder.segments(each) for each in (left, right)), strict=True):
+        one, other = (SPACE.rows(each.observations, each.actions) for each in sides)
+        labels.add(LabelledPair(one, other, 1.0))
+    batch = gather_steps(labels, np.arange(2), 0)
+    rewards = planner._predictor.member_rewards(batch["rows"])
+    returns = (rewards * batch["weights"]).sum(-1)
+    candidates = planner._candidates(left, right, is_fitted=True)
+    np.testing.assert_allclose(candidates.logits, returns[..., 0] - returns[..., 1], atol=1e-4)
+
+
+def test_clip_of_a_single_step_counts_one_step_for_selection(noise, monkeypatch):
+    """Every third of 90 steps is evaluated, so that the others count three steps each."""
+    planner = planner_of(noise, length=90)
+    monkeypatch.setattr(
+        planner._predictor,
+        "member_rewards",
+        lambda rows: np.ones((3, *rows.shape[:-1]), np.float32),
+    )
+    whole = SegmentSpans(np.array([0]), np.array([0]), np.array([90]))
+    ended = SegmentSpans(np.array([0]), np.array([1]), np.array([1]))
+    logits = planner._candidates(whole, ended, is_fitted=True).logits
+    np.testing.assert_array_equal(logits, np.full((3, 1), 90 - 1))
 
 
 @pytest.mark.parametrize(("asked", "num"), [(15, 5), (20, 0), (58, -38)])

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Shaped
 
 from rl_teacher.clips.recorder import Recorder, SegmentSpans
 from rl_teacher.clips.segment import Segment
@@ -205,11 +205,9 @@ class QueryPlanner:
         predictor, features = self._predictor, []
         returns = [np.zeros((1, len(left)))] * 2
         for side, cuts in enumerate((left, right)):
-            rows, is_real = self.input_rows(cuts, self._stride)
+            rows, _ = self.input_rows(cuts, self._stride)
             if is_fitted:
-                rewards = predictor.member_rewards(rows) * is_real
-                # A return over every k-th step stands for k times as many steps.
-                returns[side] = self._stride * rewards.sum(-1)
+                returns[side] = self._returns(cuts, predictor.member_rewards(rows))
             if predictor.space.has_byte_rows:
                 # [C, F] mean over time. Nearby pixels are alike, so every n-th is enough to compare
                 # segments.
@@ -217,6 +215,18 @@ class QueryPlanner:
             else:
                 features.append(predictor.normaliser(rows).mean(1))
         return Candidates(returns[0] - returns[1], features[0] - features[1])
+
+    def _returns(
+        self, cuts: SegmentSpans, rewards: Float[np.ndarray, "member segment time"]
+    ) -> Float[np.ndarray, "member segment"]:
+        """Estimate [M, C] returns from every k-th step, as a fit does; see `fit.gather_steps`."""
+        time = np.arange(self._recorder.segment_steps)
+        # R = sum_t discount^t r_t
+        discounts = self._predictor.config.segment_discount ** time.astype(np.float32)
+        weights = discounts * (time < cuts.num_steps[:, None])
+        sampled = weights[:, :: self._stride]
+        # The weights of the sampled steps then sum to those of the whole segment.
+        return weights.sum(-1) / sampled.sum(-1) * (rewards * sampled).sum(-1)
 
     def input_rows(
         self, cuts: SegmentSpans, stride: int = 1
