@@ -14,7 +14,9 @@ from rl_teacher.predictor.fit import (
     FitReport,
     Fitter,
     adapt_l2,
+    draw_offset,
     gather_steps,
+    subsampling_stride,
 )
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
@@ -174,6 +176,24 @@ def test_long_segments_are_subsampled_with_full_weight():
     np.testing.assert_array_equal(batch["rows"][0, 0, 0], labels.rows[3, 0, 2::3])
     np.testing.assert_allclose(batch["weights"].sum(-1)[..., 0], 90, rtol=1e-5)
     np.testing.assert_allclose(batch["weights"].sum(-1)[..., 1], 40, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("num_steps", "stride"), [(75, 2), (100, 3), (90, 3), (25, 1)])
+def test_every_step_of_a_segment_is_sampled(num_steps, stride):
+    assert subsampling_stride(num_steps, is_image=False) == stride
+    labels = LabelSet(num_steps, SPACE, 3, 0)
+    steps = np.arange(num_steps, dtype=np.float32).repeat(5).reshape(-1, 5)
+    labels.add(LabelledPair(steps, steps, 1.0))
+    rng = np.random.default_rng(0)
+    drawn = [
+        gather_steps(labels, np.array([0]), draw_offset(num_steps, stride, rng))["rows"]
+        for _ in range(3_000)
+    ]
+    assert {each.shape[2] for each in drawn} == {num_steps // stride}
+    counts = np.bincount(np.stack(drawn)[:, 0, 0, :, 0].astype(int).ravel(), minlength=num_steps)
+    assert (counts > 0).all()
+    inner = counts[stride:-stride] / len(drawn)
+    np.testing.assert_allclose(inner, 1 / stride, atol=0.05)
 
 
 def test_single_label_can_be_fitted():

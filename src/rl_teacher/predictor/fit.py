@@ -352,7 +352,7 @@ class Fitter:
         # middle one, so that it does not vary by chance between chunks.
         labels = examples.labels
         stride = subsampling_stride(labels.num_steps, is_image=labels.is_image)
-        offset = int(self._rng.integers(stride))
+        offset = draw_offset(labels.num_steps, stride, self._rng)
         evaluated = gather_steps(examples, np.resize(sample, MAX_EVALUATED), stride // 2)
 
         def improve(member: _MemberState, indices: np.ndarray, l2: np.float32) -> tuple:
@@ -516,6 +516,16 @@ def subsampling_stride(segment_steps: int, *, is_image: bool) -> int:
     return max(round(segment_steps / sampled), 1)
 
 
+def draw_offset(num_steps: int, stride: int, rng: np.random.Generator) -> int:
+    """Draw the first of the steps to sample, so that every step of a segment may be sampled.
+
+    The samples cover a multiple of the stride. Where it lies in the segment is random too: steps
+    are then sampled equally often, but for less than a stride at both ends.
+    """
+    num_places = num_steps % stride + 1
+    return sum(divmod(int(rng.integers(num_places * stride)), stride))
+
+
 def gather_steps(examples: Examples, indices: np.ndarray, offset: int) -> dict[str, np.ndarray]:
     """Gather examples with every k-th step of their segments.
 
@@ -525,7 +535,7 @@ def gather_steps(examples: Examples, indices: np.ndarray, offset: int) -> dict[s
     Args:
         examples: comparisons or clips.
         indices: [...] indices of examples.
-        offset: first step to use, below k.
+        offset: first step to use; see `draw_offset`.
 
     Returns:
         rows [..., S, T/k, F], weights [..., S, T/k], targets [...] and certainty [...].
