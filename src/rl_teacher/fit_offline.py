@@ -150,7 +150,8 @@ def fit_predictor(
     held_out = None
     if len(dataset.held_out):
         everything = replace(config, reward=replace(config.reward, label_buffer=0))
-        held_out = label_set(dataset.held_out, space, everything, initial)
+        held_out_labels = label_set(dataset.held_out, space, everything, initial)
+        held_out = examples_of(held_out_labels, config.reward, labels)
     fitter = Fitter(space, config.reward, seed=config.seed)
     try:
         if initial is not None:
@@ -158,7 +159,7 @@ def fit_predictor(
         outcome = fitter.fit(
             examples_of(labels, config.reward),
             config.pretrain_iters,
-            held_out=None if held_out is None else examples_of(held_out, config.reward),
+            held_out=held_out,
         )
     finally:
         fitter.close()

@@ -13,7 +13,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import Fitter
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
-from rl_teacher.rewards.trainer import examples_of
+from rl_teacher.rewards.trainer import PredictorTrainer, TrainerSettings, examples_of
 
 SPACE = InputSpace((4,), (1,), 0)
 RANK = PredictorConfig(objective="rank", hidden=(32, 32))
@@ -158,6 +158,37 @@ def test_returns_are_mean_true_rewards_standardised_over_clips():
     expected = np.array([-3, -1, 1, 3]) / np.sqrt(5)
     np.testing.assert_allclose(examples.targets[order], expected, atol=1e-3)
     np.testing.assert_array_equal(examples.certainty, np.ones(4))
+
+
+def test_returns_of_a_held_out_set_are_standardised_by_those_of_the_fit():
+    """Mean rewards 1, 3, 5 and 7 are fitted: those held out are 5 higher."""
+    fitted = set_with_rewards([1.0], [3.0], [5.0], [7.0])
+    held_out = set_with_rewards([6.0], [8.0], [10.0], [12.0])
+    examples = examples_of(held_out, RETURNS, fitted)
+    order = np.argsort(examples.places[:, 0])
+    expected = (np.array([-3, -1, 1, 3]) + 5) / np.sqrt(5)
+    np.testing.assert_allclose(examples.targets[order], expected, atol=2e-3)
+
+
+def pairs_with_true_rewards(clips):
+    """Return comparisons of neighbours, with their true rewards."""
+    true = [(each @ TRUE_WEIGHTS).astype(np.float32) for each in clips]
+    return [
+        LabelledPair(clips[i], clips[i + 1], 1.0, (true[i], true[i + 1]))
+        for i in range(0, len(clips), 2)
+    ]
+
+
+def test_held_out_loss_of_better_clips_than_average_is_that_of_the_fit():
+    """The best 40 of the clips: they were seen, so that only another scale raises their loss."""
+    clips = sorted(random_clips(200), key=true_return)
+    trainer = PredictorTrainer(TrainerSettings(RETURNS, 2_000, False, 0), SPACE, 10)
+    trainer.hold_out(pairs_with_true_rewards(clips[-40:]))
+    trainer.add_given(pairs_with_true_rewards(clips))
+    fitted = trainer.fit_if_due()
+    trainer.close()
+    assert fitted is not None
+    assert fitted.report.held_out_loss < 0.3
 
 
 def test_unknown_true_rewards_are_refused_for_the_objective_returns():

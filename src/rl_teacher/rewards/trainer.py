@@ -50,8 +50,15 @@ class TrainerSettings:
     pretrained: RewardPredictor | None = None
 
 
-def examples_of(labels: LabelSet, config: PredictorConfig) -> Examples:
+def examples_of(
+    labels: LabelSet, config: PredictorConfig, fitted: LabelSet | None = None
+) -> Examples:
     """Return what the objective fits: the comparisons, or their clips by rank or by true return.
+
+    Args:
+        labels: the comparisons.
+        config: hyperparameters of the predictor.
+        fitted: for a held-out set: the labels of the fit, whose clips standardise true returns.
 
     Raises:
         BadConfig: the true returns are wanted, and unknown.
@@ -62,7 +69,7 @@ def examples_of(labels: LabelSet, config: PredictorConfig) -> Examples:
     if config.objective == "rank":
         targets, certainty = _ranks(labels, sides.reshape(-1, 2), len(clips), config.error_rate)
     else:
-        targets, certainty = _standardised_returns(labels, places), np.ones(len(clips))
+        targets, certainty = _standardised_returns(labels, fitted), np.ones(len(clips))
     return ClipExamples(
         labels,
         places[:, None],
@@ -83,13 +90,19 @@ def _ranks(
     return rank_targets(qualities), certainties(answers, qualities)
 
 
-def _standardised_returns(
-    labels: LabelSet, places: Int64[np.ndarray, " clip"]
-) -> Float[np.ndarray, " clip"]:
-    """Return the mean true reward of each clip, with mean 0 and standard deviation 1 over clips.
+def _standardised_returns(labels: LabelSet, fitted: LabelSet | None) -> Float[np.ndarray, " clip"]:
+    """Return the mean true reward of each clip, standardised over the clips that are fitted.
 
     Source: the ablation "target" of Christiano et al. 2017, 3.3.
     """
+    returns = _mean_true_rewards(labels)
+    reference = returns if fitted is None else _mean_true_rewards(fitted)
+    return (returns - reference.mean()) / (reference.std() + MIN_STD)
+
+
+def _mean_true_rewards(labels: LabelSet) -> Float[np.ndarray, " clip"]:
+    """Return the mean true reward of each clip."""
+    _, places = np.unique(labels.clips, return_index=True)
     true, weights = (
         each.reshape(-1, labels.num_steps)[places] for each in (labels.true_rewards, labels.weights)
     )
@@ -100,7 +113,7 @@ def _standardised_returns(
             "--objective returns was given, and the true rewards of some clips are unknown. Use "
             "--objective preferences or rank, or labels of an environment with a true reward."
         )
-    return (returns - returns.mean()) / (returns.std() + MIN_STD)
+    return returns
 
 
 class PredictorTrainer:
@@ -265,7 +278,8 @@ class PredictorTrainer:
         if not self.has_fitted or (self.num_fits == 0 and self._fits_given):
             # The first fit runs to convergence, and training waits for it.
             max_steps = self._settings.first_fit_steps
-            return self._count(self._fitter.fit(self._examples, max_steps, held_out=self._held_out))
+            held_out = self._held_out_examples
+            return self._count(self._fitter.fit(self._examples, max_steps, held_out=held_out))
         if self._thread is None:
             return self._count(self._refit())
         self._running = self._thread.submit(self._refit)
@@ -279,9 +293,20 @@ class PredictorTrainer:
     def _examples(self) -> Examples:
         return examples_of(self.labels, self._settings.config)
 
+    @property
+    def _held_out_examples(self) -> Examples | None:
+        config = self._settings.config
+        if self._held_out is None or config.objective != "returns":
+            return self._held_out
+        # The mean and the standard deviation change with the labels.
+        return examples_of(self._held_out.labels, config, self.labels)
+
     def _refit(self) -> FitResult:
         return self._fitter.fit(
-            self._examples, REFIT_STEPS, patience=REFIT_PATIENCE, held_out=self._held_out
+            self._examples,
+            REFIT_STEPS,
+            patience=REFIT_PATIENCE,
+            held_out=self._held_out_examples,
         )
 
     def finish(self, *, wait: bool) -> FitResult | None:
