@@ -76,6 +76,17 @@ def test_identical_segments_are_never_compared():
     assert planner_of(constant).choose(20, is_fitted=False) == []
 
 
+def test_segment_of_another_experiment_is_never_compared_with_itself(noise):
+    num = 9
+    planner = planner_of(noise)
+    lefts = [left for left, _ in planner.choose(num, is_fitted=False)]
+    # The same comparisons, of which the first would get its own left segment on the right.
+    pairs = planner_of(noise, shared_segments=lefts[:1]).choose(num, is_fitted=False)
+    assert [left.content_hash for left, _ in pairs] == [left.content_hash for left in lefts]
+    assert pairs[4][1] is lefts[0]
+    assert all(left.content_hash != right.content_hash for left, right in pairs)
+
+
 def test_pairs_of_a_person_leave_out_similar_segments():
     # One environment in four behaves differently, by one unit in the first feature.
     observations = np.zeros((NUM_STEPS, NUM_ENVS, 3), np.float32)

@@ -192,7 +192,9 @@ class QueryPlanner:
         shared = self._settings.shared_segments
         for place in range(0, len(pairs) if shared else 0, SHARED_EVERY):
             other = shared[int(self._rng.integers(len(shared)))]
-            pairs[place] = (pairs[place][0], other)
+            # A run that repeats the rollouts of an earlier one records its segments again.
+            if other.content_hash != pairs[place][0].content_hash:
+                pairs[place] = (pairs[place][0], other)
         return pairs
 
     def _candidates(
