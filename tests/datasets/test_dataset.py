@@ -109,6 +109,35 @@ def test_withdrawal_in_one_data_set_applies_to_merged_one(experiment):
         assert targets(Dataset.merged(both)) == []
 
 
+EARLIER, LATER = "2024-05-01T10:00:00+02:00", "2024-05-01T09:00:00+00:00"
+
+
+def answered(row, answer, moment):
+    changes = {"answer": answer, "answered_at": moment, "request_id": f"{moment} {answer}"}
+    return {**row, **changes}
+
+
+def test_newest_answer_is_current_whatever_its_time_zone(dataset):
+    one, other = (
+        replace(dataset, rows=(answered(dataset.rows[0], answer, moment),))
+        for answer, moment in (("left", EARLIER), ("right", LATER))
+    )
+    for both in ([one, other], [other, one]):
+        assert targets(Dataset.merged(both)) == [0.0]
+
+
+def test_comparison_was_answered_at_its_newest_label_whatever_the_time_zone(dataset):
+    first, second = dataset.rows[:2]
+    labels = [
+        answered(first, "left", EARLIER),
+        {**answered(first, "left", LATER), "labeler": "max"},
+        answered(second, "right", "2024-05-01T10:30:00+02:00"),
+    ]
+    several = replace(dataset, rows=tuple(labels))
+    assert several[0].answered_at == LATER
+    assert targets(several.sorted("answered_at")) == [0.0, 1.0]
+
+
 def test_labels_of_two_labelers_are_merged_into_one_target(experiment):
     comparison = experiment.ask(0)
     experiment.answer(comparison, "left", "zoe")

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -52,9 +53,9 @@ class LabelledComparison:
         return self.left.content_hash, self.right.content_hash
 
 
-ORDERS: dict[str, Callable[[LabelledComparison], float | str]] = {
+ORDERS: dict[str, Callable[[LabelledComparison], float | datetime]] = {
     "asked_at_step": lambda each: each.asked_at_step,
-    "answered_at": lambda each: each.answered_at,
+    "answered_at": lambda each: datetime.fromisoformat(each.answered_at),
     "target": lambda each: each.target,
     "certainty": lambda each: -abs(each.target - 0.5),
 }
@@ -118,7 +119,7 @@ class Dataset:
                 labeler=informative[0]["labeler"] if len(labelers) == 1 else None,
                 num_labels=len(informative),
                 asked_at_step=informative[0]["asked_at_step"],
-                answered_at=max(row["answered_at"] for row in informative),
+                answered_at=max(informative, key=answer_time)["answered_at"],
                 is_held_out=frozenset(pair) in self._held_out_pairs,
             )
             for pair, informative in informative_of.items()
@@ -259,6 +260,11 @@ def marked_rows(rows: Iterable[Row], pairs: Set[frozenset[str]]) -> tuple[Row, .
     )
 
 
+def answer_time(row: Row) -> datetime:
+    """Return when a label was given; as text, times of different zones have another order."""
+    return datetime.fromisoformat(row["answered_at"])
+
+
 def used(segments: Mapping[str, Segment], rows: Iterable[Row]) -> dict[str, Segment]:
     """Return the segments that labels refer to."""
     names = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
@@ -301,16 +307,16 @@ def merged_rows(datasets: Sequence[Dataset]) -> tuple[Row, ...]:
         # The copy that is not current was exported after a later answer or a withdrawal.
         if known is not row and not row["is_current"]:
             by_request[pair, row["request_id"]] = row
-    newest: dict[tuple[Pair, str], tuple[str, str]] = {}
+    newest: dict[tuple[Pair, str], tuple[datetime, str]] = {}
     for (pair, request_id), row in by_request.items():
         if row["is_current"]:
             # The request id decides ties, whatever the order of the data sets.
-            key, stamp = (pair, row["labeler"]), (row["answered_at"], request_id)
+            key, stamp = (pair, row["labeler"]), (answer_time(row), request_id)
             newest[key] = max(newest.get(key, stamp), stamp)
     number_of: dict[Pair, int] = {}
     rows = []
     for number, ((pair, request_id), row) in enumerate(by_request.items(), 1):
-        stamp = row["answered_at"], request_id
+        stamp = answer_time(row), request_id
         is_current = row["is_current"] and newest[pair, row["labeler"]] == stamp
         place = number_of.setdefault(pair, len(number_of) + 1)
         ids = {"label_id": number, "comparison_id": place, "comparison_number": place}
