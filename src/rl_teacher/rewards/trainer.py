@@ -249,7 +249,7 @@ class PredictorTrainer:
     ) -> None:
         """Replace all labels after one was revised; the next fit is due at once.
 
-        The bootstrap sample of a label depends on its number, so most labels keep theirs.
+        The bootstrap sample of a label depends on its number, so it changes with the number.
         """
         self.labels = self._empty_label_set()
         for pair in self._given:
