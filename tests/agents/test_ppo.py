@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.agents.ppo import PPO
+from rl_teacher.agents.rollout_batch import prepare_batches
 from rl_teacher.config.experiment import PPOConfig
 from rl_teacher.envs.registry import make_vector
 
@@ -97,6 +98,40 @@ def test_restored_checkpoint_keeps_rng_and_schedule():
         is_own = name.startswith("self/")
         np.testing.assert_array_equal(array, (now if is_own else earlier)[name], err_msg=name)
     assert restored["self/steps"] > earlier["self/steps"]
+
+
+class RandomBytes(gym.Env):
+    """Observations of random bytes that are no image, or one too small for convolutions."""
+
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, shape):
+        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.integers(0, 256, self.observation_space.shape, np.uint8), {}
+
+    def step(self, action):
+        return self.reset()[0], 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("shape", [(128,), (7, 7, 3)])
+def test_update_normalises_bytes_that_are_no_image_as_policy_did(shape):
+    venv = gym.vector.SyncVectorEnv([lambda: RandomBytes(shape)] * 2)
+    config = dataclasses.replace(CARTPOLE, num_envs=2)
+    spaces = venv.single_observation_space, venv.single_action_space
+    agent, collector = PPO(*spaces, config, total_steps=1, seed=0), Collector(venv, seed=0)
+    agent.observe(collector.collect(collector.random_actions, 20))
+    rollout = collector.collect(agent.act, 8)
+    batch, _ = prepare_batches(
+        agent._networks, agent.rollout_batch(rollout, rollout.rewards), config
+    )
+    flat_observations = rollout.observations.reshape(16, *shape)
+    logits = agent._policy.network(agent._normaliser.features(flat_observations))
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    taken = np.take_along_axis(log_probs, rollout.actions.reshape(16, 1), -1)[:, 0]
+    np.testing.assert_allclose(batch.log_probs, taken, atol=1e-5)
 
 
 def test_ppo_learns_from_given_rewards():

@@ -68,7 +68,8 @@ class RolloutBatch(NamedTuple):
     """A rollout as input of a compiled update.
 
     Attributes:
-        observations: [T, N, D] as the environment returned them; images as bytes, in tiles.
+        observations: [T, N, D] as the environment returned them; images as bytes, in tiles, and
+            other bytes as floats.
         next_observations: [T, N, D] before any reset; for images `BootstrapObservations`.
         actions: [T, N, ...] policy actions, before scaling and clipping.
         masks: [T, N, A] discrete actions that were allowed; None: all.
