@@ -99,9 +99,9 @@ def assert_same(expected, actual):
 # --- equality with the library's own loop ---
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_library_agent_learns_same_weights_as_in_library_loop(name):
-    arguments = (*(ON_POLICY | OFF_POLICY)[name], *["normalise=False"] * (name in ON_POLICY))
+def assert_learns_as_in_library_loop(name, *arguments):
+    arguments = (*(ON_POLICY | OFF_POLICY)[name], *arguments)
+    arguments = (*arguments, *["normalise=False"] * (name in ON_POLICY))
     agent = create_agent(name, *arguments, seed=3)
     total = 4 * NUM_ENVS * max(agent.rollout_steps, 5)
     agent = create_agent(name, *arguments, seed=3, num_timesteps=total)
@@ -121,6 +121,23 @@ def test_library_agent_learns_same_weights_as_in_library_loop(name):
     assert theirs.num_timesteps == agent.algorithm.num_timesteps == total
     assert theirs._n_updates == agent.algorithm._n_updates > 0
     assert_same(weights_of(theirs), weights_of(agent.algorithm))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_library_agent_learns_same_weights_as_in_library_loop(name):
+    assert_learns_as_in_library_loop(name)
+
+
+@pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
+def test_state_dependent_exploration_is_resampled_as_in_library_loop(name):
+    train_freq = ["train_freq=4"] * (name in OFF_POLICY)
+    assert_learns_as_in_library_loop(name, "use_sde=True", "sde_sample_freq=2", *train_freq)
+
+
+def test_each_environment_explores_with_matrix_of_its_own():
+    agent = create_agent("sb3:SAC", "use_sde=True", "learning_starts=0", SMALL, num_envs=2)
+    agent.act(np.zeros((2, 3), np.float32))
+    assert len(agent.algorithm.actor.action_dist.exploration_matrices) == 2
 
 
 class TinyImages(gym.Env):
@@ -308,6 +325,10 @@ def test_restored_library_agent_continues_exactly(name):
 @pytest.mark.parametrize("name", WITH_JAX)
 def test_restored_sbx_agent_continues_exactly(name):
     assert_continues_exactly(name, WITH_JAX[name])
+
+
+def test_restored_agent_with_state_dependent_exploration_continues_exactly():
+    assert_continues_exactly("sb3:SAC", (*OFF_POLICY["sb3:SAC"], "use_sde=True"))
 
 
 def test_restored_agent_with_full_buffer_continues_exactly():

@@ -258,6 +258,21 @@ class LibraryAgent:
             reason = "the parameters of its action distribution are invalid"
             raise agent_diverged(reason, LEARNING_RATE) from error
 
+    def resample_exploration(self, t: int) -> None:
+        """Resample the matrices of state-dependent exploration (gSDE) if the library would do it.
+
+        Args:
+            t: number of the next step in the rollout.
+        """
+        if not self.algorithm.use_sde:
+            return
+        every = self.algorithm.sde_sample_freq
+        # Before the first step, the libraries resample for the rollout and for the step.
+        num_samples = (t == 0) + (every > 0 and t % every == 0)
+        with self.running():
+            for _ in range(num_samples):
+                self.algorithm.policy.reset_noise(self._num_envs)
+
     def check_parameters(self) -> None:
         """Check the parameters of the policy after an update.
 

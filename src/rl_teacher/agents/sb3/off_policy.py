@@ -56,6 +56,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
         self.mask_arguments(masks)
         algorithm = self.algorithm
         algorithm._last_obs = self.normalise(observations)
+        self.resample_exploration(len(self._buffer_actions))
         with self.running():
             actions, buffer_actions = algorithm._sample_action(
                 algorithm.learning_starts, algorithm.action_noise, self._num_envs

@@ -69,12 +69,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
 
     def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Sample actions; record the outputs of the networks for `learn`."""
-        algorithm, t = self.algorithm, len(self._outputs)
-        every = algorithm.sde_sample_freq
-        # The matrix of state-dependent exploration is resampled when the library would do it.
-        if algorithm.use_sde and (t == 0 or (every > 0 and t % every == 0)):
-            with self.running():
-                algorithm.policy.reset_noise(self._num_envs)
+        self.resample_exploration(len(self._outputs))
         outputs = self._sample(observations, masks)
         self._outputs.append(outputs)
         return self._within_bounds(outputs.actions)
