@@ -4,6 +4,7 @@ import dataclasses
 from importlib.metadata import EntryPoint
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -127,6 +128,14 @@ def test_restored_custom_agent_continues_exactly():
         agent.learn(None, None)
     assert one.num_rollouts == other.num_rollouts == 2
     np.testing.assert_array_equal(one.place, other.place)
+
+
+@pytest.mark.parametrize("initial", [0.0, jnp.zeros(3)], ids=["number", "jax_array"])
+def test_saved_array_replaces_attribute_that_is_no_numpy_array(initial):
+    one, other = create_agent(), create_agent(config_with(seed=2))
+    one.place, other.place = jnp.arange(3.0), initial
+    other.load_state(one.state())
+    np.testing.assert_array_equal(other.place, [0.0, 1.0, 2.0])
 
 
 def test_warm_start_copies_attributes_and_refuses_other_shapes():

@@ -174,8 +174,10 @@ class CustomAgent(ABC):
 
     def _load_attributes(self, state: Mapping[str, np.ndarray]) -> None:
         for name in self.saved_attributes:
-            is_array = isinstance(getattr(self, name), np.ndarray)
-            setattr(self, name, state[name].copy() if is_array else state[name].item())
+            array = state[name]
+            # A number may have become an array since the agent was constructed.
+            is_number = array.ndim == 0 and not isinstance(getattr(self, name), np.ndarray)
+            setattr(self, name, array.item() if is_number else array.copy())
 
 
 def installed_agents() -> dict[str, Any]:
