@@ -198,6 +198,17 @@ def test_policy_delay_skips_actor_updates():
     assert counts == [(4, 4), (4, 2)]
 
 
+@pytest.mark.parametrize(("num_updates", "num_calls", "counts"), [(1, 4, (4, 2)), (3, 2, (6, 3))])
+def test_policy_delay_counts_steps_of_earlier_updates(num_updates, num_calls, counts):
+    rng = np.random.default_rng(0)
+    networks, config = new_networks(3, 2, TINY, rng), dataclasses.replace(TINY, policy_delay=2)
+    optimisers = new_optimisers(networks)
+    for _ in range(num_calls):
+        batches = random_minibatch(rng, num_updates)
+        networks, optimisers, _ = update(networks, optimisers, batches, config)
+    assert (int(optimisers.critics.count), int(optimisers.actor.count)) == counts
+
+
 def test_numpy_policy_acts_like_network():
     rng = np.random.default_rng(0)
     policy = new_networks(3, 2, TINY, rng).actor

@@ -269,7 +269,8 @@ def update(
         )
         return carry, metrics
 
-    numbers = jnp.arange(len(batches.rewards))
+    # Counted across updates, so that the delay does not depend on U.
+    numbers = optimisers.critics.count + jnp.arange(len(batches.rewards))
     carry, metrics = jax.lax.scan(gradient_step, (networks, optimisers), (numbers, batches))
     return *carry, jax.tree.map(jnp.mean, metrics)
 
