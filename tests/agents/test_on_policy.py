@@ -73,8 +73,23 @@ def test_actions_are_scaled_to_bounds_and_clipped():
     )
 
 
-def test_unbounded_actions_are_not_scaled():
-    scale = ActionScale.of(gym.spaces.Box(-np.inf, np.inf, (2,)))
+@pytest.mark.parametrize(("low", "high", "dtype"), [(100, 200, np.uint8), (-128, 127, np.int8)])
+def test_actions_are_scaled_to_bounds_whose_sum_or_difference_overflows(low, high, dtype):
+    scale = ActionScale.of(gym.spaces.Box(low, high, (1,), dtype))
+    assert scale.to_environment(np.array([[-1.0], [1.0]])).tolist() == [[low], [high]]
+
+
+def test_scale_of_float32_bounds_has_same_dtype():
+    scale = ActionScale.of(gym.spaces.Box(np.float32(-0.4), np.float32(0.7), (2,)))
+    assert scale.middle is not None
+    assert scale.half_range is not None
+    np.testing.assert_array_equal(scale.middle, (np.float32(-0.4) + np.float32(0.7)) / 2)
+    assert scale.middle.dtype == scale.half_range.dtype == np.float32
+
+
+@pytest.mark.parametrize("bound", [np.inf, np.finfo(np.float32).max])
+def test_unbounded_actions_are_not_scaled(bound):
+    scale = ActionScale.of(gym.spaces.Box(-bound, bound, (2,)))
     np.testing.assert_allclose(scale.to_environment(np.array([[5.0, -7.0]])), [[5.0, -7.0]])
 
 

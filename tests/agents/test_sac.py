@@ -290,7 +290,12 @@ def test_truncated_steps_are_not_stored_as_terminated():
 
 @pytest.mark.parametrize(
     "space",
-    [gym.spaces.Discrete(3), gym.spaces.Box(-np.inf, np.inf, (2,)), gym.spaces.MultiBinary(2)],
+    [
+        gym.spaces.Discrete(3),
+        gym.spaces.Box(-np.inf, np.inf, (2,)),
+        gym.spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,)),
+        gym.spaces.MultiBinary(2),
+    ],
 )
 def test_unsupported_action_space_is_refused(space):
     with pytest.raises(BadConfig, match="-a ppo"):

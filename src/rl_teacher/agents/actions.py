@@ -24,6 +24,8 @@ LOG_STD_RANGE = (-20.0, 2.0)
 """Range of the log std of a squashed Gaussian, as in Haarnoja et al. 2018."""
 MASKED_LOGIT = -1e8
 """Logit of an action that is not allowed: finite, so that its product with probability 0 is 0."""
+MAX_BOUND = 1e30
+"""Bounds of larger magnitude mean that there are none, such as the largest float32."""
 
 
 @runtime_checkable
@@ -63,10 +65,14 @@ class ActionScale:
 
         if isinstance(space, gym.spaces.Discrete):
             return ActionScale(first=int(space.start))
-        is_box = isinstance(space, gym.spaces.Box)
-        if not (is_box and np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        if not isinstance(space, gym.spaces.Box):
             return ActionScale()
-        return ActionScale((space.low + space.high) / 2, (space.high - space.low) / 2)
+        # In float64, since sums and differences of integers overflow.
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        if not (np.abs([low, high]) <= MAX_BOUND).all():
+            return ActionScale()
+        dtype = np.result_type(space.low, np.float32)
+        return ActionScale(((low + high) / 2).astype(dtype), ((high - low) / 2).astype(dtype))
 
     def to_environment(self, actions: EnvArray) -> np.ndarray:
         """Scale policy actions, clipped to the environment's bounds."""

@@ -284,9 +284,9 @@ def check_action_space(space: gym.Space) -> None:
     Raises:
         BadConfig: the space is another one.
     """
-    is_box = isinstance(space, gym.spaces.Box)
-    if is_box and np.isfinite(space.low).all() and np.isfinite(space.high).all():
+    if ActionScale.of(space).middle is not None:
         return
+    is_box = isinstance(space, gym.spaces.Box)
     raise BadConfig(
         f"The action space is {space}, but SAC needs a Box of continuous actions with bounds. Use "
         "another agent, such as -a ppo"
