@@ -14,6 +14,7 @@ from rl_teacher import to_sb3
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent
+from rl_teacher.agents.sb3.adapter import IsolatedRandomness
 from rl_teacher.agents.sb3.libraries import ALGORITHMS, algorithm_class, arguments_for
 from rl_teacher.agents.sb3.off_policy import OffPolicyLibraryAgent
 from rl_teacher.agents.sb3.weights import flattened, unflattened, weights_of
@@ -344,6 +345,35 @@ def test_training_does_not_advance_global_random_state():
     torch.manual_seed(1)
     train(create_agent("sb3:A2C"), collector_for("sb3:A2C"), 2)
     assert (np.random.random(), torch.rand(1).item()) == expected
+
+
+class SimulatedCuda:
+    """Counters of two GPUs in place of torch's generators, which each draw advances."""
+
+    def __init__(self, monkeypatch):
+        self.states = [torch.zeros(16, dtype=torch.uint8)] * 2
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: list(self.states))
+        monkeypatch.setattr(torch.cuda, "set_rng_state_all", self.set)
+
+    def set(self, states):
+        self.states = list(states)
+
+    def draw(self):
+        self.states = [state + 1 for state in self.states]
+        return [int(state[0]) for state in self.states]
+
+
+def test_agent_has_cuda_generators_of_its_own(monkeypatch):
+    cuda = SimulatedCuda(monkeypatch)
+    one, other = IsolatedRandomness(), IsolatedRandomness()
+    with one.in_use():
+        assert cuda.draw() == [1, 1]
+    assert cuda.draw() == [1, 1]
+    other.load_state({name: array.copy() for name, array in one.state().items()})
+    for randomness in (one, other):
+        with randomness.in_use():
+            assert cuda.draw() == [2, 2]
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])

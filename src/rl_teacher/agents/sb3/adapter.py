@@ -46,6 +46,11 @@ def limit_torch_threads() -> None:
         torch.set_num_threads(1)
 
 
+def cuda_states() -> list[torch.Tensor]:
+    """Return the states of torch's generators of all GPUs; none without CUDA."""
+    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+
 class IsolatedRandomness:
     """The state of the global generators of NumPy and torch, as seen by one agent.
 
@@ -55,20 +60,24 @@ class IsolatedRandomness:
 
     def __init__(self) -> None:
         self._numpy: Any = np.random.get_state()
-        self._torch = torch.get_rng_state()
+        self._torch, self._cuda = torch.get_rng_state(), cuda_states()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Swap the state of the global generators for that of the agent."""
         others_numpy, others_torch = np.random.get_state(), torch.get_rng_state()
+        others_cuda = cuda_states()
         np.random.set_state(self._numpy)
         torch.set_rng_state(self._torch)
+        torch.cuda.set_rng_state_all(self._cuda)
         try:
             yield
         finally:
             self._numpy, self._torch = np.random.get_state(), torch.get_rng_state()
+            self._cuda = cuda_states()
             np.random.set_state(others_numpy)
             torch.set_rng_state(others_torch)
+            torch.cuda.set_rng_state_all(others_cuda)
 
     @contextmanager
     def seeded_within(self) -> Iterator[None]:
@@ -83,7 +92,9 @@ class IsolatedRandomness:
     def state(self) -> StateDict:
         """Return everything needed to continue exactly."""
         _, keys, place, has_gauss, gauss = self._numpy
+        cuda = {"cuda": torch.stack(self._cuda).numpy()} if self._cuda else {}
         return {
+            **cuda,
             "keys": np.asarray(keys),
             "place": np.asarray([place, has_gauss]),
             "gauss": np.asarray(gauss),
@@ -95,6 +106,9 @@ class IsolatedRandomness:
         place, has_gauss = (int(each) for each in state["place"])
         self._numpy = ("MT19937", state["keys"], place, has_gauss, float(state["gauss"]))
         self._torch = torch.from_numpy(state["torch"].copy())
+        # Another machine may have other GPUs.
+        if len(state.get("cuda", ())) == len(self._cuda):
+            self._cuda = [torch.from_numpy(each.copy()) for each in state.get("cuda", ())]
 
 
 class SpacesOnly(VecEnv):
