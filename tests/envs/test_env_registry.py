@@ -7,11 +7,13 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from rl_teacher.common.errors import BadInput, UnknownName
 from rl_teacher.envs import get_env_info, list_env_infos, make_vector
 from rl_teacher.envs.registry import camera_settings, mujoco_model
+from tests.envs import custom_environments
 
 
 @pytest.mark.parametrize(
@@ -191,6 +193,13 @@ def test_env_info_of_gymnasium_environment_has_its_frame_rate():
     assert (cartpole.fps, cartpole.max_episode_steps) == (50.0, 500)
     assert cartpole.can_terminate
     assert cartpole.backend == "gymnasium"
+
+
+def test_environment_of_user_with_name_of_gymnasium_can_terminate(monkeypatch):
+    own = EnvSpec("my/Pendulum-v0", entry_point=f"{custom_environments.MODULE}:Lamp")
+    monkeypatch.setitem(gymnasium.registry, own.id, own)
+    assert get_env_info("my/Pendulum-v0").can_terminate
+    assert not get_env_info("Pendulum-v1").can_terminate
 
 
 def test_listed_env_infos_are_unique_and_complete():

@@ -103,9 +103,7 @@ def list_env_infos() -> list[EnvInfo]:
     """
     infos = [_task_info(task) for task in TASKS.values()]
     for full_id in _latest_gymnasium_ids():
-        entry_point = str(gymnasium.registry[full_id].entry_point)
-        is_known = entry_point.startswith(("gymnasium.envs.", f"{moving_dot.__name__}:"))
-        if is_known and "/" not in full_id:
+        if _is_included(gymnasium.registry[full_id]) and "/" not in full_id:
             with suppress(BadInput):
                 infos.append(_gymnasium_info(full_id))
     return infos
@@ -395,6 +393,11 @@ def _is_ale_spec(spec: EnvSpec) -> bool:
     return str(spec.entry_point).startswith("ale_py.")
 
 
+def _is_included(spec: EnvSpec) -> bool:
+    """Return whether an id is Gymnasium's or MovingDot's, not one that a user registered."""
+    return str(spec.entry_point).startswith(("gymnasium.envs.", f"{moving_dot.__name__}:"))
+
+
 # --- properties ---
 
 
@@ -440,11 +443,12 @@ def _gymnasium_info(full_id: str) -> EnvInfo:
         has_images = is_image_space(env.observation_space)
     spec = gymnasium.registry.get(full_id.rpartition(":")[2])
     description = f"your {full_id}" if spec is None else f"Gymnasium's {spec.name}"
+    never_terminates = spec is not None and _is_included(spec) and spec.name in _NEVER_TERMINATE
     return EnvInfo(
         id=full_id,
         fps=fps,
         max_episode_steps=longest,
-        can_terminate=spec is None or spec.name not in _NEVER_TERMINATE,
+        can_terminate=not never_terminates,
         backend="gymnasium",
         description=moving_dot.DESCRIPTION if full_id in moving_dot.KINDS else description,
         has_image_observations=has_images,
