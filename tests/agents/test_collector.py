@@ -181,6 +181,19 @@ def test_null_actions_are_zeros_or_first_action(env_id, expected):
     np.testing.assert_array_equal(rollout.actions, np.broadcast_to(expected, rollout.actions.shape))
 
 
+def test_random_actions_lie_within_half_bounded_space():
+    class HalfBounded(Countdown):
+        action_space = gym.spaces.Box(
+            np.array([2, -np.inf, -3, -np.inf, -np.inf], np.float32),
+            np.array([np.inf, -5, np.inf, 4, np.inf], np.float32),
+        )
+
+    collector = Collector(SyncVectorEnv([HalfBounded] * 1000), seed=0)
+    actions = collector.random_actions(np.zeros((1000, 1)))
+    np.testing.assert_allclose(actions.min(0), [2, -6, -3, -1, -1], atol=0.05)
+    np.testing.assert_allclose(actions.max(0), [3, -5, 1, 4, 1], atol=0.05)
+
+
 def test_null_action_is_nearest_to_zero_that_bounds_allow():
     class PositiveActions(Countdown):
         action_space = gym.spaces.Box(np.array([1.0, -2.0], np.float32), np.float32(3.0))

@@ -140,7 +140,10 @@ class Collector:
         return updated
 
     def random_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
-        """Sample actions uniformly from the action space (unbounded Box: from -1 to 1)."""
+        """Sample actions uniformly from the action space.
+
+        A missing bound of a Box is -1 or 1, or 1 away from the other bound if that excludes it.
+        """
         space = self.venv.single_action_space
         if isinstance(space, gym.spaces.Discrete) and masks is not None:
             return space.start + np.argmax(masks * self._rng.random(masks.shape), axis=-1)
@@ -148,8 +151,10 @@ class Collector:
             return self._rng.integers(space.start, space.start + space.n, len(observations))
         if not isinstance(space, gym.spaces.Box):
             raise TypeError(f"random actions need a Box or Discrete space, not {space}")
-        low = np.where(np.isfinite(space.low), space.low, -1.0)
-        high = np.where(np.isfinite(space.high), space.high, 1.0)
+        lowest = np.where(space.high > -1.0, -1.0, space.high - 1)
+        highest = np.where(space.low < 1.0, 1.0, space.low + 1)
+        low = np.where(np.isfinite(space.low), space.low, lowest)
+        high = np.where(np.isfinite(space.high), space.high, highest)
         return self._rng.uniform(low, high, (self.num_envs, *low.shape)).astype(np.float32)
 
     def null_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:  # noqa: ARG002
