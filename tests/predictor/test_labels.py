@@ -3,8 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LabelledPair, LabelSet, draw_examples
+from rl_teacher.predictor.labels import CLIP_STREAM, LabelledPair, LabelSet, draw_examples
 
 SPACE = InputSpace((1,), (1,), 0)
 
@@ -51,6 +52,12 @@ def test_discount_reduces_weight_of_later_steps():
     labels = LabelSet(3, SPACE, 3, seed=0, discount=0.5)
     labels.add(pair(num_right=2))
     np.testing.assert_allclose(labels.weights[0], [[1, 0.5, 0.25], [1, 0.5, 0]])
+
+
+def test_bootstrap_counts_of_clips_have_stream_of_their_own():
+    # NumPy's SeedSequence ignores trailing zeros: [seed, 8, 0] is [seed, 8].
+    words = np.random.SeedSequence([5, CLIP_STREAM, 0]).generate_state(4)
+    assert environment_seeds(5, 4) != (words >> 1).tolist()
 
 
 def test_comparisons_are_drawn_in_proportion_to_multiplicity():

@@ -22,8 +22,8 @@ WARM_START_COUNT = 10_000
 """Steps that the input statistics of a pretrained predictor count for: a few labels must not
 shift the inputs of networks that were fitted with those statistics."""
 
-COMPARISON_STREAM, CLIP_STREAM = 3, 8
-"""Random streams of the bootstrap samples, beside those of the learner and the fitter."""
+COMPARISON_STREAM, CLIP_STREAM = 3, 9
+"""Random streams of the bootstrap samples; docs/reproducibility.md lists those of others."""
 
 
 @dataclass(frozen=True)
