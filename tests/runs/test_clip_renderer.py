@@ -35,8 +35,8 @@ def record(env_id, num_steps=40, **options):
     return venv, recorder.segments(recorder.cut(2, np.random.default_rng(0)))
 
 
-def make_renderer(env_id, venv, clip_store):
-    return ClipRenderer(get_env_info(env_id), venv, clip_store)
+def make_renderer(env_id, venv, clip_store, **options):
+    return ClipRenderer(get_env_info(env_id), venv, clip_store, **options)
 
 
 def ask(clip_store, env_id, segments):
@@ -144,7 +144,10 @@ def test_clip_whose_episode_is_forgotten_is_hidden(clip_store):
     assert clip_renderer.hidden == {each.content_hash for each in segments}
 
 
-def test_deleted_clip_of_another_run_is_hidden_if_its_episode_is_not_that_of_this_run(clip_store):
+@pytest.mark.parametrize("is_verified", [True, False])
+def test_deleted_clip_of_another_run_is_hidden_if_its_episode_is_not_that_of_this_run(
+    clip_store, is_verified
+):
     venv, segments = record("CartPole-v1")
     clip_renderer = make_renderer("CartPole-v1", venv, clip_store)
     show_and_wait(clip_renderer, segments[:1])
@@ -156,7 +159,7 @@ def test_deleted_clip_of_another_run_is_hidden_if_its_episode_is_not_that_of_thi
     other = make_vector("CartPole-v1", 2)
     collector = Collector(other, seed=7)
     collector.collect(collector.random_actions, 40)
-    clip_renderer = make_renderer("CartPole-v1", other, clip_store)
+    clip_renderer = make_renderer("CartPole-v1", other, clip_store, is_verified=is_verified)
     show_and_wait(clip_renderer, segments[:1])
     clip_renderer.close()
     other.close()

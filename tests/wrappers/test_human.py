@@ -63,10 +63,16 @@ def label_all(env, kind):
 
 
 @pytest.mark.parametrize(
-    ("env_id", "kind"), [("InvertedPendulum-v5", "poses"), ("CartPole-v1", "video")]
+    ("env_id", "kind", "transform"),
+    [
+        ("InvertedPendulum-v5", "poses", None),
+        ("CartPole-v1", "video", None),
+        ("CartPole-v1", "video", lambda observation: observation[:2]),
+        ("Blackjack-v1", "video", None),  # Tuple observations
+    ],
 )
-def test_person_is_shown_clips_and_answers_are_learned(env_id, kind):
-    env = PreferenceWrapper(gym.make(env_id), **HUMAN)
+def test_person_is_shown_clips_and_answers_are_learned(env_id, kind, transform):
+    env = PreferenceWrapper(gym.make(env_id), observation_transform=transform, **HUMAN)
     clips = label_all(env, kind)
     media = MediaFiles(home() / "media")
     for clip in clips:

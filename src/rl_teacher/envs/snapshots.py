@@ -90,7 +90,8 @@ class ReplayableEnv(gymnasium.Wrapper):
         return obs, *others  # pyright: ignore[reportReturnType]
 
     def _check_shape(self, obs: Any) -> None:
-        if np.shape(obs) != self.observation_space.shape:
+        # Spaces of several parts, such as Dict, have no shape.
+        if self.observation_space.shape not in (None, np.shape(obs)):
             name = type(self.unwrapped).__name__ if self.spec is None else self.spec.id
             raise BadObservation(
                 f"{name} returned an observation of shape {np.shape(obs)}, and observation_space "

@@ -71,9 +71,15 @@ class ClipFile:
 
 @dataclass
 class SegmentRenderer:
-    """A renderer for the segments of one environment: body poses with MuJoCo, video without."""
+    """A renderer for the segments of one environment: body poses with MuJoCo, video without.
+
+    Attributes:
+        env_info: the environment.
+        is_verified: whether replayed observations are compared with those of the segment.
+    """
 
     env_info: EnvInfo
+    is_verified: bool = True
 
     @cached_property
     def model(self) -> mujoco.MjModel | None:
@@ -139,7 +145,7 @@ class SegmentRenderer:
             return ClipFile("poses", content, len(steps), fps)
         assert record is not None  # noqa: S101 - only MuJoCo needs no replay
         episode_steps = int(segment.scene_states[0, 1]) + steps
-        observations = segment.observations[steps]
+        observations = segment.observations[steps] if self.is_verified else None
         with report_killed_process():
             video = self._pool.submit(
                 _render_video, self.env_info.id, record, episode_steps, observations, frames, fps
@@ -216,7 +222,7 @@ def _render_video(
     env_id: str,
     record: ReplayRecord,
     steps: np.ndarray,
-    observations: np.ndarray,
+    observations: np.ndarray | None,
     frames: FrameSettings | None,
     fps: float,
 ) -> bytes:
@@ -256,19 +262,22 @@ class ClipRenderer:
         venv: the environments that the segments come from; videos are replayed from its records.
         clip_store: where the clips go.
         frames: preprocessing of image observations in the segments; None if there is none.
+        is_verified: whether replays are compared with the segments, which is impossible if their
+            observations were converted.
     """
 
     env_info: EnvInfo
     venv: object
     clip_store: ClipStore
     frames: FrameSettings | None = None
+    is_verified: bool = True
     _pending: dict[str, Future[Future[ClipFile] | None]] = field(default_factory=dict)
     _hidden: set[str] = field(default_factory=set)
     _known: set[str] = field(default_factory=set)
     _has_failed: bool = False
 
     def __post_init__(self) -> None:
-        self._renderer = SegmentRenderer(self.env_info)
+        self._renderer = SegmentRenderer(self.env_info, self.is_verified)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="clip_renderer")
         self._uploads = Uploads()
         self._publishing = threading.Lock()
@@ -437,6 +446,9 @@ class ClipRenderer:
 
         Episodes are numbered from 0 in each run, so that another one may have its number.
         """
+        if record is not None and not self.is_verified:
+            self._hide(segment.content_hash, "its episode cannot be verified")
+            return None
         try:
             return self._render(segment, record)
         except (BadInput, IndexError):

@@ -60,7 +60,12 @@ class WrapperLearning:
         self._is_training = False
         with contextlib.ExitStack() as stack:
             experiment = stack.enter_context(open_experiment(spec))
-            renderer = ClipRenderer(envs.env_info, envs.replayer, experiment.clip_store)
+            renderer = ClipRenderer(
+                envs.env_info,
+                envs.replayer,
+                experiment.clip_store,
+                is_verified=settings.observation_transform is None,
+            )
             stack.callback(renderer.close)
             store = experiment.query_store(renderer)
             self.learner: RewardLearner = learner_for(envs, settings, store, len(given))
