@@ -358,7 +358,11 @@ class TrainingLoop:
         )
 
     def _wait_for_node(self, text: str) -> None:
-        self.session.set_phase(Phase.WAITING, text)
+        # The environments are reset before there is a session.
+        if "session" in vars(self):
+            self.session.set_phase(Phase.WAITING, text)
+        else:
+            self._display.status(text)
 
     def _make_session(self, experiment: OpenExperiment, warm_start: WarmStart) -> PreferenceSession:
         """Create the session with its rewards, and show its status and metrics."""

@@ -1,5 +1,6 @@
 """`rl-teacher teach --cluster`: whole runs on a cluster of several nodes."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -8,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ray.exceptions import AuthenticationError
 
 from rl_teacher import cli
 from rl_teacher.cluster.pool import WorkerPool
+from rl_teacher.common.errors import ClusterUnavailable
 from rl_teacher.config.agents import GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.runs.folder import Experiment, open_store
@@ -169,6 +172,33 @@ def test_cluster_that_cannot_be_reached_is_refused(capsys):
     message = refusal(capsys, "--cluster 127.0.0.1:9")
     assert "nothing accepts connections" in message
     assert "ray start --head" in message
+
+
+def test_address_that_is_no_host_is_refused(capsys):
+    assert "nothing accepts connections" in refusal(capsys, "--cluster 10..0.1:6379")
+
+
+def test_refused_token_is_reported(capsys, monkeypatch):
+    def refuse(**_):
+        raise AuthenticationError("the token is invalid")
+
+    monkeypatch.setattr("ray.init", refuse)
+    assert "the token is invalid" in refusal(capsys, "--cluster local")
+
+
+def test_lack_of_nodes_is_shown_while_the_environments_are_reset(monkeypatch):
+    shown = []
+
+    def wait(settings, num_envs, num_threads, on_wait):
+        on_wait("waiting for a node of the cluster")
+        raise ClusterUnavailable("none came")
+
+    monkeypatch.setattr("rl_teacher.cluster.connection.connected", contextlib.nullcontext)
+    monkeypatch.setattr("rl_teacher.cluster.collector.ClusterCollector", wait)
+    monkeypatch.setattr("rl_teacher.teach.Display.status", lambda _, text: shown.append(text))
+    with pytest.raises(ClusterUnavailable, match="none came"):
+        run(CONFIG, "local")
+    assert shown[-1] == "waiting for a node of the cluster"
 
 
 def test_address_in_the_environment_is_that_of_auto(capsys, monkeypatch):

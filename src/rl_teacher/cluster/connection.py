@@ -112,7 +112,8 @@ def connected(address: str) -> Iterator[None]:
                 configure_logging=False,
                 logging_level=logging.ERROR,
             )
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    # Such as a token that the cluster refuses.
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         raise ClusterUnavailable(_refusal(address, error)) from error
     if is_main_thread:
         # Ray exits on SIGTERM; a run stops after the current rollout, and saves.
@@ -141,7 +142,7 @@ def is_listening(address: str) -> bool:
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), CONNECT_TIMEOUT_S).close()
-    except (OSError, OverflowError):
+    except (OSError, OverflowError, UnicodeError):  # the last one for a host such as 10..0.1
         return False
     return True
 
