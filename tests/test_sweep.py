@@ -1,11 +1,24 @@
 import json
+import uuid
+from datetime import timedelta
 
 import pytest
+from sqlalchemy import insert
 
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput
-from rl_teacher.runs.folder import Experiment, State
-from rl_teacher.sweep import MEASURED, RunFailed, described, read_sweep, sweep, table_rows
+from rl_teacher.runs.folder import Experiment, State, open_store
+from rl_teacher.store.experiment_locks import this_process
+from rl_teacher.store.tables import ExperimentLock
+from rl_teacher.sweep import (
+    MEASURED,
+    RunFailed,
+    described,
+    execute,
+    read_sweep,
+    sweep,
+    table_rows,
+)
 
 FLAGS = "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32"
 
@@ -107,6 +120,39 @@ def test_failed_run_is_reported_and_tried_again(write, home):
         sweep(read_sweep(write(f'flags = "{FLAGS}"\nseeds = [0]')), 1, lines.append)
     assert "gae_seed=0 failed" in lines[-1]
     assert not (home / "sweeps" / "gae.jsonl").exists()
+
+
+def lock_on_another_machine(name, silence_s):
+    """Lock an experiment as a machine does whose last heartbeat is some seconds old."""
+    with open_store() as store, store.database.writing() as connection:
+        moment = store.database.now() - timedelta(seconds=silence_s)
+        row = {
+            "name": name,
+            "token": uuid.uuid4(),
+            "holder": this_process() | {"host": "elsewhere", "machine": "another"},
+            "acquired_at": moment,
+            "heartbeat_at": moment,
+        }
+        connection.execute(insert(ExperimentLock).values(row))
+
+
+@pytest.fixture
+def run(write):
+    [run] = read_sweep(write(f'flags = "{FLAGS}"\nseeds = [0]')).runs()
+    return run
+
+
+def test_run_waits_until_the_lock_of_a_dead_machine_is_stale(run, monkeypatch):
+    monkeypatch.setattr("rl_teacher.sweep.LOCK_POLL_S", 0.5)
+    lock_on_another_machine(run.name, 50)
+    assert execute(run)["steps"] == 512
+
+
+def test_run_of_another_machine_that_goes_on_is_a_failure(run, monkeypatch):
+    monkeypatch.setattr("rl_teacher.sweep.LOCK_TIMEOUT_S", 0.0)
+    lock_on_another_machine(run.name, 0)
+    with pytest.raises(RunFailed, match=r"is being run by process .* on elsewhere"):
+        execute(run)
 
 
 def test_table_has_interquartile_means_over_seeds():

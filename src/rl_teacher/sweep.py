@@ -26,13 +26,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from rl_teacher.common.errors import BadInput, ClusterUnavailable, RlTeacherError
+from rl_teacher.common.errors import (
+    BadInput,
+    ClusterUnavailable,
+    ExperimentInUse,
+    RlTeacherError,
+)
 from rl_teacher.common.parallel import in_parallel
 from rl_teacher.report.figures import UNKNOWN, reward
 from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
-from rl_teacher.runs.folder import Experiment, State, home, validate_name
+from rl_teacher.runs.folder import Experiment, State, home, open_store, validate_name
+from rl_teacher.runs.management import idle_folder
 from rl_teacher.runs.metrics_file import MetricsFile
+from rl_teacher.store.experiment_locks import STALE_AFTER
 from rl_teacher.store.files import folder_errors, is_finite
 
 OWN_FLAGS = {"-n": "name", "--name": "name", "-s": "seeds", "--seed": "seeds"}
@@ -40,6 +47,10 @@ OWN_FLAGS = {"-n": "name", "--name": "name", "-s": "seeds", "--seed": "seeds"}
 
 OUTPUT_TAIL = 2_000
 """Characters of a failed run's output that are shown."""
+
+LOCK_TIMEOUT_S = STALE_AFTER.total_seconds() + 30
+"""Time after which a run whose experiment is in use has failed."""
+LOCK_POLL_S = 5.0
 
 Result = dict[str, Any]
 """Result of a finished run: `name`, `flags`, `settings` and `seed`; `final_return` and `area` of
@@ -228,8 +239,10 @@ def execute(run: Run) -> Result:
     """Execute a run in a process, or continue it, and return its result.
 
     Raises:
-        RunFailed: the process failed; the message has the end of its output.
+        RunFailed: the process failed; the message has the end of its output. Or another one runs
+            the experiment.
     """
+    wait_until_idle(run.name)
     began_s = time.monotonic()
     ended = subprocess.run(  # noqa: S603
         [sys.executable, "-m", "rl_teacher.cli", "teach", *run.flags],
@@ -243,6 +256,27 @@ def execute(run: Run) -> Result:
     if ended.returncode != 0:
         raise RunFailed(output[-OUTPUT_TAIL:].strip() or f"exit code {ended.returncode}")
     return result_of(run, wall_s)
+
+
+def wait_until_idle(name: str) -> None:
+    """Wait until no other process holds the locks of an experiment.
+
+    A cluster repeats a run whose machine has died before the locks of that machine are stale.
+
+    Raises:
+        RunFailed: another process holds them for `LOCK_TIMEOUT_S`.
+    """
+    deadline_s = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            with open_store() as store, idle_folder(store, name):
+                return
+        except ExperimentInUse as error:
+            if time.monotonic() > deadline_s:
+                raise RunFailed(str(error)) from error
+        except RlTeacherError:
+            return  # The run itself reports it.
+        time.sleep(LOCK_POLL_S)
 
 
 def result_of(run: Run, wall_s: float) -> Result:
