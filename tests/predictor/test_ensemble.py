@@ -1,5 +1,7 @@
+import errno
 import json
 import re
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -45,6 +47,26 @@ def test_loaded_predictor_predicts_same_rewards(tmp_path):
     predictor.save(tmp_path)
     loaded = RewardPredictor.load(tmp_path)
     np.testing.assert_array_equal(predictor(*some_steps()), loaded(*some_steps()))
+
+
+@pytest.mark.parametrize("name", ["predictor.safetensors", "predictor.json"])
+def test_failed_save_keeps_the_earlier_predictor(tmp_path, monkeypatch, name):
+    predictor, write = a_predictor(), Path.write_bytes
+    predictor.save(tmp_path)
+
+    def write_half(path, content):
+        if name in path.name:
+            write(path, content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", write_half)
+        with pytest.raises(OSError, match="No space left"):
+            a_predictor(seed=1).save(tmp_path)
+    loaded = RewardPredictor.load(tmp_path)
+    np.testing.assert_array_equal(predictor(*some_steps()), loaded(*some_steps()))
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_arrays_of_other_shapes_raise_bad_config():

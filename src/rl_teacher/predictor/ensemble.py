@@ -266,17 +266,31 @@ class RewardPredictor:
         self.recent.load_state(part_of(state, "recent"))
 
     def save(self, folder: Path | str) -> None:
-        """Write `predictor.safetensors` and `predictor.json` into a folder."""
+        """Write `predictor.safetensors` and `predictor.json` into a folder.
+
+        They replace those of an earlier predictor once both are complete.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        # The library's own function raises no OSError if the disk is full.
-        (folder / "predictor.safetensors").write_bytes(pack(self.state()))
         description = {
             "format_version": FORMAT_VERSION,
             "space": self.space.to_json(),
             "config": asdict(self.config),
         }
-        (folder / "predictor.json").write_text(json.dumps(description, indent=2))
+        contents = {
+            # The library's own function raises no OSError if the disk is full.
+            "predictor.safetensors": pack(self.state()),
+            "predictor.json": json.dumps(description, indent=2).encode(),
+        }
+        unfinished = {name: folder / f".{name}.{os.getpid()}.unfinished" for name in contents}
+        try:
+            for name, content in contents.items():
+                unfinished[name].write_bytes(content)
+            for name, path in unfinished.items():
+                path.replace(folder / name)
+        finally:
+            for path in unfinished.values():
+                path.unlink(missing_ok=True)
 
     @staticmethod
     def load(folder: Path | str) -> "RewardPredictor":
