@@ -198,6 +198,25 @@ class TestOpening:
         with pytest.raises(ConfigMismatch):
             Experiment.open("x", {"seed": 1})
 
+    def test_rest_of_interrupted_deletion_is_not_resumed(self, folder):
+        with Experiment.open("x", CONFIG) as deleted:
+            deleted.save_checkpoint(1, {}, {})
+            deleted.append_metrics({"step": 1})
+        (folder / "x" / "config.json").unlink()
+        with Experiment.open("x", {"seed": 1}) as new:
+            assert (new.load_checkpoint(), new.metrics()) == (None, [])
+
+    @pytest.mark.parametrize("stored_config", [None, CONFIG])
+    def test_experiment_in_store_keeps_its_checkpoints_if_its_config_is_lost(
+        self, folder, stored_config
+    ):
+        with Experiment.open("x", CONFIG) as damaged:
+            answer_one_comparison("x", "owner")
+            damaged.save_checkpoint(1, {}, {})
+        (folder / "x" / "config.json").unlink()
+        with Experiment.open("x", CONFIG, stored_config=stored_config) as again:
+            assert again.load_checkpoint() is not None
+
     def test_refused_config_changes_nothing_and_releases_lock(self):
         with Experiment.open("x", CONFIG) as first:
             first.append_metrics({"step": 1})

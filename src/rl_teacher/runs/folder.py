@@ -443,6 +443,9 @@ class Experiment:
         """
         known = self.config if self._config_path.exists() else stored
         if known is None:
+            # What an interrupted deletion has left; it deletes the records in the store first.
+            if self.name not in stored_experiments():
+                self.wipe()
             return False
         try:
             check_same_config(self.name, known, wanted, defaults)
