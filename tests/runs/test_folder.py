@@ -24,6 +24,7 @@ from rl_teacher.common.errors import (
     ExperimentNotFound,
     RunFolderUnusable,
 )
+from rl_teacher.runs import folder as run_folder
 from rl_teacher.runs.folder import (
     Experiment,
     State,
@@ -31,6 +32,7 @@ from rl_teacher.runs.folder import (
     flatten,
     hide_places,
     home,
+    last_change,
     private_places,
     validate_name,
 )
@@ -356,6 +358,20 @@ class TestFinding:
             for path in (folder / name).iterdir():
                 os.utime(path, (1e9 - age, 1e9 - age))
         assert [summary.name for summary in Experiment.all()] == ["new", "old"]
+
+    @pytest.mark.usefixtures("experiment")
+    @pytest.mark.parametrize("name", [".state.json.1.2.unfinished", "other.json"])
+    def test_list_ignores_files_that_vanish(self, folder, name):
+        (folder / "syn-1400" / name).symlink_to("nothing")
+        assert [summary.name for summary in Experiment.all()] == ["syn-1400"]
+
+    @pytest.mark.usefixtures("experiment")
+    def test_list_leaves_out_experiment_that_is_deleted_meanwhile(self, monkeypatch):
+        monkeypatch.setattr(run_folder, "experiment_names", lambda: ["deleted", "syn-1400"])
+        assert [summary.name for summary in Experiment.all()] == ["syn-1400"]
+
+    def test_folder_without_json_file_has_a_time(self, tmp_path):
+        assert last_change(tmp_path).timestamp() == 0
 
     def test_list_without_experiments_is_empty(self):
         assert Experiment.all() == []

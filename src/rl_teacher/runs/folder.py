@@ -259,7 +259,10 @@ class Experiment:
         """Return summaries of all experiments, most recently changed first."""
         names = experiment_names()
         stored = stored_experiments() if names else {}
-        summaries = [Experiment.find(name).summary(stored) for name in names]
+        summaries = []
+        for name in names:
+            with suppress(ExperimentNotFound):  # deleted meanwhile
+                summaries.append(Experiment.find(name).summary(stored))
         return sorted(summaries, key=lambda summary: summary.changed_at, reverse=True)
 
     @property
@@ -341,8 +344,9 @@ class Experiment:
         if not isinstance(error, Exception):
             self.close()
             return
-        # The error of the run is raised, also if the folder cannot be written any more.
-        with suppress(RunFolderUnusable):
+        # The error of the run is raised, also if the folder cannot be written any more,
+        # or is another process's by now.
+        with suppress(RunFolderUnusable, ExperimentInUse):
             try:
                 self.fail()
             finally:
@@ -578,7 +582,11 @@ def env_id_of(experiment: Experiment) -> str:
 
 def last_change(folder: Path) -> datetime:
     """Return the time of the latest change of a JSON file in the folder."""
-    written = [path.stat().st_mtime for path in folder.glob("*.json*")]
+    written = [0.0]
+    for path in folder.glob("*.json*"):
+        # Another process may replace it, or delete the experiment.
+        with suppress(FileNotFoundError):
+            written.append(path.stat().st_mtime)
     return datetime.fromtimestamp(max(written), UTC)
 
 
