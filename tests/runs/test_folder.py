@@ -412,6 +412,22 @@ class TestStates:
             raise ZeroDivisionError
         assert Experiment.find("x").state is State.FAILED
 
+    def test_experiment_that_another_process_has_taken_is_left_to_it(self, folder):
+        run = Experiment.open("x", CONFIG)
+        (folder / "x" / "lock").unlink()
+        with Experiment.open("x", CONFIG) as other:
+            with pytest.raises(ExperimentInUse, match="was deleted"), run:
+                run.append_metrics({"step": 1})
+            assert other.state is State.RUNNING
+
+    def test_error_is_raised_although_another_process_has_the_experiment(self, folder):
+        run = Experiment.open("x", CONFIG)
+        (folder / "x" / "lock").unlink()
+        with Experiment.open("x", CONFIG) as other:
+            with pytest.raises(ZeroDivisionError), run:
+                raise ZeroDivisionError
+            assert other.state is State.RUNNING
+
     def test_keyboard_interrupt_marks_experiment_stopped(self):
         with pytest.raises(KeyboardInterrupt), Experiment.open("x", CONFIG):
             raise KeyboardInterrupt

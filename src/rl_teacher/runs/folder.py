@@ -348,7 +348,8 @@ class Experiment:
         # or is another process's by now.
         with suppress(RunFolderUnusable, ExperimentInUse):
             try:
-                self.fail()
+                if self._lock.is_held:
+                    self.fail()
             finally:
                 self.close()
 
