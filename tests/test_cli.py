@@ -16,7 +16,7 @@ from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.config.fields import help_of, long_options
 from rl_teacher.envs import registry
-from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
 
@@ -325,6 +325,25 @@ def test_runs_and_report_show_existing_experiments(capsys, tmp_path):
     printed = capsys.readouterr().out
     assert "finished" in printed
     assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("draws_pictures")
+def test_plot_is_written_to_the_users_folder_or_refused(capsys, tmp_path, monkeypatch):
+    with Experiment.open("one", {"env_id": "ShortReacher-v1"}) as experiment:
+        experiment.append_metrics({"step": 1})
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["report", "one", "--plot", "~/one.png"]) == 0
+    assert (tmp_path / "one.png").exists()
+    assert main(["report", "one", "--plot", str(tmp_path / "none" / "one.png")]) == 2
+    assert main(["report", "one", "--plot", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.count("The plot cannot be written to") == 2
+
+
+def test_folder_for_exported_labels_is_refused(capsys):
+    with open_store() as store:
+        store.experiments.ensure("one", "ShortReacher-v1", {})
+    assert main(["export", "one", "--format", "jsonl", "--out", "."]) == 2
+    assert "--out . was given, but that is a folder" in capsys.readouterr().err
 
 
 def test_runs_lists_clips_where_an_experiment_sorts_them(capsys):

@@ -615,6 +615,7 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
 
     from rl_teacher.report.plot import plot as draw
     from rl_teacher.runs.folder import Experiment
+    from rl_teacher.store.files import write_errors
 
     if not names:
         raise BadInput("No name was given. `rl-teacher runs` lists the experiments.")
@@ -622,7 +623,9 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
     console = Console()
     for each in found:
         print_summary(each, console)
-    path = draw([(each.name, each.metrics()) for each in found], plot or found[0].plot_path)
+    path = plot.expanduser() if plot else found[0].plot_path
+    with write_errors(f"The plot cannot be written to {path}", "Name another file with --plot."):
+        draw([(each.name, each.metrics()) for each in found], path)
     console.print(f"plot: {path}", soft_wrap=True, highlight=False)
 
 
@@ -1034,7 +1037,7 @@ def export(
         case "agent":
             export_agent(name, out, step)
         case _:
-            export_labels(name, format, out)
+            export_labels(name, format, out.expanduser() if out else None)
 
 
 def export_dataset(name: str, out: Path, hold_out: float | None) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -150,6 +151,12 @@ def test_unknown_experiment_or_format_raises(store, comparison_id, name, format_
 def test_unwritable_file_raises_run_folder_unusable(store, comparison_id, tmp_path):
     with pytest.raises(RunFolderUnusable):
         export(store, "hopper", "jsonl", tmp_path / "missing" / "labels.jsonl")
+
+
+@pytest.mark.parametrize("out", [".", "..", "/"])
+def test_folder_instead_of_a_file_raises_bad_input(store, comparison_id, out):
+    with pytest.raises(BadInput, match="is a folder"):
+        export(store, "hopper", "jsonl", Path(out))
 
 
 def test_interrupted_export_keeps_existing_file(store, comparison_id, tmp_path, monkeypatch):

@@ -176,7 +176,7 @@ def export(store: Store, name: str, format_name: str, out: Path | BinaryIO) -> i
 
     Raises:
         ExperimentNotFound: there is no experiment of this name.
-        BadInput: the format is unknown, or its library is missing.
+        BadInput: the format is unknown, its library is missing, or the file is a folder.
         RunFolderUnusable: the file cannot be written.
     """
     if format_name not in ENCODERS:
@@ -188,8 +188,10 @@ def export(store: Store, name: str, format_name: str, out: Path | BinaryIO) -> i
             out.write(part)
         out.flush()
         return counted.num
-    unfinished = out.with_name(f".{out.name}.unfinished")
     with folder_errors(out.parent):
+        if out.is_dir():
+            raise BadInput(f"--out {out} was given, but that is a folder. Name a file.")
+        unfinished = out.with_name(f".{out.name}.unfinished")
         try:
             with unfinished.open("wb") as file:
                 file.writelines(parts)
