@@ -276,6 +276,24 @@ def test_fit_with_saved_predictor_continues_from_it(fitted):
     assert "predictor_path" in Experiment.find("further").config["fit"]
 
 
+@pytest.mark.parametrize(
+    "networks",
+    [{"hidden": (8,)}, {"ensemble_size": 2}, {"ignore_actions": True}, {"batch_norm": True}],
+)
+def test_fit_with_other_networks_than_those_of_the_saved_predictor_is_refused(fitted, networks):
+    [setting] = networks
+    flag = f"--reward.{setting.replace('_', '-')} was given"
+    with pytest.raises(BadConfig, match=f"{flag}.*keeps its networks"):
+        fit_labels(
+            FitConfig(
+                "labels",
+                name="other",
+                predictor_path="predictor",
+                reward=dataclasses.replace(SMALL, **networks),
+            )
+        )
+
+
 def test_report_of_fit_has_held_out_accuracy(fitted, capsys):
     assert main(["report", "predictor"]) == 0
     assert "held-out accuracy" in capsys.readouterr().out

@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rl_teacher.common import runtime
-from rl_teacher.common.errors import BadInput, RlTeacherError
+from rl_teacher.common.errors import BadConfig, BadInput, RlTeacherError
 from rl_teacher.config.experiment import FitConfig, PredictorConfig, validate_fit
+from rl_teacher.config.fields import as_flag
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.given_labels import (
     COPY,
@@ -25,7 +26,12 @@ from rl_teacher.predictor.labels import LabelSet
 from rl_teacher.rewards.memory import predictor_memory, refuse_excess
 from rl_teacher.rewards.trainer import examples_of
 from rl_teacher.runs.folder import Experiment, home
-from rl_teacher.runs.warm_start import hash_arrays, load_predictor, with_network_settings
+from rl_teacher.runs.warm_start import (
+    NETWORK_SETTINGS,
+    hash_arrays,
+    load_predictor,
+    with_network_settings,
+)
 from rl_teacher.store.files import folder_errors
 
 
@@ -52,7 +58,8 @@ def fit_labels(config: FitConfig) -> FitOutcome:
     Raises:
         BadInput: there are no labels, none can be used for fitting, the held-out ones do not suit
             them, or the initial predictor has other spaces.
-        BadConfig: the networks do not fit into the available memory.
+        BadConfig: the networks do not fit into the available memory, or other ones were asked for
+            than the initial predictor has.
         RunFolderUnusable: the predictor cannot be saved.
     """
     runtime.prepare(home() / "cache" / "xla")
@@ -65,6 +72,7 @@ def fit_labels(config: FitConfig) -> FitOutcome:
         user = f"the labels of {config.labels} are for"
         initial = load_predictor(config.predictor_path, space, user, remedy)
         check_unseen_by(config.predictor_path, dataset.held_out)
+        check_network_settings(config.reward, initial.config)
         config = replace(config, reward=with_network_settings(initial, config))
     refuse_excess(predictor_memory(config.reward, space.for_encoder(config.reward.image_encoder)))
     with open_destination(config, dataset, initial) as (folder, experiment):
@@ -114,6 +122,21 @@ def check_unseen_by(predictor_path: str, held_out: Dataset) -> None:
     except RlTeacherError:
         return
     check_unseen(held_out, fitted, predictor_path)
+
+
+def check_network_settings(given: PredictorConfig, saved: PredictorConfig) -> None:
+    """Check that no other networks are asked for than those of the initial predictor.
+
+    Raises:
+        BadConfig: a setting differs, and is not the default.
+    """
+    for name in NETWORK_SETTINGS:
+        value, kept = getattr(given, name), getattr(saved, name)
+        if value not in (kept, getattr(PredictorConfig(), name)):
+            raise BadConfig(
+                f"{as_flag(f'reward.{name}')} was given with {value}, but the predictor of "
+                f"--predictor-path keeps its networks, with {kept}. Leave it out."
+            )
 
 
 @contextlib.contextmanager

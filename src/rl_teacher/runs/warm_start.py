@@ -24,6 +24,8 @@ from rl_teacher.runs.folder import (
 )
 
 PREDICTOR_FILE = "predictor.json"
+NETWORK_SETTINGS = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
+"""Settings that a saved predictor keeps."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,7 @@ def parts_to_keep(config: TeachConfig, options: RunOptions) -> KeptParts | None:
 
 def with_network_settings(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
     """Return the predictor settings with the network settings of a saved predictor."""
-    network_settings = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
-    saved = {name: getattr(predictor.config, name) for name in network_settings}
+    saved = {name: getattr(predictor.config, name) for name in NETWORK_SETTINGS}
     return replace(config.reward, **saved)
 
 
