@@ -555,10 +555,23 @@ def check(arguments: Sequence[str]) -> int:
             frame_size: height and width in pixels that larger images are resized to; 0: no resizing
             colour: colour instead of greyscale images for agent and predictor
         """
-        from rl_teacher.config.preprocessing import FrameSettings
+        from rl_teacher.config.preprocessing import MAX_SIZE, MAX_STACKED, FrameSettings
         from rl_teacher.envs.check import describe_images, inspect_environment
 
+        bounded = (
+            ("--stacked-frames", stacked_frames, MAX_STACKED),
+            ("--frame-size", frame_size, MAX_SIZE),
+        )
+        for flag, number, highest in bounded:
+            if not 0 <= number <= highest:
+                raise BadInput(f"{flag} {number} was given; from 0 to {highest} is possible.")
+        frames = FrameSettings(stacked_frames, frame_size, grey=not colour)
         env_info, faults = inspect_environment(env_id, is_shown=predictor == "human")
+        if frames != FrameSettings() and not env_info.has_image_observations:
+            raise BadInput(
+                f"The observations of {env_info.id} are no images, so that --stacked-frames, "
+                "--frame-size and --colour have no effect. Leave them out."
+            )
         for fault in faults:
             print(f"{'error' if fault.is_fatal else 'warning'}: {fault.text}")
         if any(fault.is_fatal for fault in faults):
@@ -569,7 +582,6 @@ def check(arguments: Sequence[str]) -> int:
             f"clips of {env_info.fps:g} steps a second"
         )
         if env_info.has_image_observations:
-            frames = FrameSettings(stacked_frames, frame_size, grey=not colour)
             print(describe_images(env_info.id, frames))
 
     return parse_and_call("check", check_environment, arguments)

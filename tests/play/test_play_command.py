@@ -27,6 +27,10 @@ class TestPlay:
             (["synth", "--predictor-path", "rl"], "no reward predictor"),
             (["cart", "--predictor-path", "synth"], "observations"),
             (["synth", "--port", "70000"], "--port 70000"),
+            (["synth", "--compare-step", "5"], "--compare-step 5 was given"),
+            (["synth", "--video", "a.mp4"], "--no-browser was given"),
+            (["synth", "--video", "a.mp4", "--port", "1"], "--port 1 was given"),
+            (["synth", "--video", "a.mp4", "--host", "::"], "--host :: was given"),
         ],
     )
     def test_bad_input_is_refused_with_exit_code_2(self, home, capsys, arguments, says):

@@ -63,7 +63,7 @@ from rl_teacher.config.fields import (
     only_with_agent,
     short_flag,
 )
-from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.config.preprocessing import MAX_SIZE, MAX_STACKED, FrameSettings
 from rl_teacher.nn.encoders import PredictorNetwork
 
 DEFAULT_PRETRAIN_LABELS = 50
@@ -183,9 +183,9 @@ class ExperimentSettings:
     predictor_path: str | None = None
     """saved reward predictor: name of an experiment, or a folder; it stays frozen unless
     --keep-asking, --n-labels, --pretrain-labels or --labels is given"""
-    stacked_frames: Annotated[int, short_flag("f"), Between(0, 64), IMAGES] = 4
+    stacked_frames: Annotated[int, short_flag("f"), Between(0, MAX_STACKED), IMAGES] = 4
     """frames stacked into one image observation; 0: one"""
-    frame_size: Annotated[int, Between(0, 4096), IMAGES] = 84
+    frame_size: Annotated[int, Between(0, MAX_SIZE), IMAGES] = 84
     """height and width in pixels that larger images are resized to; 0: no resizing"""
     colour: Annotated[bool, IMAGES] = False
     """colour instead of greyscale images for agent and predictor; clips always have colours"""

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+MAX_STACKED = 64
+MAX_SIZE = 4096
+
 
 @dataclass(frozen=True)
 class FrameSettings:

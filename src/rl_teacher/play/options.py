@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from rl_teacher.common.errors import BadConfig, BadInput
+from rl_teacher.config.fields import as_flag
 
 MAX_EPISODES = 100
 """All episodes stay in memory so that each can be watched again."""
@@ -48,8 +49,20 @@ def validate(options: PlayOptions) -> None:
     """Validate options before anything is loaded.
 
     Raises:
-        BadInput: an option is out of range, or the video cannot be written.
+        BadInput: an option is out of range or has no effect, or the video cannot be written.
     """
+    if options.compare is None and options.compare_step != PlayOptions.compare_step:
+        raise BadConfig(
+            f"--compare-step {options.compare_step} was given, but it has an effect only with "
+            "--compare. Leave it out."
+        )
+    page_options = {name: getattr(options, name) for name in ("host", "port", "no_browser")}
+    for name, value in page_options.items():
+        if options.video is not None and value != getattr(PlayOptions, name):
+            raise BadConfig(
+                f"{as_flag(name, value)} was given, but it has an effect only without --video. "
+                "Leave it out."
+            )
     if not 1 <= options.episodes <= MAX_EPISODES:
         raise BadConfig(
             f"--episodes {options.episodes} was given; from 1 to {MAX_EPISODES} is possible."
