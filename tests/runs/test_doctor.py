@@ -267,6 +267,27 @@ def test_folder_without_permission_is_found(hashes, capsys, monkeypatch):
     assert "segments cannot be read and written" in first_line(printed, "fault: permissions")
 
 
+@ONLY_SQLITE
+@pytest.mark.usefixtures("bound_by_permissions")
+@pytest.mark.parametrize("name", [".", "experiments", "experiments/one", "segments"])
+@pytest.mark.parametrize("mode", [0o000, 0o600])
+def test_folder_that_cannot_be_entered_is_found(hashes, name, mode, capsys):
+    path = home() / name
+    path.chmod(mode)
+    code, printed = examine(capsys)
+    path.chmod(0o700)
+    assert code == 1
+    assert "fault" in printed
+    assert_sound(capsys)
+
+
+@ONLY_SQLITE
+def test_log_that_the_database_deletes_meanwhile_is_no_fault(hashes, capsys, monkeypatch):
+    found = [*doctor.private_files(), home() / "labels.sqlite-wal"]
+    monkeypatch.setattr(doctor, "private_files", lambda: found)
+    assert_sound(capsys)
+
+
 @pytest.fixture
 def file(hashes):
     """Return the SQLite file of a sound home."""

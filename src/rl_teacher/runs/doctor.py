@@ -35,7 +35,7 @@ from rl_teacher.store.database import (
     schema_version,
     versions,
 )
-from rl_teacher.store.files import TEMPORARY_SUFFIX
+from rl_teacher.store.files import TEMPORARY_SUFFIX, folder_errors
 from rl_teacher.store.media import MediaFiles, SegmentFiles, default_media
 from rl_teacher.store.records import ClipView
 from rl_teacher.store.snapshot import faults_of, read_all, snapshot_of
@@ -77,9 +77,13 @@ def examine(media: str | Path | None = None, *, is_repairing: bool = False) -> l
 
     Raises:
         BadInput: There is no home.
+        RunFolderUnusable: This user may not enter the folder that it is in.
     """
-    if not home().is_dir():
-        raise BadInput(f"There is no home at {home()}. `rl-teacher teach` creates one.")
+    with folder_errors(home()):
+        if not home().is_dir():
+            raise BadInput(f"There is no home at {home()}. `rl-teacher teach` creates one.")
+    if not is_accessible(home(), os.R_OK | os.X_OK):
+        return [Check("permissions", 1, [no_access(home())])]
     media = media or default_media(home())
     checks = [check_database()]
     if checks[0].num_examined and not checks[0].faults:
@@ -306,14 +310,19 @@ def check_permissions(*, is_repairing: bool) -> Check:
     """Check that this user can use the home, and that others cannot read its credentials."""
     check = Check("permissions")
     folders = [home(), *(home() / name for name in ("experiments", "segments", "media"))]
-    folders += sorted(path for path in experiments_folder().glob("*") if path.is_dir())
+    if is_accessible(experiments_folder(), os.R_OK | os.X_OK):
+        folders += sorted(path for path in experiments_folder().glob("*") if path.is_dir())
     for folder in filter(Path.exists, folders):
         check.num_examined += 1
-        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK, effective_ids=HAS_EFFECTIVE_IDS):
-            check.faults.append(f"{folder} cannot be read and written by this user")
+        if not is_accessible(folder, os.R_OK | os.W_OK | os.X_OK):
+            check.faults.append(no_access(folder))
     for path in private_files():
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:  # the log of a database that was closed meanwhile
+            continue
         check.num_examined += 1
-        if path.stat().st_mode & ~PRIVATE_MODE & 0o777 == 0:
+        if mode & ~PRIVATE_MODE & 0o777 == 0:
             continue
         if is_repairing:
             path.chmod(PRIVATE_MODE)
@@ -321,6 +330,16 @@ def check_permissions(*, is_repairing: bool) -> Check:
         else:
             check.faults.append(f"others can access {path}")
     return check
+
+
+def is_accessible(folder: Path, mode: int) -> bool:
+    """Return whether this user has the permissions of a mode of `os.access`."""
+    return os.access(folder, mode, effective_ids=HAS_EFFECTIVE_IDS)
+
+
+def no_access(folder: Path) -> str:
+    """Return the fault of a folder that this user cannot use."""
+    return f"{folder} cannot be read and written by this user"
 
 
 def private_files() -> Iterator[Path]:
