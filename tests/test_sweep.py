@@ -14,7 +14,7 @@ from rl_teacher.sweep import (
     MEASURED,
     RunFailed,
     described,
-    execute,
+    execute_on_node,
     read_sweep,
     sweep,
     table_rows,
@@ -145,14 +145,14 @@ def run(write):
 def test_run_waits_until_the_lock_of_a_dead_machine_is_stale(run, monkeypatch):
     monkeypatch.setattr("rl_teacher.sweep.LOCK_POLL_S", 0.5)
     lock_on_another_machine(run.name, 50)
-    assert execute(run)["steps"] == 512
+    assert execute_on_node(run)["steps"] == 512
 
 
 def test_run_of_another_machine_that_goes_on_is_a_failure(run, monkeypatch):
     monkeypatch.setattr("rl_teacher.sweep.LOCK_TIMEOUT_S", 0.0)
     lock_on_another_machine(run.name, 0)
     with pytest.raises(RunFailed, match=r"is being run by process .* on elsewhere"):
-        execute(run)
+        execute_on_node(run)
 
 
 def test_table_has_interquartile_means_over_seeds():

@@ -784,7 +784,7 @@ def sweep(
     """
     from rich.console import Console
 
-    from rl_teacher.sweep import HEADINGS, execute, read_sweep, table_rows
+    from rl_teacher.sweep import HEADINGS, execute_on_node, read_sweep, table_rows
     from rl_teacher.sweep import sweep as run
     from rl_teacher.teach import check as check_teach
 
@@ -809,7 +809,7 @@ def sweep(
 
         with connected(cluster):
             at_once = parallel or max(1, num_cluster_cpus() // cpus)
-            remote = ClusterFunction(execute, cpus)
+            remote = ClusterFunction(execute_on_node, cpus)
             results = run(given, at_once, report, remote, remote.cancel)
     table = _table(*HEADINGS)
     for row in table_rows(results):

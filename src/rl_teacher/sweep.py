@@ -239,10 +239,8 @@ def execute(run: Run) -> Result:
     """Execute a run in a process, or continue it, and return its result.
 
     Raises:
-        RunFailed: the process failed; the message has the end of its output. Or another one runs
-            the experiment.
+        RunFailed: the process failed; the message has the end of its output.
     """
-    wait_until_idle(run.name)
     began_s = time.monotonic()
     ended = subprocess.run(  # noqa: S603
         [sys.executable, "-m", "rl_teacher.cli", "teach", *run.flags],
@@ -258,10 +256,20 @@ def execute(run: Run) -> Result:
     return result_of(run, wall_s)
 
 
+def execute_on_node(run: Run) -> Result:
+    """Execute a run on a node of a cluster.
+
+    The cluster repeats a run whose node has died before the locks of that node are stale.
+
+    Raises:
+        RunFailed: the process failed, or another one runs the experiment.
+    """
+    wait_until_idle(run.name)
+    return execute(run)
+
+
 def wait_until_idle(name: str) -> None:
     """Wait until no other process holds the locks of an experiment.
-
-    A cluster repeats a run whose machine has died before the locks of that machine are stale.
 
     Raises:
         RunFailed: another process holds them for `LOCK_TIMEOUT_S`.

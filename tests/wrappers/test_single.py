@@ -311,8 +311,9 @@ def test_given_labels_count_as_pretraining_labels():
 
 
 def test_saved_labels_train_another_wrapper(tmp_path):
-    first = wrapped(collect_only=True, n_labels=40, pretrain_labels=40)
+    first = wrapped(collect_only=True, n_labels=40)
     take_steps(first, 900)
+    assert first.session.num_labels == 40
     first.save_labels(tmp_path / "labels")
     first.close()
     second = wrapped(train_only=True, labels=tmp_path / "labels")

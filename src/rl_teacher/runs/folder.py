@@ -449,7 +449,8 @@ class Experiment:
         known = self.config if self._config_path.exists() else stored
         if known is None:
             # What an interrupted deletion has left; it deletes the records in the store first.
-            if self.name not in stored_experiments():
+            has_rest = any(path != self._lock.path for path in self.folder.iterdir())
+            if has_rest and self.name not in stored_experiments():
                 self.wipe()
             return False
         try:

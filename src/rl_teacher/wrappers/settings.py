@@ -146,7 +146,8 @@ class WrapperSettings(FittingSettings, QuerySettings):
     @property
     def first_labels(self) -> int:
         """Labels before the first fit."""
-        is_upfront = self.schedule == "upfront"
+        # Without training, no step makes a label due later.
+        is_upfront = self.collect_only or self.schedule == "upfront"
         return first_labels(self.n_labels, self.pretrain_labels, is_upfront=is_upfront)
 
     @property
