@@ -5,6 +5,8 @@ import json
 import os
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -586,3 +588,15 @@ class TestFaultsOfAServer:
             )
         with pytest.raises(StoreUnavailable, match="read but not written"):
             Store.open(postgres_url)
+
+
+def test_opening_a_database_again_keeps_the_locks_of_this_process(path):
+    """Closing any descriptor of a file releases all locks that a process has on it."""
+    with Store.open(path) as store:
+        store.experiments.ensure("x", "E", {})
+        Store.open(path).close()
+        # The last process that closes the database deletes its log.
+        script = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT * FROM labels')"
+        subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+        assert path.with_name("labels.sqlite-wal").exists()
+        store.experiments.ensure("y", "E", {})

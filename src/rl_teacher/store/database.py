@@ -315,8 +315,10 @@ def make_parent_folder(url: URL, label: str) -> None:
         ) from error
 
     # SQLite creates files that everybody can read; its other files get the permissions of this one.
-    with suppress(OSError):  # it cannot be created, which SQLite will report
-        os.close(os.open(file, os.O_RDONLY | os.O_CREAT, 0o600))
+    # An existing file is not opened: closing it would release all locks that this process has on
+    # it, so that another process could delete the write-ahead log.
+    with suppress(OSError):  # it exists, or cannot be created, which SQLite will report
+        os.close(os.open(file, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o600))
     for each in sqlite_files(file):
         with suppress(FileNotFoundError):
             make_private(each)
