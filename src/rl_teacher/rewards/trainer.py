@@ -257,7 +257,7 @@ class PredictorTrainer:
         self.update_targets(targets, pair_of)
         self._is_revised = len(self.labels) > 0
         if not self._is_revised:
-            # No fit follows, which would count the labels anew.
+            # Without labels there is no fit to reset these counts.
             self._num_labels_fitted = self._num_updated = 0
 
     # --- fits ---
