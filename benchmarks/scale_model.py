@@ -9,9 +9,9 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
-from statistics import fmean
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 
 import numpy as np
 
@@ -21,6 +21,8 @@ Process = Generator["float | Callable[[Process], None]", None, None]
 
 MAX_FURTHER = 2.0
 """Above 1, requests that are processed together delay each other."""
+NUM_FITS = 12
+"""Corrections of costs until simulated loads are the measured ones."""
 BLOCK_ROWS = 128
 """Rows of a batch of the policy; see `rl_teacher.nn.numpy_networks`."""
 
@@ -399,7 +401,32 @@ class Batches:
         self._is_busy = False
 
 
-def simulate_service(load: Load, costs: ServiceCosts, seed: int = 0) -> ServiceResult:
+def start_times(load: Load, number: int) -> Iterable[float]:
+    """Return the times before which a labeler, by number, does not request the next comparison."""
+    if load.is_random:
+        return random_times(load.period_s, load.seconds, number)
+    if not load.period_s:
+        return itertools.repeat(0.0)
+    first_s = number * load.period_s / load.num_labelers
+    return np.arange(first_s, load.seconds, load.period_s).tolist()
+
+
+def random_times(period_s: float, seconds: float, number: int) -> list[float]:
+    """Return times from 0 to `seconds` with exponentially distributed differences.
+
+    Args:
+        period_s: mean difference.
+        seconds: end.
+        number: of the labeler; measured and simulated ones with one number have the same times.
+    """
+    rng, now_s = random.Random(number), 0.0
+    times_s = []
+    while (now_s := now_s + rng.expovariate(1 / period_s)) < seconds:
+        times_s.append(now_s)
+    return times_s
+
+
+def simulate_service(load: Load, costs: ServiceCosts) -> ServiceResult:
     """Simulate labelers who fetch a comparison and answer it, again and again."""
     simulation = Simulation()
     cores = Resource(simulation, load.num_cores)
@@ -407,7 +434,6 @@ def simulate_service(load: Load, costs: ServiceCosts, seed: int = 0) -> ServiceR
     if load.database_cores is not None:
         database = Resource(simulation, load.database_cores)
     result = ServiceResult(0.0, costs.idle_service, costs.idle_database)
-    rng = random.Random(seed)
 
     def make_process() -> tuple[Resource, dict[str, Batches]]:
         """Create the interpreter lock and the batchers of a service process."""
@@ -450,31 +476,76 @@ def simulate_service(load: Load, costs: ServiceCosts, seed: int = 0) -> ServiceR
 
     def label(number: int) -> Process:
         lock, batches = processes[number % load.num_processes]
-        due_s = simulation.now_s
-        while due_s < load.seconds:
+        for start_s in start_times(load, number):
+            yield max(start_s - simulation.now_s, 0.0)
             yield from request("next", lock, batches)
             yield from request("answer", lock, batches)
             result.answers_per_second += 1 / load.seconds
-            gap_s = rng.expovariate(1 / load.period_s) if load.is_random else load.period_s
-            due_s = max(due_s + gap_s, simulation.now_s)
-            yield due_s - simulation.now_s
 
     for number in range(load.num_labelers):
-        first_s = number * load.period_s / load.num_labelers
-        if load.is_random:
-            first_s = rng.expovariate(1 / load.period_s)
-        simulation.start(label(number), first_s)
+        simulation.start(label(number))
     simulation.run(load.seconds)
     return result
 
 
-def fitted_further(
-    costs: Callable[[float], ServiceCosts], load: Load, answers_per_second: float
-) -> float:
+def fitted_costs(
+    costs: ServiceCosts, load: Load, measured: ServiceResult, full: Load, saturated: float
+) -> ServiceCosts:
+    """Correct costs until simulated loads have the measured processor time and latency.
+
+    Args:
+        costs: first estimate.
+        load: labelers who pause.
+        measured: their processor time and latencies.
+        full: labelers who answer as fast as possible.
+        saturated: their answers per second.
+
+    Returns:
+        Costs with the measured processor time per answer and median latencies of `load`, and the
+        pace of `full`, as far as costs of at least 0 can have them.
+    """
+    for _ in range(NUM_FITS):
+        costs = replace(costs, further=fitted_further(costs, full, saturated))
+        simulated = simulate_service(load, costs)
+        work = batch_s(measured, costs)[0] / max(batch_s(simulated, costs)[0], 1e-9)
+        database = batch_s(measured, costs)[1] / max(batch_s(simulated, costs)[1], 1e-9)
+
+        def corrected(
+            request: RequestCosts,
+            measured_s: list[float],
+            simulated_s: list[float],
+            work: float = work,
+            database: float = database,
+        ) -> RequestCosts:
+            # Longer batches make requests wait longer too, hence half of the difference.
+            wait_s = request.wait_s + (median(measured_s) - median(simulated_s)) / 2
+            return RequestCosts(
+                work * request.work_s, database * request.database_s, max(wait_s, 0.0)
+            )
+
+        costs = replace(
+            costs,
+            claim=corrected(costs.claim, measured.next_s, simulated.next_s),
+            answer=corrected(costs.answer, measured.answer_s, simulated.answer_s),
+        )
+    return costs
+
+
+def batch_s(result: ServiceResult, costs: ServiceCosts) -> tuple[float, float]:
+    """Return the processor time per answer of worker threads and of the database, at least 0."""
+    service_cores = result.service_cores - costs.idle_service
+    database_cores = result.database_cores - costs.idle_database
+    return (
+        max(service_cores / result.answers_per_second - 2 * costs.loop_s, 0.0),
+        max(database_cores / result.answers_per_second, 0.0),
+    )
+
+
+def fitted_further(costs: ServiceCosts, load: Load, answers_per_second: float) -> float:
     """Find the cost of further requests of a batch for which a simulated pace is the measured one.
 
     Args:
-        costs: returns the costs with `further`.
+        costs: all other costs.
         load: labelers who answer as fast as possible.
         answers_per_second: the measured pace.
 
@@ -484,6 +555,6 @@ def fitted_further(
     low, high = 0.0, MAX_FURTHER
     for _ in range(10):
         further = (low + high) / 2
-        simulated = simulate_service(load, costs(further)).answers_per_second
+        simulated = simulate_service(load, replace(costs, further=further)).answers_per_second
         low, high = (low, further) if simulated < answers_per_second else (further, high)
     return (low + high) / 2

@@ -278,10 +278,11 @@ def service_constants(records: list[Record]) -> list[str]:
     return [
         "### Costs of requests",
         "",
-        f"One process of the service. {scaling_service.NUM_FEW} labelers answer once per second, "
-        "so that requests rarely meet; the cost of further requests in a batch is the one for "
-        f"which the simulated pace of {scaling_service.NUM_PARALLEL} clients without pauses is "
-        "the measured one.",
+        "One process of the service. Costs for which the simulation of "
+        f"{scaling_service.CALIBRATION} labelers, who answer once per second, has the measured "
+        "processor time and median latency; the cost of further requests in a batch is the one for "
+        "which the simulated pace of "
+        f"{scaling_service.NUM_PARALLEL} clients without pauses is the measured one.",
         "",
         *table(["", *(each["database"] for each in records)], rows),
         "",
@@ -330,14 +331,20 @@ def service_comparison(records: list[Record]) -> list[str]:
 
 def described(load: dict[str, Any]) -> str:
     """Describe labelers."""
-    period = f"one answer every {load['period_s']:.0f} s" if load["period_s"] else "no pauses"
+    period = f"one answer in {load['period_s']:.0f} s" if load["period_s"] else "no pauses"
     return f"{load['labelers']} labelers, {period}"
 
 
 def comparison_row(record: Record, load: dict[str, Any]) -> list[str]:
     """Return the cells of one load."""
     result = simulated(
-        Load(load["labelers"], load["period_s"], float(load["seconds"]), num_cores=record["cores"]),
+        Load(
+            load["labelers"],
+            load["period_s"],
+            float(load["seconds"]),
+            num_cores=record["cores"],
+            is_random=load["period_s"] > 0,
+        ),
         json.dumps(record["costs"]),
     )
     times_s = result.next_s + result.answer_s

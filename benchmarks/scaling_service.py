@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -19,9 +19,15 @@ from typing import Any
 from sqlalchemy import text
 
 from benchmarks.machine import cpu_seconds
-from benchmarks.scale_model import Load, RequestCosts, ServiceCosts, fitted_further
+from benchmarks.scale_model import (
+    Load,
+    RequestCosts,
+    ServiceCosts,
+    ServiceResult,
+    fitted_costs,
+    random_times,
+)
 from benchmarks.web_load import (
-    Pace,
     Sent,
     add_labeler,
     create_comparisons,
@@ -39,9 +45,9 @@ from tests.store import postgres
 LOADS = (50, 100, 200)
 """Numbers of labelers."""
 PERIOD_S = 2.0
-"""Time between two answers of one of them."""
-NUM_FEW = 70
-"""Labelers whose requests rarely meet: they answer once per second."""
+"""Mean time between two answers of one of them."""
+CALIBRATION = 70
+"""Labelers of the load from which costs are found: they answer once per second."""
 SIMULATED_S = 5
 """Simulated time of labelers without pauses."""
 NUM_PARALLEL = 32
@@ -158,7 +164,7 @@ async def saturate(
 
     async def work() -> None:
         while waiting:
-            await run_connection(address, waiting.pop(), sent, 0.0, Pace(TURNS, 0.0))
+            await run_connection(address, waiting.pop(), sent, [0.0] * TURNS)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(num_parallel):
@@ -181,16 +187,15 @@ async def ask_who(address: Address, tokens: Sequence[str], num_labelers: int) ->
     return sent
 
 
-async def answer_regularly(
+async def answer_randomly(
     address: Address, tokens: Sequence[str], num_labelers: int, period_s: float, seconds: int
 ) -> Sent:
-    """Let labelers answer every few seconds, with starts spread evenly over the first ones."""
+    """Let labelers answer at random times, on average once per period."""
     sent, start_s = Sent(), time.perf_counter() + 0.1
-    pace = Pace(round(seconds / period_s), period_s)
     async with asyncio.TaskGroup() as group:
         for number, token in enumerate(tokens[:num_labelers]):
-            first_s = start_s + number * period_s / num_labelers
-            group.create_task(run_connection(address, token, sent, first_s, pace))
+            starts_s = [start_s + each for each in random_times(period_s, seconds, number)]
+            group.create_task(run_connection(address, token, sent, starts_s))
     return sent
 
 
@@ -212,7 +217,7 @@ def measure(database: str, seconds: int, num_labelers: int) -> Metrics:
         `costs`, named as in `ServiceCosts`; `saturated` answers per second; `transactions` of an
         answer with its claim in PostgreSQL; `loads`; and the bytes of comparisons and labels.
     """
-    num_comparisons = 5 * num_labelers * TURNS + seconds * (NUM_FEW + sum(LOADS))
+    num_comparisons = 5 * num_labelers * TURNS + seconds * (2 * CALIBRATION + sum(LOADS))
     with (
         temporary_database(database) as server,
         tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
@@ -237,12 +242,12 @@ def measured(service: MeasuredService, seconds: int, num_labelers: int) -> Metri
     _, idle = service.run(wait, 3.0)
     who = service.run(ask_who, num_labelers)
     before = service.num_transactions()
-    few = service.run(answer_regularly, NUM_FEW, 1.0, seconds)
+    calibration = service.run(answer_randomly, CALIBRATION, 1.0, seconds)
     num_transactions = service.num_transactions() - before
     full, used = service.run(saturate, NUM_PARALLEL, 2 * num_labelers)
     pace = len(full.answer_s) / used.seconds
-    costs = costs_of(idle, who, few, pace)
-    outcomes = [service.run(answer_regularly, each, PERIOD_S, seconds) for each in LOADS]
+    costs = costs_of(idle, who, calibration, seconds, pace)
+    outcomes = [service.run(answer_randomly, each, PERIOD_S, seconds) for each in LOADS]
     loads = [
         metrics_of(number, PERIOD_S, seconds, outcome)
         for number, outcome in zip(LOADS, outcomes, strict=True)
@@ -250,11 +255,11 @@ def measured(service: MeasuredService, seconds: int, num_labelers: int) -> Metri
     # Fewer than those from whose pace a cost was found.
     unpaused = service.run(saturate, NUM_PARALLEL // 4, num_labelers)
     loads.append(metrics_of(NUM_PARALLEL // 4, 0.0, SIMULATED_S, unpaused))
-    sent = [warm, few[0], full, unpaused[0], *(each for each, _ in outcomes)]
+    sent = [warm, calibration[0], full, unpaused[0], *(each for each, _ in outcomes)]
     return {
         "costs": costs,
         "saturated": pace,
-        "transactions": num_transactions / len(few[0].answer_s),
+        "transactions": num_transactions / len(calibration[0].answer_s),
         "loads": loads,
         "num_answers": sum(len(each.acknowledged) for each in sent),
     }
@@ -281,42 +286,54 @@ def metrics_of(
 
 
 def costs_of(
-    idle: Used, who: tuple[Sent, Used], few: tuple[Sent, Used], saturated: float
+    idle: Used,
+    who: tuple[Sent, Used],
+    calibration: tuple[Sent, Used],
+    seconds: int,
+    saturated: float,
 ) -> Metrics:
-    """Divide the time of requests that are alone into costs.
+    """Find the costs for which simulated loads are the measured ones.
 
     Args:
         idle: a time without requests.
         who: requests without a worker thread.
-        few: next comparisons and answers that rarely meet.
+        calibration: next comparisons and answers of `CALIBRATION` labelers.
+        seconds: time of the calibration.
         saturated: answers per second of `NUM_PARALLEL` clients.
     """
-    sent, used = few
-    num = len(sent.answer_s)
+    sent, used = calibration
+    num_cores = os.cpu_count() or 1
     idle_service, idle_database = (
         each / idle.seconds for each in (idle.service_s, idle.database_s)
     )
-    base_s, who_used = median(who[0].next_s), who[1]
-    loop_s = (who_used.service_s - idle_service * who_used.seconds) / len(who[0].next_s)
-    client_s = used.client_s / (2 * num)
-    work_s = max((used.service_s - idle_service * used.seconds) / num - 2 * loop_s, 0.0)
-    database_s = max((used.database_s - idle_database * used.seconds) / num, 0.0)
-    medians_s = [median(sent.next_s), median(sent.answer_s)]
-    # In proportion to the time that each kind of request takes longer than the simple one.
-    longer_s = [max(each - base_s, 1e-6) for each in medians_s]
-    parts = []
-    for time_s, share in zip(medians_s, (each / sum(longer_s) for each in longer_s), strict=True):
-        rest_s = time_s - client_s - loop_s - share * (work_s + database_s)
-        parts.append(RequestCosts(share * work_s, share * database_s, max(rest_s, 0.0)))
-    [claim, answer] = parts
-    costs = ServiceCosts(
-        *(client_s, loop_s, claim, answer, 1.0, idle_service, idle_database),
-        # SQLite works within the service, and so takes no processor time of its own.
-        has_one_writer=used.database_s == 0,
+    loop_s = (who[1].service_s - idle_service * who[1].seconds) / len(who[0].next_s)
+    client_s = used.client_s / (len(sent.next_s) + len(sent.answer_s))
+    measured = ServiceResult(
+        len(sent.answer_s) / used.seconds,
+        used.service_s / used.seconds,
+        used.database_s / used.seconds,
+        sent.next_s,
+        sent.answer_s,
     )
-    load = Load(NUM_PARALLEL, 0.0, seconds=SIMULATED_S, num_cores=os.cpu_count() or 1)
-    further = fitted_further(lambda each: replace(costs, further=each), load, saturated)
-    return asdict(replace(costs, further=further))
+    # SQLite works within the service, and so takes no processor time of its own.
+    is_sqlite = used.database_s == 0
+    # Only the sum of claims and answers is measured: divided in proportion to their latency.
+    first = [
+        RequestCosts(each, 0.0 if is_sqlite else each, 0.0)
+        for each in (median(sent.next_s), median(sent.answer_s))
+    ]
+    costs = ServiceCosts(
+        client_s,
+        loop_s,
+        *first,
+        further=0.5,
+        idle_service=idle_service,
+        idle_database=idle_database,
+        has_one_writer=is_sqlite,
+    )
+    load = Load(CALIBRATION, 1.0, seconds=float(seconds), num_cores=num_cores, is_random=True)
+    full = Load(NUM_PARALLEL, 0.0, seconds=SIMULATED_S, num_cores=num_cores)
+    return asdict(fitted_costs(costs, load, measured, full, saturated))
 
 
 def restored(costs: Metrics) -> ServiceCosts:

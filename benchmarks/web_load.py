@@ -10,7 +10,7 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -310,6 +310,10 @@ class Pace:
     period_s: float
     thinking_s: float = 0.0
 
+    def starts_s(self, first_s: float) -> list[float]:
+        """Return the times of all requests for a comparison."""
+        return [first_s + turn * self.period_s for turn in range(self.turns)]
+
 
 def run_labelers(address: Address, tokens: list[str], pace: Pace, num_idle: int = 0) -> Sent:
     """Run all labelers in a process whose event loop has nothing else to do."""
@@ -335,8 +339,8 @@ async def run_connections(address: Address, tokens: list[str], pace: Pace, num_i
     start_s = time.perf_counter() + WARM_UP_S
     async with asyncio.TaskGroup() as group:
         for place, token in enumerate(tokens):
-            first_s = start_s + place * pace.period_s / len(tokens)
-            group.create_task(run_connection(address, token, sent, first_s, pace))
+            starts_s = pace.starts_s(start_s + place * pace.period_s / len(tokens))
+            group.create_task(run_connection(address, token, sent, starts_s, pace.thinking_s))
     for connection in idle:
         if connection.done():
             connection.result()
@@ -365,13 +369,21 @@ async def stay_connected(address: Address, first_s: float) -> None:
 
 
 async def run_connection(
-    address: Address, token: str, sent: Sent, first_s: float, pace: Pace
+    address: Address, token: str, sent: Sent, starts_s: Sequence[float], thinking_s: float = 0.0
 ) -> None:
-    """Answer comparisons, the first one at a time of `time.perf_counter`."""
+    """Answer comparisons one after the other.
+
+    Args:
+        address: Address of the service.
+        token: Credential of the labeler.
+        sent: Receives what was sent.
+        starts_s: Times of `time.perf_counter` before which each comparison is not requested.
+        thinking_s: Time from a comparison to its answer.
+    """
     reader, writer = await asyncio.open_connection(address.host, address.port)
     head = f"Host: {address.host}\r\nAuthorization: Bearer {token}\r\nAccept-Encoding: gzip\r\n"
-    for turn in range(pace.turns):
-        await asyncio.sleep(first_s + turn * pace.period_s - time.perf_counter())
+    for due_s in starts_s:
+        await asyncio.sleep(due_s - time.perf_counter())
         start_s = time.perf_counter()
         path = "/api/v1/experiments/load/comparisons/next?limit=1"
         writer.write(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
@@ -382,7 +394,7 @@ async def run_connection(
             continue
         label = answer_to(comparisons[0])
         sent.request_ids.append(label["request_id"])
-        await asyncio.sleep(start_s + pace.thinking_s - time.perf_counter())
+        await asyncio.sleep(start_s + thinking_s - time.perf_counter())
         body = json.dumps({"labels": [label]})
         start_s = time.perf_counter()
         writer.write(

@@ -13,6 +13,7 @@ from benchmarks.scale_model import (
     RolloutCosts,
     ServiceCosts,
     Simulation,
+    fitted_costs,
     fitted_further,
     simulate_rollouts,
     simulate_service,
@@ -239,10 +240,33 @@ def test_service_answers_more_if_further_requests_of_a_batch_cost_less():
 
 def test_fitted_further_is_the_one_that_gave_the_pace():
     load = Load(20, period_s=0.0, seconds=5.0)
+    claim = RequestCosts(0.004, 0.001, 0.001)
+    costs = service_costs(loop_s=0.001, claim=claim, answer=claim, further=0.6)
+    pace = simulate_service(load, costs).answers_per_second
+    wrong = replace(costs, further=1.5)
+    assert fitted_further(wrong, load, pace) == pytest.approx(0.6, abs=0.05)
 
-    def costs(further):
-        claim = RequestCosts(0.004, 0.001, 0.001)
-        return service_costs(loop_s=0.001, claim=claim, answer=claim, further=further)
 
-    pace = simulate_service(load, costs(0.6)).answers_per_second
-    assert fitted_further(costs, load, pace) == pytest.approx(0.6, abs=0.05)
+def test_fitted_costs_are_those_of_the_simulation_that_was_measured():
+    load = Load(30, period_s=1.0, seconds=20.0, is_random=True)
+    full = Load(20, period_s=0.0, seconds=5.0)
+    costs = service_costs(
+        client_s=0.0005,
+        loop_s=0.001,
+        claim=RequestCosts(0.004, 0.002, 0.006),
+        answer=RequestCosts(0.004, 0.002, 0.002),
+        further=0.3,
+        idle_service=0.1,
+        idle_database=0.05,
+    )
+    measured = simulate_service(load, costs)
+    saturated = simulate_service(full, costs).answers_per_second
+    estimate = RequestCosts(0.02, 0.001, 0.0)
+    first = replace(costs, claim=estimate, answer=estimate, further=0.9)
+    fitted = fitted_costs(first, load, measured, full, saturated)
+    assert fitted.claim.work_s == pytest.approx(0.004, rel=0.1)
+    assert fitted.claim.database_s == pytest.approx(0.002, rel=0.1)
+    assert fitted.claim.wait_s == pytest.approx(0.006, abs=0.001)
+    assert fitted.answer.wait_s == pytest.approx(0.002, abs=0.001)
+    assert fitted.further == pytest.approx(0.3, abs=0.05)
+    assert (fitted.loop_s, fitted.client_s) == (costs.loop_s, costs.client_s)

@@ -1,4 +1,5 @@
 from dataclasses import asdict
+from statistics import median
 
 import pytest
 
@@ -35,7 +36,7 @@ def measured_rollouts(factor):
 
 
 def measured_service():
-    result = simulate_service(Load(50, 2.0, 4.0), SERVICE_COSTS)
+    result = simulate_service(Load(50, 2.0, 4.0, is_random=True), SERVICE_COSTS)
     load = {
         "labelers": 50,
         "period_s": 2.0,
@@ -43,7 +44,7 @@ def measured_service():
         "answers_per_second": result.answers_per_second,
         "service_cores": result.service_cores,
         "database_cores": result.database_cores,
-        "median_ms": 1000 * result.next_s[0],
+        "median_ms": 1000 * median(result.next_s + result.answer_s),
         "mean_ms": 1.5 * 1000 * result.mean_s,
         "p99_ms": 100.0,
     }
