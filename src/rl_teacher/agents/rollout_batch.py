@@ -1,4 +1,4 @@
-"""Rollouts in the form in which compiled updates take them.
+"""Rollouts as flat batches, the input of the compiled updates.
 
 T: steps of a rollout, N: environments, D: features of an observation, A: actions, B = T * N.
 """

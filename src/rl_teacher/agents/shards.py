@@ -1,4 +1,4 @@
-"""Acting in a shard of a run's environments, with the numbers of one process.
+"""Actions for a shard of a run's environments, bit-identical to those of a single process.
 
 Results do not depend on how the environments are divided, because of two rules:
 

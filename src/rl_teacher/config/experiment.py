@@ -83,8 +83,8 @@ class PredictorConfig:
     """Settings of the reward predictor (Christiano et al. 2017)."""
 
     objective: Annotated[Objective, alias("--objective"), KNOWN_RETURNS] = "preferences"
-    """what the predictor is fitted to: the labels (preferences), the rank of each clip that follows
-    from all labels (rank), or, as an ablation, the true return of each labelled clip (returns)"""
+    """fitting target of the predictor: the labels (preferences); the rank of each clip, computed
+    from all labels (rank); or, as an ablation, the true return of each labelled clip (returns)"""
     ensemble_size: Annotated[int, AtLeast(1), NEW_PREDICTOR] = 3
     """ensemble members; each is fitted to its own bootstrap sample"""
     hidden: Annotated[tuple[int, ...], AtLeast(1), FEATURES, NEW_PREDICTOR] = (64, 64)
@@ -93,7 +93,8 @@ class PredictorConfig:
     """image encoder: an MLP on keypoints or profiles of fixed random filters, the better of the two
     by held-out loss (auto), a small CNN, or the CNN of the paper"""
     ignore_actions: Annotated[bool, ACTIONS, NEW_PREDICTOR] = False
-    """predict rewards from observations alone; profiles never use actions"""
+    """predict rewards from observations alone; --reward.image-encoder profiles never uses
+    actions"""
     batch_norm: Annotated[bool, CONVOLUTIONS, NEW_PREDICTOR] = False
     """batch normalisation after each convolution, as in the paper"""
     dropout: Annotated[float, Between(0.0, 0.99)] = 0.0
@@ -123,7 +124,7 @@ class QuerySettings:
     seed: Annotated[int, short_flag("s"), Between(0, MAX_SEED)] = 1
     """seed of environments, networks, selectors and synthetic teachers"""
     clip_length: Annotated[float, short_flag("c"), Above(0), LEARNING] = 1.5
-    """seconds of a clip"""
+    """length of a clip in seconds"""
     teacher_strength: Annotated[float | None, SYNTHETIC_LABELS] = None
     """parameter of the synthetic teacher (epsilon, beta or gamma); by default B-Pref's value"""
     candidates: Annotated[int, AtLeast(1), LABELS, PAIR_SCORES, CANDIDATES] = 10
@@ -132,10 +133,10 @@ class QuerySettings:
     """comparisons of unrelated pairs (pairs), or comparisons that sort clips: by binary insertion
     (tree), or between neighbours in the current ranking (sort)"""
     n_clips: Annotated[WholeNumber | None, AtLeast(2), SORTING] = None
-    """number of clips to sort; by default, clips are added with the labels. Without --n-labels, as
-    many labels as sorting them takes"""
+    """number of clips to sort; if omitted, clips are added as labels are requested. If --n-labels
+    is omitted, it is set to the number of comparisons that sorting takes"""
     reuse_clips: Annotated[bool, LABELS, OTHER_CLIPS] = False
-    """compare clips of other experiments in the same environment as well"""
+    """also compare clips from other experiments in the same environment"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +156,8 @@ class FittingSettings:
     fit: Annotated[Literal["sync", "async"], LEARNING, FITS, LATER_FITS] = "sync"
     """fit the reward predictor between rollouts (sync, reproducible) or in a thread (async)"""
     keep_asking: bool = False
-    """request labels, and fit the predictor that the run starts with to them as well"""
+    """request new labels in a run that starts with labels or a predictor, and fit the predictor to
+    them as well"""
     collect_only: bool = False
     """request all labels and stop without training"""
     reward: Annotated[PredictorConfig, LEARNING, FITS] = field(default_factory=PredictorConfig)
@@ -445,8 +447,8 @@ class RunOptions:
     and labels, but with its agent and its reward predictor"""
     force_new_training_labels: Annotated[bool, LABELS, FITS] = False
     """archive this experiment, after confirmation, and start a new one of its name with other
-    labels, but with its agent and its reward predictor; --reuse-clips compares its clips as well,
-    with --force-new-reward-model or --queries tree or sort"""
+    labels, but with its agent and its reward predictor. To compare the archived clips as well, add
+    --reuse-clips, which needs --force-new-reward-model, --queries tree or --queries sort"""
     force_new_reward_model: Annotated[bool, LEARNING, FITS] = False
     """archive this experiment, after confirmation, and start a new one of its name with another
     reward predictor, but with its agent and its labels"""

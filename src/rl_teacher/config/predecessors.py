@@ -1,7 +1,7 @@
-"""Spellings of earlier systems, and what they are called here.
+"""Commands and options of earlier systems, and their equivalents.
 
-They are those of rl-teacher, rl-teacher-atari and learning-from-human-preferences. The command line
-answers them with the new spelling; docs/coming-from.md describes the differences.
+The systems are rl-teacher, rl-teacher-atari and learning-from-human-preferences. The error message
+for such a command or option names its equivalent; docs/coming-from.md describes the differences.
 """
 
 import shlex

@@ -1,1 +1,1 @@
-"""Watching an experiment's agent, and taking it elsewhere."""
+"""Playback, video recording and export of an experiment's agent."""
