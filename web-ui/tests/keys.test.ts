@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { actionOf } from '../src/lib/keys'
+import { actionOf, isFirstClick } from '../src/lib/keys'
 import type { KeyPress } from '../src/lib/keys'
 
 const pressed = (key: string, more: Partial<KeyPress> = {}): KeyPress => ({
@@ -72,4 +72,9 @@ describe('actionOf', () => {
   it('maps Shift with arrow keys to the camera', () => {
     expect(actionOf(pressed('ArrowLeft', { shiftKey: true }))).toMatchObject({ kind: 'orbit' })
   })
+})
+
+it('tells a first click and a key press from the second click of a double click', () => {
+  const isFirst = [0, 1, 2].map((detail) => isFirstClick({ detail } as MouseEvent))
+  expect(isFirst).toEqual([true, true, false])
 })

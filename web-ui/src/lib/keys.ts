@@ -111,3 +111,6 @@ export function releaseFocus(event: MouseEvent): void {
   // A click by keyboard has detail 0 and keeps the focus.
   if (event.detail > 0) (event.currentTarget as HTMLElement).blur()
 }
+
+/** Return false for the second click of a double click, which would label the next comparison. */
+export const isFirstClick = ({ detail }: MouseEvent): boolean => detail < 2
