@@ -5,6 +5,7 @@ import type { LoadedClip } from '../src/lib/clips'
 import type { EventHandlers } from '../src/lib/events'
 import { LabellingSession, type LabellingOptions, type Service } from '../src/lib/labelling.svelte'
 import { RequestRejected, ServerUnreachable } from '../src/lib/api'
+import { Outbox } from '../src/lib/outbox'
 import type {
   Comparison,
   ExperimentSummary,
@@ -163,6 +164,54 @@ describe('labelling session', () => {
     await settle()
     expect(sent).toEqual([])
     expect([session.labels.numUnsent, session.labels.connection]).toEqual([1, 'signed out'])
+    session.stop()
+  })
+
+  it('forgets a label that is rejected', async () => {
+    const problem = { type: '', title: '', status: 409, detail: 'Not assigned to you.' }
+    const postLabels: Service['postLabels'] = ([label]) =>
+      Promise.resolve({ accepted: [], rejected: [{ request_id: label!.request_id, problem }] })
+    const { session } = createSession({ service: { postLabels } })
+    await session.start()
+    session.answer('left')
+    expect([session.labels.history.length, session.labels.excludedIds.includes(1)]).toEqual([1, true])
+    await settle()
+    expect([session.labels.history, session.labels.excludedIds]).toEqual([[], []])
+    expect(session.notice).toContain('Not assigned to you.')
+    session.stop()
+  })
+
+  it('keeps labels of another experiment out of its counts and its history', async () => {
+    const { session, sent, database } = createSession({
+      service: {
+        postLabels: (labels) => {
+          sent.push(...labels)
+          const [accepted, rejected] = labels.map((one) => one.request_id)
+          const problem = { type: '', title: '', status: 409, detail: '' }
+          const stored_answer = 'right' as const
+          return Promise.resolve({
+            accepted: [accepted!],
+            rejected: [{ request_id: rejected!, problem, stored_answer }],
+          })
+        },
+      },
+    })
+    const before = await Outbox.open({
+      labeler: 'ann',
+      readLabeler: () => Promise.resolve('ann'),
+      send: () => Promise.reject(new ServerUnreachable('offline')),
+      database,
+    })
+    for (const id of [7, 8]) {
+      const label = { request_id: `request-${id}`, comparison_id: id, answer: 'left' } as LabelSubmission
+      const other = { ...comparison(id), experiment: 'walk' }
+      await before.add({ label, comparison: other, change: 1, answered_at: '' })
+    }
+    before.close()
+    await session.start()
+    await settle()
+    expect(sent.map((one) => one.comparison_id)).toEqual([7, 8])
+    expect([session.progress.counts?.mine, session.labels.history]).toEqual([0, []])
     session.stop()
   })
 

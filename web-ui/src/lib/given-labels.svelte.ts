@@ -3,7 +3,7 @@
 import type * as api from './api'
 import { SignedOut } from './api'
 import type { Answer, Comparison, LabelSubmission } from './api-types'
-import { answerTo, remember, restore, takeBack, type History } from './history'
+import { answerTo, remember, restore, takeBack, without, type History } from './history'
 import { newRequestId, Outbox, type Delivery, type UnsentLabel } from './outbox'
 import type { LabellingProgress } from './progress.svelte'
 import type { currentUser } from './user.svelte'
@@ -56,10 +56,11 @@ export class GivenLabels {
       readLabeler: () => user.readName(),
       send: (labels) => service.postLabels(labels),
       changed: () => this.#followOutbox(),
-      accepted: (labels) => progress.acknowledge(labels.reduce((sum, one) => sum + one.change, 0)),
-      rejected: ({ comparison }, { detail }, stored) => {
-        if (stored !== null) this.history = remember(this.history, comparison, stored)
-        onnotice(`The label of comparison ${comparison.number} was rejected: ${detail}`)
+      accepted: (labels) =>
+        progress.acknowledge(this.#own(labels).reduce((sum, one) => sum + one.change, 0)),
+      rejected: (label, { detail }, stored) => {
+        for (const own of this.#own([label])) this.#followRejection(own, stored)
+        onnotice(`The label of comparison ${label.comparison.number} was rejected: ${detail}`)
       },
       warned: onnotice,
       database,
@@ -167,9 +168,22 @@ export class GivenLabels {
     void this.#outbox?.add({ label, comparison: answered, change, answered_at })
   }
 
+  /** @param stored is the answer that was given in another tab and kept instead. */
+  #followRejection({ comparison, label }: UnsentLabel, stored: Answer | null): void {
+    if (stored !== null) this.history = remember(this.history, comparison, stored)
+    else if (label.answer !== null) {
+      this.history = without(this.history, comparison.id)
+      this.#labelledIds.delete(comparison.id)
+    }
+  }
+
+  /** Select the labels of this experiment: the outbox has those of all. */
+  #own(labels: readonly UnsentLabel[]): readonly UnsentLabel[] {
+    return labels.filter(({ comparison }) => comparison.experiment === this.options.name)
+  }
+
   #ownUnsent(): readonly UnsentLabel[] {
-    const unsent = this.#outbox?.unsent ?? []
-    return unsent.filter(({ comparison }) => comparison.experiment === this.options.name)
+    return this.#own(this.#outbox?.unsent ?? [])
   }
 
   #followOutbox(): void {
