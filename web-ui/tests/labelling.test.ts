@@ -419,6 +419,47 @@ describe('ranking', () => {
     session.stop()
   })
 
+  it('reviews and withdraws nothing while a ranking is being saved', async () => {
+    let store: () => void = () => undefined
+    const postRanking: Service['postRanking'] = () =>
+      new Promise((resolve) => (store = () => resolve({ comparison_ids: [2] })))
+    const { session, sent, idsAhead } = createSession({ service: { postRanking } })
+    await session.start()
+    session.answer('left')
+    session.setSize(3)
+    await settle()
+    expect(shown(session)).toEqual(['left-2', 'right-2', 'left-3'])
+    session.groups = [['left-2'], ['right-2']]
+    const saving = session.rank()
+    session.review(session.labels.history[0]!.comparison)
+    expect(await session.undo()).toBe(false)
+    await settle()
+    store()
+    await saving
+    await settle()
+    expect([session.isReviewing, shown(session)]).toEqual([false, ['left-3', 'right-3', 'left-4']])
+    expect(idsAhead()).toEqual([5, 6, 7])
+    expect(sent.map(({ answer }) => answer)).toEqual(['left'])
+    session.stop()
+  })
+
+  it('reports whether the clips of a ranking are shown again', async () => {
+    const { session } = createSession({
+      service: {
+        getMyLabels: () => Promise.resolve([{ comparison: { ...comparison(1), answer: 'left' }, ranking: 'r' }] as never),
+        withdrawRanking: vi
+          .fn()
+          .mockRejectedValueOnce(new ServerUnreachable('offline'))
+          .mockResolvedValue([comparison(1), comparison(2)]),
+      },
+    })
+    await session.start()
+    expect([await session.undo(), shown(session)]).toEqual([false, null])
+    await settle()
+    expect([await session.undo(), shown(session)?.length]).toEqual([true, 4])
+    session.stop()
+  })
+
   it('keeps every lease when the number of clips changes', async () => {
     const { session, idsAhead, released } = createSession({ most: 4 })
     await session.start()

@@ -294,29 +294,28 @@ export class LabellingSession {
     void this.labels.readRankings()
   }
 
-  /** Withdraw the newest label, or the ranking it belongs to, and show its clips again. */
-  undo(): void {
+  /** Withdraw the newest label, or the ranking it belongs to; return whether its clips are shown again. */
+  async undo(): Promise<boolean> {
+    if (this.isOpening || this.isSaving) return false
     const ranking = this.labels.newestRanking
-    if (ranking !== null) {
-      void this.#withdrawRanking(ranking)
-      return
-    }
-    const comparison = this.isOpening ? null : this.labels.withdraw()
-    if (comparison === null) return
-    if (this.current?.comparison.id === comparison.id) {
-      this.isReviewing = false
-      this.#show({ ...this.current, comparison })
-      return
-    }
-    void this.#open(comparison, false)
+    if (ranking !== null) return this.#withdrawRanking(ranking)
+    const comparison = this.labels.withdraw()
+    if (comparison === null) return false
+    if (this.current?.comparison.id !== comparison.id) return this.#open(comparison, false)
+    this.isReviewing = false
+    this.#show({ ...this.current, comparison })
+    return true
   }
 
-  async #withdrawRanking(id: string): Promise<void> {
-    if (this.isOpening || this.isSaving) return
+  async #withdrawRanking(id: string): Promise<boolean> {
+    let isShown = false
     this.isOpening = true
     try {
       const comparisons = await this.#service.withdrawRanking(this.name, id)
-      if (this.#isStopped) return this.#release(comparisons)
+      if (this.#isStopped) {
+        this.#release(comparisons)
+        return false
+      }
       const loaded = await Promise.all(comparisons.map((one) => this.clips.comparison(one)))
       this.#putBackCurrent()
       this.isReviewing = false
@@ -328,12 +327,14 @@ export class LabellingSession {
         this.screen = { ...this.screen!, clips }
         this.groups = groups
       }
+      isShown = true
     } catch (error) {
       this.notice = `The ranking was not withdrawn: ${errorText(error)}`
     } finally {
       this.isOpening = false
     }
     void this.labels.readRankings()
+    return isShown
   }
 
   /** Choose the number of clips on one screen. */
@@ -370,16 +371,19 @@ export class LabellingSession {
     this.#showNext()
   }
 
-  async #open(comparison: Comparison, isReviewing: boolean): Promise<void> {
-    if (this.isOpening) return
+  async #open(comparison: Comparison, isReviewing: boolean): Promise<boolean> {
+    // A ranking that is being saved still has the screen.
+    if (this.isOpening || this.isSaving) return false
     this.isOpening = true
     try {
       const loaded = await this.clips.comparison(comparison)
       this.#putBackCurrent()
       this.isReviewing = isReviewing
       this.#show(loaded)
+      return true
     } catch (error) {
       this.notice = `Comparison ${comparison.number} cannot be shown: ${errorText(error)}`
+      return false
     } finally {
       this.isOpening = false
     }
