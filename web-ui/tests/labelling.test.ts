@@ -460,6 +460,25 @@ describe('ranking', () => {
     session.stop()
   })
 
+  it('reads the recent labels again if that fails after a ranking', async () => {
+    const label = { comparison: { ...comparison(1), answer: 'left' }, ranking: 'r' }
+    const getMyLabels = vi.fn().mockResolvedValueOnce([]).mockResolvedValue([label])
+    const { session } = createSession({ service: { getMyLabels } })
+    session.size = 4
+    await session.start()
+    getMyLabels.mockRejectedValueOnce(new ServerUnreachable('offline'))
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    session.groups = [['left-1'], ['right-1']]
+    await session.rank()
+    expect(session.labels.history).toEqual([])
+    await vi.advanceTimersByTimeAsync(3_000)
+    vi.useRealTimers()
+    expect([session.labels.history.length, session.labels.newestRanking]).toEqual([1, 'r'])
+    session.labels.retry()
+    expect(getMyLabels).toHaveBeenCalledTimes(3)
+    session.stop()
+  })
+
   it('keeps every lease when the number of clips changes', async () => {
     const { session, idsAhead, released } = createSession({ most: 4 })
     await session.start()

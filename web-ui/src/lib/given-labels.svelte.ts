@@ -1,7 +1,7 @@
 /** The labels given on this page: their delivery, the recent ones, and their effect on the progress. */
 
 import type * as api from './api'
-import { SignedOut } from './api'
+import { ServerUnreachable, SignedOut } from './api'
 import type { Answer, Comparison, LabelSubmission } from './api-types'
 import { answerTo, remember, restore, takeBack, without, type History } from './history'
 import { newRequestId, Outbox, type Delivery, type UnsentLabel } from './outbox'
@@ -10,6 +10,7 @@ import type { currentUser } from './user.svelte'
 
 /** Labels to exclude when fetching, in case the service has not processed them yet. */
 const NUM_RECENT_IDS = 12
+const RETRY_MS = 3_000
 
 export interface GivenLabelsOptions {
   /** Name of the experiment. */
@@ -33,6 +34,7 @@ export class GivenLabels {
   #isClosed = false
   #labelledIds = new Set<number>()
   #hasHistory = false
+  #retryTimer: ReturnType<typeof setTimeout> | undefined
   /** Rankings of which the labels of the history are a part, by comparison. */
   #rankings = new Map<number, string>()
 
@@ -72,6 +74,7 @@ export class GivenLabels {
 
   close(): void {
     this.#isClosed = true
+    clearTimeout(this.#retryTimer)
     this.#outbox?.close()
   }
 
@@ -117,10 +120,12 @@ export class GivenLabels {
   /** Replace the history after the service has stored or withdrawn a ranking. */
   readRankings(): Promise<void> {
     this.history = []
+    this.#hasHistory = false
     return this.readHistory()
   }
 
   async readHistory(): Promise<void> {
+    clearTimeout(this.#retryTimer)
     const unsent = this.#ownUnsent()
     try {
       const labels = await this.options.service.getMyLabels(this.options.name)
@@ -134,8 +139,10 @@ export class GivenLabels {
         restore(oldestFirst, unsent),
       )
       this.#hasHistory = true
-    } catch {
+    } catch (error) {
       if (this.history.length === 0) this.history = restore([], unsent)
+      if (!(error instanceof ServerUnreachable) || this.#isClosed) return
+      this.#retryTimer = setTimeout(() => void this.readHistory(), RETRY_MS)
     }
   }
 
