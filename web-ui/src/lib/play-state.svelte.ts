@@ -54,12 +54,15 @@ export class PlayState {
     this.selected = number
     if (this.next?.episode.number === number) return this.#show(this.next)
     const loaded = await this.#load(number)
-    if (loaded !== null && this.selected === number) this.#show(loaded)
+    if (this.selected !== number) return
+    if (loaded !== null) this.#show(loaded)
+    else this.selected = this.current?.episode.number ?? number
   }
 
-  /** Show the episode that follows if it is loaded; otherwise the current one repeats. */
+  /** Show the episode that follows; the current one repeats until it, or the selected one, is loaded. */
   showNext(): void {
-    if (this.next !== null && this.numEpisodes > 1) this.#show(this.next)
+    const isAwaiting = this.current?.episode.number !== this.selected
+    if (this.next !== null && this.numEpisodes > 1 && !isAwaiting) this.#show(this.next)
   }
 
   #show(loaded: LoadedEpisode): void {
@@ -71,7 +74,7 @@ export class PlayState {
 
   async #preloadAfter(number: number): Promise<void> {
     const following = await this.#load((number + 1) % this.numEpisodes)
-    if (this.selected === number && this.current?.episode.number === number) this.next = following
+    if (this.current?.episode.number === number) this.next = following
   }
 
   #load(number: number): Promise<LoadedEpisode | null> {
