@@ -23,6 +23,8 @@ export class ExperimentState {
   /** The episode of the history that is selected; null before one is. */
   readonly earlierEpisode: LatestEpisode
   readonly #reads = new SummaryReads()
+  /** Id of the last metrics of a response; those of events may follow a gap. */
+  #readUpTo = 0
   #retryTimer: ReturnType<typeof setTimeout> | undefined
 
   constructor(
@@ -67,16 +69,16 @@ export class ExperimentState {
     clearTimeout(this.#retryTimer)
     try {
       const latest = await this.#reads.read(() =>
-        Promise.all([
-          getOwnerExperiment(this.name),
-          getMetrics(this.name, this.rows.at(-1)?.id ?? 0),
-        ]),
+        Promise.all([getOwnerExperiment(this.name), getMetrics(this.name, this.#readUpTo)]),
       )
       if (latest === null) return
       const [detail, fresh] = latest.response
       this.detail = detail
       this.#update(latest.newer.get(this.name) ?? detail)
-      this.rows = mergeMetrics(this.rows, fresh)
+      this.#readUpTo = fresh.at(-1)?.id ?? this.#readUpTo
+      // Events may have brought newer metrics than the response has.
+      const newer = this.rows.filter(({ id }) => id > this.#readUpTo)
+      this.rows = mergeMetrics(mergeMetrics(this.rows, fresh), newer)
       this.failure = null
     } catch (error) {
       this.failure = error

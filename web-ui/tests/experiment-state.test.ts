@@ -1,0 +1,41 @@
+import { expect, it, vi } from 'vitest'
+
+import { getMetrics, ServerUnreachable } from '../src/lib/api'
+import type { MetricsEntry } from '../src/lib/api-types'
+import type { ClipLoader } from '../src/lib/clips'
+import type { EventHandlers } from '../src/lib/events'
+import { ExperimentState } from '../src/lib/experiment-state.svelte'
+
+const events: EventHandlers = {}
+
+vi.mock('../src/lib/api', async (original) => ({ ...(await original()), getMetrics: vi.fn() }))
+vi.mock('../src/lib/owner-api', () => ({
+  getOwnerExperiment: () => Promise.resolve({ name: 'hop', latest_episode: null }),
+}))
+vi.mock('../src/lib/events', () => ({
+  listen: (_: string, handlers: EventHandlers) => (Object.assign(events, handlers), () => undefined),
+}))
+
+const row = (id: number, step = id) => ({ id, step }) as MetricsEntry
+
+it('reads the metrics before those of an event, and keeps newer ones than a response has', async () => {
+  const state = new ExperimentState('hop', {} as ClipLoader)
+  const ids = () => state.rows.map(({ id }) => id)
+  const reading = vi.mocked(getMetrics)
+  reading.mockRejectedValueOnce(new ServerUnreachable('offline'))
+  const stop = state.follow()
+  events.metrics?.(row(3))
+  await vi.waitUntil(() => state.failure !== null)
+  expect(ids()).toEqual([3])
+  reading.mockResolvedValueOnce([row(1), row(2)])
+  await state.read()
+  expect([ids(), reading.mock.lastCall]).toEqual([[1, 2, 3], ['hop', 0]])
+  reading.mockResolvedValueOnce([row(3), row(4)])
+  await state.read()
+  expect([ids(), reading.mock.lastCall]).toEqual([[1, 2, 3, 4], ['hop', 2]])
+  // The run continues from its checkpoint at step 1.
+  reading.mockResolvedValueOnce([row(5, 2)])
+  await state.read()
+  expect(ids()).toEqual([1, 5])
+  stop()
+})
