@@ -1,12 +1,15 @@
 /** The signed-in user; owners see more pages than labelers. */
 
-import { getCurrentUser } from './api'
+import { getCurrentUser, ServerUnreachable } from './api'
 import type { CurrentUser } from './api-types'
+
+const RETRY_MS = 3_000
 
 class UserState {
   me = $state.raw<CurrentUser | null>(null)
   failure = $state.raw<unknown>(null)
   #reading: Promise<void> | null = null
+  #retryTimer: ReturnType<typeof setTimeout> | undefined
 
   get isOwner(): boolean {
     return this.me?.role === 'owner'
@@ -14,6 +17,11 @@ class UserState {
 
   get isKnown(): boolean {
     return this.me !== null
+  }
+
+  /** Whether the service has answered, perhaps with an error. */
+  get isRead(): boolean {
+    return this.isKnown || (this.failure !== null && !(this.failure instanceof ServerUnreachable))
   }
 
   read(): Promise<void> {
@@ -33,11 +41,14 @@ class UserState {
   }
 
   async #read(): Promise<void> {
+    clearTimeout(this.#retryTimer)
     try {
       this.me = await getCurrentUser()
       this.failure = null
     } catch (error) {
       this.failure = error
+      if (this.isKnown || !(error instanceof ServerUnreachable)) return
+      this.#retryTimer = setTimeout(() => void this.read(), RETRY_MS)
     }
   }
 }
