@@ -215,6 +215,27 @@ describe('labelling session', () => {
     session.stop()
   })
 
+  it('shows that requests are rejected once nothing is left to label', async () => {
+    const problem = { type: '', title: '', status: 404, detail: 'It was renamed.' }
+    const getNext = vi
+      .fn<Service['getNext']>()
+      .mockResolvedValueOnce({ comparisons: [1, 2, 3, 4].map(comparison), progress })
+      .mockRejectedValue(new RequestRejected(problem))
+    const summary = { phase: 'training', progress, latest_episode: null } as ExperimentSummary
+    const getExperiment = vi.fn<Service['getExperiment']>().mockResolvedValueOnce(summary as never)
+    getExperiment.mockRejectedValue(new RequestRejected(problem))
+    const { session } = createSession({ service: { getNext, getExperiment } })
+    await session.start()
+    const isFailed = []
+    for (let i = 0; i < 4; i++) {
+      isFailed.push(session.isFailed)
+      session.answer('left')
+      await settle()
+    }
+    expect([isFailed, session.isFailed]).toEqual([[false, false, false, false], true])
+    session.stop()
+  })
+
   it('checks again for comparisons held by others', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const { session, free } = createSession({ most: 0 })

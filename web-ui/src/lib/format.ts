@@ -1,5 +1,6 @@
 /** Text for numbers, answers and errors. */
 
+import { RequestRejected, SignedOut } from './api'
 import type { Answer } from './api-types'
 
 const whole = new Intl.NumberFormat('en')
@@ -43,6 +44,14 @@ export const capitalise = (text: string): string => text.charAt(0).toUpperCase()
 
 export const errorText = (error: unknown): string =>
   error instanceof Error ? error.message : String(error)
+
+/** Return why a page no longer follows the service: text that fits a narrow header. */
+export function failureText(error: unknown): string {
+  if (error instanceof RequestRejected) {
+    return error.problem.status === 404 ? 'Experiment not found' : error.problem.title
+  }
+  return error instanceof SignedOut ? 'Signed out' : 'Server unreachable'
+}
 
 /** The arrangement of two clips on the screen. */
 export type Layout = 'beside' | 'above'

@@ -77,7 +77,7 @@ export class LabellingSession {
   isTrainingStarting = $state(false)
   /** The last error that does not resolve by itself. */
   notice = $state('')
-  /** Why the page cannot start at all. */
+  /** Why the page cannot start, or that the service rejects its requests. */
   failure = $state.raw<unknown>(null)
   readonly progress = new LabellingProgress()
   readonly labels: GivenLabels
@@ -144,6 +144,12 @@ export class LabellingSession {
       release: (leases) => service.releaseLeases(leases),
       lost: (leases) => this.#dropLeases(leases),
     })
+  }
+
+  /** Whether the page has nothing to show but its failure. */
+  get isFailed(): boolean {
+    const isLasting = this.summary === null || this.failure instanceof RequestRejected
+    return this.failure !== null && this.current === null && isLasting
   }
 
   /** Whether there is nothing to label, as far as is known. */
