@@ -35,6 +35,7 @@ interface SessionOptions {
   /** Methods that replace those of the service. */
   service?: Partial<Service>
   clips?: LabellingOptions['clips'] | object
+  database?: IDBFactory
 }
 
 /** Create a session of a service with comparisons 1, 2, 3…; `lost` are leases that others hold. */
@@ -42,7 +43,7 @@ function createSession({ lost = [], most = Infinity, user = {}, ...more }: Sessi
   const sent: LabelSubmission[] = []
   const rankings: RankingSubmission[] = []
   const released: string[] = []
-  const database = new IDBFactory()
+  const { database = new IDBFactory() } = more
   const events: EventHandlers = {}
   let numLeased = 0
   const free = { most, isOffline: false, status: 0 }
@@ -233,6 +234,21 @@ describe('labelling session', () => {
       await settle()
     }
     expect([isFailed, session.isFailed]).toEqual([[false, false, false, false], true])
+    session.stop()
+  })
+
+  it.each([
+    [true, 'in this browser'],
+    [false, 'only on this page, so leave it open'],
+  ])('names the place of unsent labels if the browser stores data: %s', async (isStoring, place) => {
+    const database = new IDBFactory()
+    const fail = () => {
+      throw new Error('blocked')
+    }
+    if (!isStoring) vi.spyOn(database, 'open').mockImplementation(fail)
+    const { session } = createSession({ database })
+    await session.start()
+    expect(session.labels.place).toBe(place)
     session.stop()
   })
 

@@ -162,6 +162,44 @@ describe('Outbox', () => {
     outbox.close()
   })
 
+  it('sends labels that are given right before it is closed', async () => {
+    const database = new IDBFactory()
+    const sent: LabelSubmission[][] = []
+    const outbox = await open({ send: acceptAll(sent), database })
+    const adding = [1, 2].map((id) => outbox.add(unsent(id)))
+    outbox.close()
+    await Promise.all(adding)
+    await vi.waitUntil(async () => (await countUnsent('ann', database)) === 0)
+    expect(sent.flat().map((one) => one.comparison_id)).toEqual([1, 2])
+  })
+
+  it('removes labels that are acknowledged before they are stored', async () => {
+    const database = new IDBFactory()
+    const outbox = await open({ database })
+    const adding = outbox.add(unsent(1))
+    await outbox.flush()
+    await adding
+    expect([outbox.length, await countUnsent('ann', database)]).toEqual([0, 0])
+    outbox.close()
+  })
+
+  it('reports that labels cannot be stored', async () => {
+    const database = new IDBFactory()
+    let isDurable = true
+    const whenSent: boolean[] = []
+    const outbox = await open({
+      database,
+      changed: () => (isDurable = outbox.isDurable),
+      send: (labels) => (whenSent.push(isDurable), acceptAll([])(labels)),
+    })
+    vi.spyOn(IDBObjectStore.prototype, 'add').mockImplementationOnce(() => {
+      throw new Error('The disk is full.')
+    })
+    await outbox.add(unsent(1))
+    expect(whenSent).toEqual([false])
+    outbox.close()
+  })
+
   it('does not retry after it was closed', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     let fail: (error: Error) => void = () => undefined

@@ -29,6 +29,7 @@ export class GivenLabels {
   connection = $state<Delivery>('ok')
   unsentIds = $state.raw<ReadonlySet<number>>(new Set())
   numUnsent = $state(0)
+  #isDurable = $state(true)
 
   #outbox: Outbox | null = null
   #isClosed = false
@@ -42,6 +43,11 @@ export class GivenLabels {
 
   get isOpen(): boolean {
     return this.#outbox !== null
+  }
+
+  /** Where unsent labels are saved; completes a sentence. */
+  get place(): string {
+    return this.#isDurable ? 'in this browser' : 'only on this page, so leave it open'
   }
 
   /**
@@ -199,6 +205,7 @@ export class GivenLabels {
     this.unsentIds = new Set(unsent.map(({ comparison }) => comparison.id))
     this.options.progress.unsentChange = unsent.reduce((sum, { change }) => sum + change, 0)
     if (this.#outbox === null) return
+    this.#isDurable = this.#outbox.isDurable
     if (this.numUnsent > 0 || this.#outbox.delivery === 'ok') this.connection = this.#outbox.delivery
   }
 }

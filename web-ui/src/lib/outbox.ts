@@ -59,6 +59,8 @@ export class Outbox {
   #unsent: StoredLabel[] = []
   #database: IDBDatabase | null = null
   #sending: Promise<void> | null = null
+  /** Resolves when all labels are in the database. */
+  #writing: Promise<void> | null = null
   #retry: ReturnType<typeof setTimeout> | undefined
   #numFailures = 0
   #isClosed = false
@@ -93,8 +95,8 @@ export class Outbox {
     const stored: StoredLabel = { ...unsent, labeler: this.options.labeler }
     this.#unsent.push(stored)
     this.options.changed?.()
-    await this.#store(stored)
-    if (this.#retry === undefined) await this.flush()
+    await (this.#writing = this.#store(stored))
+    if (this.#retry === undefined && !this.#isClosed) await this.flush()
   }
 
   /** Send all labels now instead of waiting for the next retry. */
@@ -107,15 +109,15 @@ export class Outbox {
     return this.#sending
   }
 
+  /** Send all labels a last time, then close the database: it keeps those that cannot be sent. */
   close(): void {
     this.#isClosed = true
-    clearTimeout(this.#retry)
-    this.#database?.close()
+    void this.flush().finally(() => this.#database?.close())
   }
 
   async #sendAll(): Promise<void> {
     let size = BATCH_SIZE
-    while (this.#unsent.length > 0 && !this.#isClosed) {
+    while (this.#unsent.length > 0) {
       try {
         await this.#checkLabeler()
       } catch (error) {
@@ -181,11 +183,14 @@ export class Outbox {
       stored.order = await write(this.#database, stored)
     } catch {
       this.isDurable = false
+      this.options.changed?.()
     }
   }
 
   async #remove(gone: StoredLabel[]): Promise<void> {
     this.#unsent = this.#unsent.filter((stored) => !gone.includes(stored))
+    // A label may be acknowledged before it is in the database, which assigns its key.
+    await this.#writing
     const orders = gone.flatMap((stored) => (stored.order === undefined ? [] : [stored.order]))
     if (this.#database !== null && orders.length > 0) {
       // A label left in the database is sent again; the service recognises its UUID.
