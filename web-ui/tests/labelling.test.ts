@@ -252,6 +252,19 @@ describe('labelling session', () => {
     session.stop()
   })
 
+  it('reads the summary at every poll, also while a comparison is shown', async () => {
+    const summary = (instructions: string) =>
+      Promise.resolve({ phase: 'training', progress, latest_episode: null, instructions } as never)
+    const getExperiment = vi.fn(() => summary('Hop.'))
+    const { session, events } = createSession({ service: { getExperiment } })
+    await session.start()
+    getExperiment.mockImplementation(() => summary('Hop high.'))
+    events.poll?.()
+    await settle()
+    expect([session.current?.comparison.id, session.summary?.instructions]).toEqual([1, 'Hop high.'])
+    session.stop()
+  })
+
   it('checks again for comparisons held by others', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const { session, free } = createSession({ most: 0 })

@@ -1,5 +1,6 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 
+import { ServerUnreachable } from '../src/lib/api'
 import type { Episode, ExperimentDetail } from '../src/lib/api-types'
 import type { LoadedClip } from '../src/lib/clips'
 import type { EventHandlers } from '../src/lib/events'
@@ -10,7 +11,11 @@ const summary = (step: number) =>
   ({ name: 'hop', latest_episode: step === 0 ? null : episode(step) }) as ExperimentDetail
 
 /** Follow a run whose latest episode is at a step; `missing` are steps whose clips are deleted. */
-async function follow(step: number, missing: number[] = []) {
+async function follow(
+  step: number,
+  missing: number[] = [],
+  getExperiment = () => Promise.resolve(summary(step)),
+) {
   const events: EventHandlers = {}
   const clips = {
     clip: (clip: { hash: string }) =>
@@ -19,18 +24,18 @@ async function follow(step: number, missing: number[] = []) {
         : Promise.resolve({ kind: 'poses', clip } as LoadedClip),
   }
   const run = new WatchedRun('hop', clips, {
-    getExperiment: () => Promise.resolve(summary(step)),
+    getExperiment,
     listen: (_, handlers) => {
       Object.assign(events, handlers)
       return () => undefined
     },
   })
-  run.follow()
+  const stop = run.follow()
   await settle()
-  return { run, events }
+  return { run, events, stop }
 }
 
-const settle = () => new Promise((done) => setTimeout(done))
+const settle = () => new Promise((done) => setImmediate(done))
 
 describe('a watched run', () => {
   it('shows the latest episode at once', async () => {
@@ -58,6 +63,22 @@ describe('a watched run', () => {
     run.showNewest()
     expect(run.shown?.episode.step).toBe(3)
     expect(run.newer).toBeNull()
+  })
+
+  it('is read again after a failure', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const getExperiment = vi.fn(() => Promise.resolve(summary(1)))
+    const fail = () => getExperiment.mockRejectedValueOnce(new ServerUnreachable('restarting'))
+    fail()
+    const { run, stop } = await follow(1, [], getExperiment)
+    expect([run.failure, run.summary]).toEqual([new ServerUnreachable('restarting'), null])
+    await vi.advanceTimersByTimeAsync(3_000)
+    expect([run.failure, run.shown?.episode.step]).toEqual([null, 1])
+    fail()
+    await run.read()
+    stop()
+    expect(vi.getTimerCount()).toBe(0)
+    vi.useRealTimers()
   })
 
   it('does not replace an episode by one whose clip is deleted', async () => {

@@ -236,7 +236,7 @@ export class LabellingSession {
     if (!this.labels.isOpen) return this.#wake()
     this.labels.retry()
     void this.queue.fill()
-    if (this.summary === null || this.current === null) void this.#readSummary()
+    void this.#readSummary()
   }
 
   // --- labels ---

@@ -1,11 +1,13 @@
 /** A run whose latest episode is watched, also while comparisons are labelled in another window. */
 
-import { getExperiment } from './api'
+import { getExperiment, ServerUnreachable } from './api'
 import type { Episode, ExperimentSummary } from './api-types'
 import type { ClipLoader } from './clips'
 import { listen } from './events'
 import { LatestEpisode, type LoadedEpisode } from './latest-episode.svelte'
 import { SummaryReads } from './summary-reads'
+
+const RETRY_MS = 3_000
 
 export class WatchedRun {
   summary = $state.raw<ExperimentSummary | null>(null)
@@ -15,6 +17,7 @@ export class WatchedRun {
   readonly #latest: LatestEpisode
   readonly #reads = new SummaryReads()
   readonly #service
+  #retryTimer: ReturnType<typeof setTimeout> | undefined
 
   constructor(
     readonly name: string,
@@ -38,7 +41,7 @@ export class WatchedRun {
   /** Read the run and follow its changes; return a function that stops. */
   follow(): () => void {
     void this.read()
-    return this.#service.listen(this.name, {
+    const stop = this.#service.listen(this.name, {
       experiment: (summary) => {
         this.#reads.record(summary)
         this.#update(summary)
@@ -47,9 +50,14 @@ export class WatchedRun {
       live: (isLive) => isLive && this.read(),
       poll: () => this.read(),
     })
+    return () => {
+      clearTimeout(this.#retryTimer)
+      stop()
+    }
   }
 
   async read(): Promise<void> {
+    clearTimeout(this.#retryTimer)
     try {
       const latest = await this.#reads.read(() => this.#service.getExperiment(this.name))
       if (latest === null) return
@@ -57,6 +65,9 @@ export class WatchedRun {
       this.failure = null
     } catch (error) {
       this.failure = error
+      if (error instanceof ServerUnreachable) {
+        this.#retryTimer = setTimeout(() => void this.read(), RETRY_MS)
+      }
     }
   }
 
