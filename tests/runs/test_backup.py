@@ -1,3 +1,4 @@
+import errno
 import shutil
 import stat
 import threading
@@ -325,6 +326,53 @@ def test_home_in_which_a_process_starts_during_restoration_stays(
         restore_backup(tmp_path / "copy")
     assert files_below(restored) == {"access-token": b"live"}
     assert not list(tmp_path.glob(".restored*"))
+
+
+@pytest.fixture
+def mount_point(tmp_path, monkeypatch):
+    """Return an empty folder that cannot be replaced."""
+    restored = tmp_path / "restored"
+    restored.mkdir()
+    is_mount, rmdir = Path.is_mount, Path.rmdir
+
+    def refuse(path):
+        if path == restored:
+            raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+        rmdir(path)
+
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == restored or is_mount(path))
+    monkeypatch.setattr(Path, "rmdir", refuse)
+    return restored
+
+
+def test_home_that_is_a_mount_point_is_filled(filled, tmp_path, elsewhere, mount_point):
+    with open_store() as store:
+        expected = labels_of(store)
+    save_backup(tmp_path / "copy")
+    elsewhere()
+    restore_backup(tmp_path / "copy")
+    assert not [path for path in mount_point.iterdir() if path.name.startswith(".restored")]
+    assert stat.S_IMODE(mount_point.stat().st_mode) == 0o700
+    with open_store() as store:
+        assert labels_of(store) == expected
+    assert Experiment.find("one").load_checkpoint() is not None
+
+
+def test_mount_point_in_which_a_process_starts_during_restoration_stays(
+    filled, tmp_path, elsewhere, mount_point, monkeypatch
+):
+    save_backup(tmp_path / "copy")
+    elsewhere()
+    original = backup_module.load_snapshot_of
+
+    def start_and_continue(*arguments):
+        (mount_point / "access-token").write_text("live")
+        return original(*arguments)
+
+    monkeypatch.setattr(backup_module, "load_snapshot_of", start_and_continue)
+    with pytest.raises(BadInput, match="is not empty"):
+        restore_backup(tmp_path / "copy")
+    assert files_below(mount_point) == {"access-token": b"live"}
 
 
 def test_media_in_another_folder_of_the_home_are_restored_there(

@@ -288,7 +288,9 @@ def restore_backup(source: Path) -> BackupSummary:
     media = MediaFiles(default_media(target))
     media.check()
     is_elsewhere = media.label != str(target / "media")
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    # A mount point, such as the volume of a container, cannot be replaced.
+    parent = target if target.is_mount() else target.parent
+    unfinished = parent / f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}"
     if not media.is_remote:
         media = MediaFiles(moved(Path(media.label), target, unfinished))
     with folder_errors(unfinished), removed_on_failure(unfinished):
@@ -300,26 +302,45 @@ def restore_backup(source: Path) -> BackupSummary:
             elif name != DATABASE and copy_file(source / name, unfinished / name) != digest:
                 raise corrupt(source, f"{name} has changed while it was read")
         # Before the database, whose rows stay if the folder cannot be renamed.
-        check_empty(target)
-        if target.exists():
+        check_empty(target, besides=unfinished)
+        if target.exists() and parent != target:
             target.rmdir()
         load_snapshot_of(source, url, target, unfinished)
+        if parent == target:
+            check_empty(target, besides=unfinished)
+            move_entries(unfinished, target)
+            return summary
         try:
             unfinished.rename(target)
         except OSError:
             check_empty(target)
             raise
-        sync_folder(target.parent)
+        sync_folder(parent)
     return summary
 
 
-def check_empty(target: Path) -> None:
+def move_entries(source: Path, target: Path) -> None:
+    """Move the parts of a home to the folder that contains it, the database last."""
+    target.chmod(0o700)
+    for path in sorted(source.iterdir(), key=lambda each: (each.name == DATABASE, each)):
+        path.rename(target / path.name)
+    source.rmdir()
+    sync_folder(target)
+
+
+def check_empty(target: Path, besides: Path | None = None) -> None:
     """Check that a home to restore into is empty, or does not exist.
+
+    Args:
+        target: The home.
+        besides: A file or folder that may be in it.
 
     Raises:
         BadInput: It is not empty.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    if target.exists() and (
+        not target.is_dir() or any(each != besides for each in target.iterdir())
+    ):
         raise BadInput(
             f"The home {target} is not empty, and a backup is restored only into an empty one. "
             "Name another with RL_TEACHER_HOME."
