@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rl_teacher.common.errors import BadInput, RlTeacherError, UnknownName
+from rl_teacher.common.text import counted
 from rl_teacher.config import predecessors
 
 if TYPE_CHECKING:
@@ -318,7 +319,8 @@ def run_teach(config, options, console) -> int:  # noqa: ANN001
     outcome = run(config, options, confirm)
     experiment = Experiment.find(config.name)
     if config.collect_only:
-        print(f"{experiment.summary().labels.answered:,} labels in experiment {config.name}")
+        num_labels = experiment.summary().labels.answered
+        print(f"{counted(num_labels, 'label')} in experiment {config.name}")
     else:
         print_summary(experiment, console)
         console.print(f"plot: {outcome.plot_path}", soft_wrap=True, highlight=False)
@@ -410,7 +412,7 @@ def confirm(name: str, verb: str, alternative: str) -> None:
     stored = stored_experiments()
     num_labels = stored[name].view.answered if name in stored else 0
     num_steps = Experiment.find(name).summary(stored).step if name in experiment_names() else 0
-    contents = f"its {num_labels:,} labels and {num_steps:,} steps"
+    contents = f"its {counted(num_labels, 'label')} and {counted(num_steps, 'step')}"
     question = f"{verb.capitalize()} experiment {name!r}, {contents}?"
     must_type_name = verb == "delete" and num_labels > 0 and has_irreproducible_labels(name)
     hint = "Type its name to confirm:" if must_type_name else "[y/N]"
@@ -447,7 +449,8 @@ def run_fit(config: "FitConfig") -> None:
 
     outcome = fit_labels(config)
     accuracy = outcome.report.held_out_accuracy
-    print(f"fitted to {outcome.num_comparisons:,} comparisons, {outcome.report.num_steps:,} steps")
+    num_comparisons = counted(outcome.num_comparisons, "comparison")
+    print(f"fitted to {num_comparisons}, {counted(outcome.report.num_steps, 'step')}")
     held_out = f" on {outcome.num_held_out:,} held-out comparisons" if outcome.num_held_out else ""
     print(
         "held-out accuracy: "
@@ -960,8 +963,7 @@ def revoke_labeler(name: str, /) -> None:
 
     with open_store() as store:
         num_revoked = store.access.revoke_credentials(name)
-    noun = "credential" if num_revoked == 1 else "credentials"
-    print(f"{num_revoked} {noun} of {name} revoked. Their labels stay.")
+    print(f"{counted(num_revoked, 'credential')} of {name} revoked. Their labels stay.")
 
 
 def invite_labelers(uses: int = 1, days: float = 7.0, experiment: str | None = None) -> None:
@@ -1063,8 +1065,8 @@ def export_dataset(name: str, out: Path, hold_out: float | None) -> None:
     num_held_out = len(dataset.held_out)
     held_out = f" ({num_held_out:,} of them held out)" if num_held_out else ""
     print(
-        f"{len(dataset.rows):,} labels of {len(dataset):,} comparisons{held_out}, "
-        f"{len(dataset.segments):,} segments of {dataset.env_id} in {out}"
+        f"{counted(len(dataset.rows), 'label')} of {counted(len(dataset), 'comparison')}"
+        f"{held_out}, {counted(len(dataset.segments), 'segment')} of {dataset.env_id} in {out}"
     )
 
 
@@ -1076,7 +1078,7 @@ def export_labels(name: str, format_name: str, out: Path | None) -> None:
     with open_store() as store:
         num_labels = write_labels(store, name, format_name, out or sys.stdout.buffer)
     if out is not None:
-        print(f"{num_labels:,} labels in {out}")
+        print(f"{counted(num_labels, 'label')} in {out}")
 
 
 def export_agent(name: str, out: Path | None, step: str) -> None:

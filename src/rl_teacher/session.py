@@ -26,6 +26,7 @@ from rl_teacher.common.errors import (
 )
 from rl_teacher.common.runtime import StopRequest
 from rl_teacher.common.state_dict import StateDict, nest, part_of
+from rl_teacher.common.text import counted
 from rl_teacher.common.timer import RunTimer
 from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.rollout import Rollout
@@ -518,8 +519,8 @@ class PreferenceSession:
             while (missing := num_missing()) > 0 and self.should_continue():
                 if timeout_s is not None and time.monotonic() - began_s > timeout_s:
                     return False
-                labels = "label" if missing == 1 else "labels"
-                self.set_phase(Phase.WAITING, f"{missing} more {labels} until {then}", missing)
+                labels = counted(missing, "more label")
+                self.set_phase(Phase.WAITING, f"{labels} until {then}", missing)
                 time.sleep(WAITING_POLL_S)
         return True
 

@@ -79,7 +79,7 @@ def test_restored_home_has_files_and_rows_of_the_original(filled, tmp_path, else
     with open_store() as store:
         expected = labels_of(store)
     assert main(["backup", str(tmp_path / "copy")]) == 0
-    assert "1 experiments with 2 labels" in capsys.readouterr().out
+    assert "1 experiment with 2 labels" in capsys.readouterr().out
     restored = elsewhere()
     assert main(["restore", str(tmp_path / "copy")]) == 0
     left_out = {"logs/service.log", "experiments/one/lock"}

@@ -103,7 +103,7 @@ def test_sound_home_has_exit_code_0(hashes, capsys):
 
 
 WRONG_COUNTS = {
-    "UPDATE comparisons SET num_labels = 7 WHERE num_labels = 2": "counts of 1 comparisons",
+    "UPDATE comparisons SET num_labels = 7 WHERE num_labels = 2": "counts of 1 comparison",
     "UPDATE comparisons SET is_disputed = NOT is_disputed": "counts of 2 comparisons",
     "UPDATE experiments SET num_asked = 9": "counts of experiments one",
     "UPDATE experiments SET num_answered = 0": "counts of experiments one",

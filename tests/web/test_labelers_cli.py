@@ -174,7 +174,7 @@ class TestExportLabels:
         path = tmp_path / f"labels.{format_name}"
         arguments = ["export", experiment, "--format", format_name, "--out", str(path)]
         assert main(arguments) == 0
-        assert "1 labels in" in capsys.readouterr().out
+        assert "1 label in" in capsys.readouterr().out
         assert path.stat().st_size > 100
 
     def test_export_with_invalid_arguments_is_rejected(self, capsys, experiment):

@@ -19,6 +19,7 @@ from gymnasium.spaces import Box
 from jaxtyping import Float32, Int64, Shaped, UInt8
 
 from rl_teacher.common.errors import BadConfig, BadObservation
+from rl_teacher.common.text import counted
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.nn.encoders import ImageBox
 from rl_teacher.nn.image_layout import ImageLayout
@@ -183,8 +184,8 @@ def describe_preprocessing(layout: ImageLayout, settings: FrameSettings) -> str:
     colours = "grey" if is_grey else f"{layout.num_channels} channels"
     stack = f"{settings.stacked} stacked" if settings.stacked > 1 else "not stacked"
     return (
-        f"images of {layout.height} x {layout.width} pixels, {layout.num_channels} channel"
-        f"{'' if layout.num_channels == 1 else 's'}; "
+        f"images of {layout.height} x {layout.width} pixels, "
+        f"{counted(layout.num_channels, 'channel')}; "
         f"preprocessed to {resize.height} x {resize.width}, {colours}, {stack}"
     )
 

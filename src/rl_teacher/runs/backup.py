@@ -27,6 +27,7 @@ from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
 from rl_teacher.common.errors import BadInput, CorruptBackup, CorruptClip, MediaNotFound
+from rl_teacher.common.text import counted
 from rl_teacher.runs.clip_renderer import keys_of
 from rl_teacher.runs.folder import home, is_unfinished, open_store
 from rl_teacher.store.database import (
@@ -80,8 +81,9 @@ class BackupSummary:
 
     def __str__(self) -> str:
         return (
-            f"{self.num_experiments:,} experiments with {self.num_labels:,} labels, "
-            f"{self.num_files:,} files of {self.size_bytes / 1e6:,.1f} MB"
+            f"{counted(self.num_experiments, 'experiment')} with "
+            f"{counted(self.num_labels, 'label')}, {counted(self.num_files, 'file')} of "
+            f"{self.size_bytes / 1e6:,.1f} MB"
         )
 
 

@@ -25,6 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import aliased
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.common.text import counted
 from rl_teacher.store.sql import IS_CURRENT, IS_NOT_EXCLUDED, THESE, in_chunks, insert_into
 from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler, Tally
 
@@ -172,12 +173,12 @@ def find_wrong_counts(connection: Connection) -> list[str]:
     comparisons = connection.execute(WRONG_COMPARISONS).scalars().all()
     experiments = connection.execute(WRONG_EXPERIMENTS).scalars().all()
     given = {tuple(row) for row in connection.execute(TALLIES)}
-    counted = {tuple(row) for row in connection.execute(NEW_TALLIES, {"first_new": 0})}
-    labelers = {row[:2] for row in given ^ counted}
+    recounted = {tuple(row) for row in connection.execute(NEW_TALLIES, {"first_new": 0})}
+    labelers = {row[:2] for row in given ^ recounted}
     found = {
-        f"{len(comparisons):,} comparisons": bool(comparisons),
+        counted(len(comparisons), "comparison"): bool(comparisons),
         f"experiments {', '.join(sorted(experiments))}": bool(experiments),
-        f"{len(labelers):,} labelers": bool(labelers),
+        counted(len(labelers), "labeler"): bool(labelers),
     }
     return [
         f"the counts of {what} differ from a recount"
