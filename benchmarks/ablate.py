@@ -96,10 +96,10 @@ def _rows(title: str, scores: Scores, baseline: Scores) -> list[list[str]]:
             [
                 f"{name}, {title}",
                 ", ".join(map(str, some[env_ids[0]])),
-                interval(interquartile_mean(base)),
-                interval(interquartile_mean(some)),
-                interval(paired_difference(some, base)),
-                interval(probability_of_improvement(some, base)),
+                interval(interquartile_mean, base),
+                interval(interquartile_mean, some),
+                interval(paired_difference, some, base),
+                interval(probability_of_improvement, some, base),
             ]
         )
     return rows

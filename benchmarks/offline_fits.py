@@ -98,10 +98,10 @@ def _table(runs: list[Record]) -> list[str]:
                     }
                     for each in (name, "defaults")
                 )
-                row.append(interval(interquartile_mean(scores)))
+                row.append(interval(interquartile_mean, scores))
                 if field == "step_correlation":
-                    difference = paired_difference(*common_seeds(scores, baseline))
-                    row.append("" if name == "defaults" else interval(difference))
+                    pairs = common_seeds(scores, baseline)
+                    row.append("" if name == "defaults" else interval(paired_difference, *pairs))
             rows.append(row)
     names = list(FIELDS.values())
     return table(["", names[0], "difference to the defaults", *names[1:]], rows)

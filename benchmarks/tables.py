@@ -6,10 +6,12 @@ from operator import itemgetter
 from statistics import fmean, median, stdev
 from typing import Any
 
-from benchmarks.records import Record, source_of
-from rl_teacher.report.statistics import Estimate, interquartile_mean
+from benchmarks.records import Record
+from rl_teacher.report.statistics import Estimate, Scores, interquartile_mean
 
 NONE = "-"
+MIN_SEEDS = 5
+"""Seeds from which on a value has an interval; the bootstrap of fewer is too narrow."""
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
@@ -56,15 +58,16 @@ def average(values: Iterable[float | None]) -> float:
 def over_seeds(records: Iterable[Record], metric: str | Callable[..., float | None]) -> str:
     """Format the interquartile mean over seeds of a field, or of a function of the record.
 
-    Repetitions of a run, of equal seed and source, count as one run with their mean.
+    Runs of equal seed count as one with their mean, in which equal values count once: they come
+    from the same run, repeated with a later source.
     """
     of: Callable[..., Any] = itemgetter(metric) if isinstance(metric, str) else metric
-    known: dict[tuple[str, int], list[float]] = {}
+    known: dict[int, set[float]] = {}
     for record in records:
         if of(record) is not None:
-            known.setdefault((source_of(record), record["seed"]), []).append(of(record))
-    means = dict(enumerate(map(fmean, known.values())))
-    return interval(interquartile_mean({"": means})) if means else NONE
+            known.setdefault(record["seed"], set()).add(of(record))
+    means = {seed: fmean(values) for seed, values in known.items()}
+    return interval(interquartile_mean, {"": means}) if means else NONE
 
 
 def seeds_of(records: Iterable[Record]) -> str:
@@ -72,8 +75,12 @@ def seeds_of(records: Iterable[Record]) -> str:
     return ", ".join(str(seed) for seed in dict.fromkeys(record["seed"] for record in records))
 
 
-def interval(estimate: Estimate, form: Callable[[float], str] = number) -> str:
-    """Format a value with its 95 % interval as 1,035 (980 to 1,071), or alone if it has none."""
-    if not math.isfinite(estimate.low):
-        return form(estimate.value)
-    return f"{form(estimate.value)} ({form(estimate.low)} to {form(estimate.high)})"
+def interval(statistic: Callable[..., Estimate], *scores: Scores) -> str:
+    """Format a statistic with its 95 % interval as 1,035 (980 to 1,071).
+
+    With fewer than `MIN_SEEDS` seeds, the value is alone.
+    """
+    estimate = statistic(*scores)
+    if min(len(runs) for runs in scores[0].values()) < MIN_SEEDS:
+        return number(estimate.value)
+    return f"{number(estimate.value)} ({number(estimate.low)} to {number(estimate.high)})"

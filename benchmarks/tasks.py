@@ -287,8 +287,8 @@ def report(records: list[Record]) -> list[str]:
         "after equal steps. There is no score where the true reward did not beat the random "
         "policy. Values are interquartile means over seeds, or over tasks and seeds, "
         "with their 95 % stratified bootstrap intervals (Agarwal et al. 2021), which do not "
-        "contain the uncertainty of 0 and 1; a single run has no interval. Differences are paired "
-        "by task and seed. Runs with changed settings are in `ablate`.",
+        "contain the uncertainty of 0 and 1. Differences are paired by task and seed. Runs with "
+        "changed settings are in `ablate`.",
         "",
         *(line for grid in grids(records) if not grid.changes for line in _grid_lines(grid)),
     ]
@@ -325,14 +325,14 @@ def _means(grid: Grid) -> list[str]:
         if not scores:
             continue
         auc, _ = common_seeds(by_field["auc"], scores)
-        difference = NONE if arm == reference else interval(paired_difference(scores, one))
+        difference = NONE if arm == reference else interval(paired_difference, scores, one)
         num_seeds = len(next(iter(scores.values())))
         rows.append(
             [
                 arm,
                 f"{len(scores)} x {num_seeds}",
-                interval(interquartile_mean(scores)),
-                interval(interquartile_mean(auc)) if auc else NONE,
+                interval(interquartile_mean, scores),
+                interval(interquartile_mean, auc) if auc else NONE,
                 difference,
             ]
         )
@@ -360,7 +360,7 @@ def _rows(grid: Grid) -> list[str]:
 def _row(grid: Grid, env_id: str, arm: str) -> list[str]:
     def pooled(runs: Scores) -> str:
         found = env_id in runs
-        return interval(interquartile_mean({env_id: runs[env_id]})) if found else NONE
+        return interval(interquartile_mean, {env_id: runs[env_id]}) if found else NONE
 
     mark = " (solved by doing nothing)" if env_id in grid.solved else ""
     of_row = [r for r in grid.records if _arm(r) == arm and r["env_id"] == env_id]

@@ -94,10 +94,11 @@ def report(records: list[Record]) -> list[str]:
         "deterministic, over 10 fresh episodes, and of the last episodes of training. "
         "Interquartile means with 95 % bootstrap intervals; times are means.",
         "",
-        "All rounds together, with every version of ours; faster: the peer's time over ours.",
+        "All rounds together, with every version of ours. Runs of equal seed count as one with "
+        "their mean, without bit-identical repeats; faster: the peer's mean time over ours.",
         "",
         *table(
-            ["", "runs", "return", "training return", "work s", "faster", "whole process"],
+            ["", "seeds", "runs", "return", "training return", "work s", "faster", "whole process"],
             [_pooled_row(title, group, pooled) for title, group in pooled.items()],
         ),
         "",
@@ -139,6 +140,7 @@ def _pooled_row(title: str, group: list[Record], pooled: dict[str, list[Record]]
     is_peer = group[0]["who"] in PEERS
     return [
         title,
+        seeds_of(group),
         len(group),
         over_seeds(group, "return"),
         over_seeds(group, _training_return),

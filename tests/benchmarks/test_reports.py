@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 
@@ -8,7 +6,7 @@ from benchmarks._ours import backward_turns, curve, curve_figures
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import PAGES, PATH, document, filled
 from benchmarks.tables import interval, mean_and_spread, number, over_seeds, table
-from rl_teacher.report.statistics import Estimate
+from rl_teacher.report.statistics import Estimate, interquartile_mean
 
 
 def test_backward_turns_are_net_of_forward_turns():
@@ -78,15 +76,20 @@ def test_home_of_interrupted_run_is_kept_until_run_completes(monkeypatch, tmp_pa
 def test_numbers_and_tables_are_formatted_as_markdown():
     assert [number(x) for x in (12345.6, 12.34, 0.123, None)] == ["12,346", "12.3", "0.12", "-"]
     assert mean_and_spread([1.0, 3.0]) == "2.00 ± 1.41"
-    assert interval(Estimate(1035.0, 980.0, 1071.2)) == "1,035 (980 to 1,071)"
-    assert interval(Estimate(7.0, math.nan, math.nan)) == "7.00"
     assert table(["a", "b"], [["x", 1]]) == ["| a | b |", "| :-- | --: |", "| x | 1 |"]
 
 
-def test_repetitions_of_run_count_once_with_their_mean():
-    runs = [(0, "a", 0.0), (0, "a", 4.0), (1, "a", 4.0), (0, "b", 6.0)]
-    records = [{"seed": seed, "source": source, "x": value} for seed, source, value in runs]
-    assert over_seeds(records, "x").startswith("4.00 (2.00 to 6.00)")  # IQM of 2, 4 and 6
+def test_interval_needs_five_seeds():
+    scores = {"": dict(enumerate([0.0, 1.0, 2.0, 3.0, 4.0]))}
+    assert interval(lambda _: Estimate(1035.0, 980.0, 1071.2), scores) == "1,035 (980 to 1,071)"
+    fewer = {"": {seed: value for seed, value in scores[""].items() if seed < 4}}
+    assert interval(interquartile_mean, fewer) == "1.50"
+
+
+def test_runs_of_equal_seed_count_once_with_the_mean_of_their_distinct_values():
+    values = {0: [0.0, 4.0, 4.0], 1: [4.0], 2: [6.0]}
+    records = [{"seed": seed, "x": value} for seed, each in values.items() for value in each]
+    assert over_seeds(records, "x") == "4.00"  # IQM of 2, 4 and 6
 
 
 def test_document_lists_missing_measurements_with_their_commands():

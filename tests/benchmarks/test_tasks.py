@@ -70,8 +70,8 @@ def test_task_whose_true_reward_did_not_learn_has_no_score():
 
 def test_report_pools_all_seeds_and_pairs_them_with_true_reward():
     row = row_of(tasks.report(HOPPER_RECORDS), "100 labels")
-    assert row.startswith("| 100 labels | 1 x 3 | 0.75 (0.50 to 1.00) |")
-    assert row.endswith("| -0.25 (-0.50 to 0.00) |")
+    assert row.startswith("| 100 labels | 1 x 3 | 0.75 |")
+    assert row.endswith("| -0.25 |")
 
 
 def test_task_that_doing_nothing_solves_is_marked_and_left_out_of_means():
@@ -126,8 +126,8 @@ def test_changed_settings_are_compared_with_defaults_by_seed():
     assert "120" not in str(tasks.report([*HOPPER_RECORDS, *changed]))
     report = ablate.report([*HOPPER_RECORDS, *changed])
     row = row_of(report, f"{HOPPER}, 100 labels, final return")
-    assert "| 0, 1, 2 | 0.75 (0.50 to 1.00) | 0.85 (0.60 to 1.10) | 0.10 (0.10 to 0.10) |" in row
-    assert row.endswith("| 1.00 (1.00 to 1.00) |")
+    assert "| 0, 1, 2 | 0.75 | 0.85 | 0.10 |" in row
+    assert row.endswith("| 1.00 |")
 
 
 def test_grid_has_controls_and_references_in_every_seed():

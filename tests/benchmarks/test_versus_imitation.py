@@ -28,17 +28,18 @@ def rows_of(records):
     return [line for line in versus_imitation.report(records) if line.startswith("| 800k")]
 
 
-def test_every_round_counts_in_pooled_table():
+def test_pooled_table_has_the_mean_of_each_seed_over_all_rounds():
     records = [
         *[make_record(PEER, seed, value, "a", 60.0) for seed, value in enumerate([10.0, 20.0])],
         *[make_record(OURS, seed, value, "a") for seed, value in enumerate([30.0, 60.0])],
         *[make_record(OURS, seed, value, "b") for seed, value in enumerate([90.0, 120.0])],
+        make_record(OURS, 1, 120.0, "c"),  # the same run as that of source b
     ]
     peer, ours, *by_source = rows_of(records)
-    assert "imitation | 2 | 15.0 (10.0 to 20.0)" in peer
+    assert "imitation | 0, 1 | 2 | 15.0 | 15.0" in peer
     assert "**6.00x** (to reach: 6x)" in peer
-    assert "rl-teacher | 4 | 75.0" in ours  # not 105, the newer source's
-    assert [row.split(" | ")[-1] for row in by_source] == ["a |", "a |", "b |"]
+    assert "rl-teacher | 0, 1 | 5 | 75.0 | 75.0" in ours  # of 60 and 90
+    assert [row.split(" | ")[-1] for row in by_source] == ["a |", "a |", "b |", "c |"]
 
 
 def test_peer_runs_with_and_without_normalisation():
@@ -56,7 +57,7 @@ def test_changed_settings_are_a_row_of_their_own():
         make_record(OURS, 0, 90.0) | {"changes": changes, "settings": changes},
     ]
     assert rows_of(records)[1].startswith(
-        "| 800k steps, 700 comparisons: rl-teacher, ppo.num_envs=16 | 1 | 90.0 |"
+        "| 800k steps, 700 comparisons: rl-teacher, ppo.num_envs=16 | 0 | 1 | 90.0 |"
     )
     options = Options(run="", settings=changes, labels=(700,), seeds=(0,))
     facts = {cell.who: cell.facts for cell in versus_imitation.cells(options)}
