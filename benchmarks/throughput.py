@@ -4,7 +4,8 @@ import sqlite3
 import sys
 import tempfile
 import time
-from itertools import product
+from collections.abc import Iterable
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,21 @@ def run(options: Options, records: Records) -> None:
 def measure_pace(options: Options, records: Records) -> None:
     """Measure peer, ours and physics in turn, each in new processes, for several rounds."""
     for number_of_round in range(1 if options.is_quick else 3):
-        for measure in (peer_pace, our_pace, raw_physics):
-            for metrics in measure(options):
-                kept_record = records.append(
-                    run=options.run, part="pace", round=number_of_round, **metrics
-                )
-                print(
-                    f"  {kept_record['who']}: {number(kept_record['steps_per_second'])} steps/s",
-                    flush=True,
-                )
+        measured = [measure(options) for measure in (peer_pace, our_pace, raw_physics)]
+        _append_round(records, options, "pace", number_of_round, chain(*measured))
+
+
+def _append_round(
+    records: Records,
+    options: Options,
+    part: str,
+    number_of_round: int,
+    measured: Iterable[dict[str, Any]],
+) -> None:
+    """Record a round at once, since a ratio needs both sides."""
+    for metrics in measured:
+        records.append(run=options.run, part=part, round=number_of_round, **metrics)
+        print(f"  {metrics['who']}: {number(metrics['steps_per_second'])} steps/s", flush=True)
 
 
 def peer_pace(options: Options) -> list[dict[str, Any]]:
@@ -135,6 +142,7 @@ def measure_labels(options: Options, records: Records) -> None:
     """Measure -p rl and -p synth on the suite's Hopper in turn."""
     steps = options.steps or (40_000 if options.is_quick else 800_000)
     for number_of_round in range(1 if options.is_quick else 3):
+        measured = []
         for predictor, n_labels in (("rl", None), ("synth", LABELS)):
             config = teach_config(
                 {"env_id": "Hopper-v1", "predictor": predictor, "n_labels": n_labels},
@@ -142,19 +150,15 @@ def measure_labels(options: Options, records: Records) -> None:
                 options.settings,
             )
             finished = run_ours("teach", saved=config.saved())
-            kept_record = records.append(
-                run=options.run,
-                part="labels",
-                round=number_of_round,
-                who=f"-p {predictor}",
-                settings=config.saved(),
-                peak_mb=finished.peak_mb,
-                **finished.figures,
+            measured.append(
+                {
+                    "who": f"-p {predictor}",
+                    "settings": config.saved(),
+                    "peak_mb": finished.peak_mb,
+                    **finished.figures,
+                }
             )
-            print(
-                f"  {kept_record['who']}: {number(kept_record['steps_per_second'])} steps/s",
-                flush=True,
-            )
+        _append_round(records, options, "labels", number_of_round, measured)
 
 
 # --- launch: seconds until the first comparison, and the peak memory ---

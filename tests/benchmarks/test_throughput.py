@@ -1,4 +1,9 @@
+import pytest
+
 from benchmarks import throughput
+from benchmarks.children import ChildFailed, Finished
+from benchmarks.options import Options
+from benchmarks.records import Records
 
 PACES = {
     "Stable-Baselines3, 16 environments, DummyVecEnv, 1 threads": 100.0,
@@ -16,6 +21,25 @@ def test_pace_is_compared_with_the_fastest_environments_of_the_peer():
     text = "\n".join(throughput.report(records))
     assert "**3.00x** Stable-Baselines3's PPO, each at its best" in text
     assert "**0.75x** raw physics" in text
+
+
+@pytest.mark.parametrize("part", ["pace", "labels"])
+def test_round_that_fails_half_way_is_not_recorded(part, monkeypatch, tmp_path):
+    peer = {"who": "Stable-Baselines3", "num_envs": 16, "steps_per_second": 100.0}
+    without_labels = Finished({"steps_per_second": 100.0}, wall_s=1.0, peak_mb=1.0)
+    ours = iter([without_labels] if part == "labels" else [])
+
+    def run_ours(*_job, **_settings):
+        if (finished := next(ours, None)) is None:
+            raise ChildFailed
+        return finished
+
+    monkeypatch.setattr(throughput, "peer_pace", lambda _options: [peer])
+    monkeypatch.setattr(throughput, "run_ours", run_ours)
+    records = Records("throughput", folder=tmp_path)
+    with pytest.raises(ChildFailed):
+        throughput.run(Options(run="a", only=(part,)), records)
+    assert records.all() == []
 
 
 def test_peer_is_measured_with_every_kind_of_environment_and_thread_count():
