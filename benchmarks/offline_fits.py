@@ -7,15 +7,21 @@ others. A fit takes seconds: a first screening of changes to the predictor.
 
 from collections.abc import Iterator
 from functools import partial
+from statistics import fmean
 from typing import Any
 
-from benchmarks.children import run_ours
+from benchmarks.children import ChildFailed, run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, groups
+from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import interval, table
-from rl_teacher.report.statistics import common_seeds, interquartile_mean, paired_difference
+from benchmarks.tables import NONE, interval, table
+from rl_teacher.report.statistics import (
+    Scores,
+    common_seeds,
+    interquartile_mean,
+    paired_difference,
+)
 
 ENV_IDS = ("ShortHopper-v1", "ShortCheetah-v1", "ShortReacher-v1", "ShortWalker-v1")
 SEEDS = (0, 1, 2, 3, 4)
@@ -41,12 +47,19 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield one run for each seed and task; `--set` adds a variant."""
-    variants = VARIANTS | ({"set": dict(options.settings)} if options.settings else {})
+    changes = ", ".join(f"{name}={value}" for name, value in options.settings.items())
+    variants = VARIANTS | ({changes: dict(options.settings)} if changes else {})
     settings: dict[str, Any] = {
         "predictor": "synth",
-        "n_labels": 60 if options.is_quick else NUM_COLLECTED,
+        "n_labels": 100 if options.is_quick else NUM_COLLECTED,
         "num_timesteps": options.steps or (20_000 if options.is_quick else STEPS),
     }
+    labels = options.labels or LABELS[: 1 if options.is_quick else None]
+    if max(labels) > settings["n_labels"] // 2:
+        raise ChildFailed(
+            f"--labels {max(labels)} is more than half of the {settings['n_labels']} labels; the "
+            "other half is for the comparison."
+        )
     for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
         for env_id in options.only or ENV_IDS[: 1 if options.is_quick else None]:
             config = teach_config(settings, {"env_id": env_id, "seed": seed})
@@ -56,52 +69,55 @@ def cells(options: Options) -> Iterator[Cell]:
                     name: teach_config(settings, changes).saved()["reward"]
                     for name, changes in variants.items()
                 },
-                "labels": options.labels or LABELS[: 1 if options.is_quick else None],
+                "labels": labels,
             }
             work = partial(run_ours, "offline_fits", **job)
             yield Cell("rl-teacher", {"env_id": env_id, "seed": seed}, job, work)
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build a table of each variant, over all tasks and seeds of a source."""
+    """Build a table of each group of runs with equal settings and source."""
     lines = [
-        f"A predictor fitted to some of {NUM_COLLECTED} labels that were asked during {STEPS:,} "
-        "steps of training, against the true reward on the clips of labels that it was not fitted "
-        "to. Correlations are those of all steps, and of the returns of the clips. Interquartile "
-        "means over tasks and seeds with 95 % stratified bootstrap intervals; differences are "
+        "A predictor fitted to some of the labels that were asked during a training, against the "
+        "true reward on the clips of labels that it was not fitted to. Correlations are those of "
+        "all steps, and of the returns of the clips. Interquartile means over tasks and seeds, of "
+        "the seeds that all tasks have, with 95 % stratified bootstrap intervals; differences are "
         "those of equal task and seed.",
         "",
     ]
-    by_source: dict[str, list[Record]] = {}
     for group in groups(records, ignored=("env_id",)):
-        by_source.setdefault(group[0]["source"], []).extend(group)
-    for source, runs in by_source.items():
-        lines += [f"### Source {source}", "", *_table(runs), ""]
+        saved = group[0]["settings"]["saved"]
+        title = f"{saved['n_labels']} labels in {saved['num_timesteps']:,} steps"
+        lines += [f"### {title}, source {source_of(group[0])}", "", *_table(group), ""]
     return lines
 
 
 def _table(runs: list[Record]) -> list[str]:
-    tasks = sorted({run["env_id"] for run in runs})
     rows = []
-    for key in runs[0]["fits"]:
-        for name in runs[0]["fits"][key]:
+    for key, by_variant in runs[0]["fits"].items():
+        for name in by_variant:
             row = [f"{key} labels, {name}"]
             for field in FIELDS:
-                scores, baseline = (
-                    {
-                        task: {
-                            r["seed"]: r["fits"][key][each][field]
-                            for r in runs
-                            if r["env_id"] == task
-                        }
-                        for task in tasks
-                    }
-                    for each in (name, "defaults")
-                )
-                row.append(interval(interquartile_mean, scores))
+                scores, baseline = (_scores(runs, key, each, field) for each in (name, "defaults"))
+                row.append(interval(interquartile_mean, scores) if scores else NONE)
                 if field == "step_correlation":
-                    pairs = common_seeds(scores, baseline)
-                    row.append("" if name == "defaults" else interval(paired_difference, *pairs))
+                    is_other = scores and name != "defaults"
+                    row.append(interval(paired_difference, scores, baseline) if is_other else "")
             rows.append(row)
     names = list(FIELDS.values())
     return table(["", names[0], "difference to the defaults", *names[1:]], rows)
+
+
+def _scores(runs: list[Record], num_labels: str, variant: str, field: str) -> Scores:
+    """Return the mean of the runs of each task and seed, of the seeds that all tasks have."""
+    values: dict[str, dict[int, list[float]]] = {}
+    for run in runs:
+        of_task = values.setdefault(run["env_id"], {})
+        of_task.setdefault(run["seed"], []).append(run["fits"][num_labels][variant][field])
+    (scores,) = common_seeds(
+        {
+            task: {seed: fmean(each) for seed, each in seeds.items()}
+            for task, seeds in values.items()
+        }
+    )
+    return scores
