@@ -40,17 +40,22 @@ def fill(cells: Iterable[Cell], options: Options, records: Records) -> None:
     """Execute the runs not recorded with this source yet, `options.parallel` at a time.
 
     Raises:
-        ChildFailed: a run failed, or the source changed after the first one.
+        ChildFailed: a run failed, or the source changed before or during it.
     """
     current = machine.source()
 
-    def work(cell: Cell) -> Finished:
-        if machine.source() != current:
+    def check_source(cell: Cell) -> None:
+        if (now := machine.source()) != current:
             raise ChildFailed(
-                f"The source changed from {current} to {machine.source()} before {cell}. Use a "
+                f"The source changed from {current} to {now} before the end of {cell}. Use a "
                 "worktree that stays as it is, or start again for runs of the new source."
             )
-        return cell.work()
+
+    def work(cell: Cell) -> Finished:
+        check_source(cell)
+        finished = cell.work()
+        check_source(cell)
+        return finished
 
     done = {each["key"] for each in records.all() if source_of(each) == current}
     done = set() if options.is_again else done
@@ -58,6 +63,7 @@ def fill(cells: Iterable[Cell], options: Options, records: Records) -> None:
     print(f"  {len(missing)} runs to do", flush=True)
     for cell, finished in in_parallel(work, missing, options.parallel or 1):
         kept_record = records.append(
+            current,
             run=options.run,
             who=cell.who,
             **cell.facts,

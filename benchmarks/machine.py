@@ -25,17 +25,19 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-@functools.cache
 def circumstances() -> dict[str, Any]:
-    """Return the machine, the installed versions, the commit and the source."""
+    """Return the machine, the installed versions, and the present commit and source."""
+    return {**_machine(), "commit": commit(), "source": source()}
+
+
+@functools.cache
+def _machine() -> dict[str, Any]:
     return {
         "machine": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in PACKAGES},
-        "commit": commit(),
-        "source": source(),
     }
 
 

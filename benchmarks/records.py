@@ -24,13 +24,18 @@ class Records:
     def __init__(self, name: str, is_quick: bool = False, folder: Path = RESULTS) -> None:
         self.path = (folder / "quick" if is_quick else folder) / f"{name}.jsonl"
 
-    def append(self, **metrics: Any) -> Record:
+    def append(self, source: str | None = None, /, **metrics: Any) -> Record:
         """Append a record of metrics, with their circumstances.
+
+        Args:
+            source: source that was measured; the present one by default.
+            metrics: fields of the record.
 
         Returns:
             The record as written.
         """
         record = {**metrics, "date": machine.now(), **machine.circumstances()}
+        record["source"] = source or record["source"]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(json.dumps(record) + "\n")

@@ -103,11 +103,20 @@ def test_run_recorded_with_another_source_is_repeated(tmp_path, monkeypatch):
     assert job.num_calls == 2
 
 
-def test_source_that_changes_between_runs_stops_the_grid(tmp_path, monkeypatch):
-    sources = iter(["one", "one", "other", "other"])
-    monkeypatch.setattr(machine, "source", lambda: next(sources))
+def test_source_that_changes_during_a_run_stops_the_grid(tmp_path, monkeypatch):
     records, job = Records("some", folder=tmp_path), CountingJob()
-    cells = [Cell("ours", {"seed": seed}, {"steps": 10}, job) for seed in (0, 1)]
+    # The source changes in the second of three runs.
+    monkeypatch.setattr(machine, "source", lambda: "one" if job.num_calls < 2 else "other")
+    cells = [Cell("ours", {"seed": seed}, {"steps": 10}, job) for seed in (0, 1, 2)]
     with pytest.raises(ChildFailed, match="The source changed from one to other"):
         fill(cells, Options(run="a"), records)
-    assert job.num_calls == 1
+    assert job.num_calls == 2
+    assert [(record["seed"], record["source"]) for record in records.all()] == [(0, "one")]
+
+
+def test_record_has_the_source_at_its_time(tmp_path, monkeypatch):
+    records = Records("some", folder=tmp_path)
+    for source in ("one", "other"):
+        monkeypatch.setattr(machine, "source", lambda source=source: source)
+        records.append(run="a")
+    assert [record["source"] for record in records.all()] == ["one", "other"]
