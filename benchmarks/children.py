@@ -157,9 +157,16 @@ def run_peer(peer: str, script: str, **settings: Any) -> Finished:
 
     The script gets a seed derived from the given one, since Stable-Baselines3 seeds environment i
     with seed + i: runs of adjacent seeds would share streams.
+
+    Raises:
+        ChildFailed: the run failed, or the installation of the peer.
     """
     job = {**settings, "seed": environment_seeds(settings["seed"], 1)[0]}
-    return finish([*peer_command(peer, script), json.dumps(job)])
+    try:
+        command = peer_command(peer, script)
+    except subprocess.CalledProcessError as error:
+        raise ChildFailed(f"{peer} could not be installed: {error}") from error
+    return finish([*command, json.dumps(job)])
 
 
 def in_parallel(

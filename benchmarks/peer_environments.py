@@ -4,6 +4,7 @@
 dependencies are installed first.
 """
 
+import fcntl
 import hashlib
 import subprocess
 import venv
@@ -25,12 +26,16 @@ def ready_python(name: str) -> Path:
     folder = ENVIRONMENTS / name
     python = folder / "bin" / "python"
     installed = folder / f".installed-{hashlib.sha256(requirements.encode()).hexdigest()[:12]}"
-    if not installed.exists():
-        print(f"setting up {folder.relative_to(HERE.parent)}", flush=True)
-        venv.create(folder, with_pip=True, clear=True)
-        for specifiers in pip_calls(requirements):
-            install(python, specifiers)
-        installed.touch()
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    # Of simultaneous runs, by threads or processes, one installs and the others wait.
+    with (ENVIRONMENTS / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not installed.exists():
+            print(f"setting up {folder}", flush=True)
+            venv.create(folder, with_pip=True, clear=True)
+            for specifiers in pip_calls(requirements):
+                install(python, specifiers)
+            installed.touch()
     return python
 
 

@@ -1,6 +1,10 @@
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from benchmarks import machine
+from benchmarks import children, machine, peer_environments
 from benchmarks.children import ChildFailed, last_json
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
@@ -62,6 +66,35 @@ def test_last_json_returns_last_printed_object():
     assert last_json('{"a": 1}\nsome words\n{"a": 2}\nmore\n') == {"a": 2}
     with pytest.raises(ChildFailed):
         last_json("only words\n")
+
+
+def test_simultaneous_runs_of_a_peer_install_it_once(monkeypatch, tmp_path):
+    installed = []
+
+    def install(_python, specifiers):
+        time.sleep(0.2)
+        installed.append(specifiers)
+
+    monkeypatch.setattr(peer_environments, "ENVIRONMENTS", tmp_path / "environments")
+    monkeypatch.setattr(peer_environments, "PEERS", tmp_path)
+    monkeypatch.setattr(peer_environments, "install", install)
+    monkeypatch.setattr(
+        peer_environments.venv, "create", lambda folder, **_settings: folder.mkdir(exist_ok=True)
+    )
+    (tmp_path / "peer.txt").write_text("torch==1\n")
+    with ThreadPoolExecutor(2) as pool:
+        pythons = list(pool.map(peer_environments.ready_python, ["peer", "peer"]))
+    assert installed == [["torch==1"]]
+    assert pythons == [tmp_path / "environments" / "peer" / "bin" / "python"] * 2
+
+
+def test_failed_installation_of_a_peer_is_a_failed_run(monkeypatch):
+    def fail(_peer, _script):
+        raise subprocess.CalledProcessError(1, "pip")
+
+    monkeypatch.setattr(children, "peer_command", fail)
+    with pytest.raises(ChildFailed, match="sb3 could not be installed"):
+        children.run_peer("sb3", "sb3_train.py", seed=0)
 
 
 class CountingJob:
