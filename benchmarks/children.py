@@ -78,11 +78,13 @@ class Child:
             raise ChildFailed(f"{command}\nended with {self.process.returncode}:\n{tail}")
         return output, wall_s, usage.ru_maxrss * _MAXRSS_UNIT / 1e6
 
-    def kill(self) -> None:
-        """Kill the process if it still runs."""
+    def close(self) -> None:
+        """Kill the process if it still runs, and close the files of its output."""
         if self.process.returncode is None:
             self.process.kill()
             self.process.wait()
+        self._output.close()
+        self._errors.close()
 
 
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -100,7 +102,7 @@ def child(command: Sequence[str], **environment: str) -> Iterator[Child]:
     try:
         yield started
     finally:
-        started.kill()
+        started.close()
 
 
 def finish(command: Sequence[str], **environment: str) -> Finished:

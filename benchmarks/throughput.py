@@ -9,7 +9,7 @@ from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.children import child, run_ours, run_peer
+from benchmarks.children import ChildFailed, child, run_ours, run_peer
 from benchmarks.options import Options
 from benchmarks.parts import measure_parts, pace_of
 from benchmarks.records import Record, Records, latest_run
@@ -196,9 +196,10 @@ def launch(home: Path, name: str, steps: int, is_completed: bool) -> dict[str, A
     with child(command, RL_TEACHER_HOME=str(home)) as started:
         while num_comparisons(home) == before:
             seconds = time.perf_counter() - started.began_s
-            if not started.is_running or seconds > GIVE_UP_S:
+            if not started.is_running:
                 started.wait()
-                raise TimeoutError(f"no comparison was asked in {seconds:.0f} s")
+            if not started.is_running or seconds > GIVE_UP_S:
+                raise ChildFailed(f"no comparison was asked in {seconds:.0f} s")
             time.sleep(POLL_S)
         first_comparison_s = time.perf_counter() - started.began_s
         peak_mb = started.wait()[2] if is_completed else None
