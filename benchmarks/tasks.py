@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from statistics import fmean
 from typing import Any
 
 from benchmarks.children import run_ours
@@ -163,14 +164,18 @@ class Grid:
         return [*map(arm_of, labels), *controls]
 
     def values(self, arm: str, field: str) -> dict[str, dict[int, float]]:
-        """Return a metric of the runs of an arm, by task and seed."""
+        """Return a metric of the runs of an arm, by task and seed; of repeated runs, the mean."""
         # A policy does not learn: its return is also its area under the curve.
         field = "final_return" if arm in POLICIES else field
-        values: dict[str, dict[int, float]] = {}
+        values: dict[str, dict[int, list[float]]] = {}
         for record in self.records:
             if _arm(record) == arm and record[field] is not None:
-                values.setdefault(record["env_id"], {})[record.get("seed", 0)] = record[field]
-        return values
+                of_task = values.setdefault(record["env_id"], {})
+                of_task.setdefault(record.get("seed", 0), []).append(record[field])
+        return {
+            env_id: {seed: fmean(repeated) for seed, repeated in seeds.items()}
+            for env_id, seeds in values.items()
+        }
 
     def scores(self, arm: str, field: str, reference: "Grid | None" = None) -> Scores:
         """Return the scores of an arm on the tasks whose true reward beats the random policy.

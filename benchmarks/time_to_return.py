@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from statistics import fmean
 
 from benchmarks import machine
 from benchmarks.children import run_ours
@@ -37,15 +38,15 @@ def reference_cells(options: Options) -> Iterator[Cell]:
 
 def cells(options: Options, recorded: list[Record]) -> Iterator[Cell]:
     """Yield the runs with labels, whose bar is the mean of all seeds with the true reward."""
+    source = machine.source()
     bars: dict[str, list[float]] = {}
     for reference in reference_cells(options):
-        # Of repeated runs, the newest.
-        runs = [
-            each
+        repeated = [
+            each["final_return"]
             for each in recorded
-            if each["key"] == reference.key and source_of(each) == machine.source()
+            if each["key"] == reference.key and source_of(each) == source
         ]
-        bars.setdefault(reference.facts["env_id"], []).append(runs[-1]["final_return"])
+        bars.setdefault(reference.facts["env_id"], []).append(fmean(repeated))
     for seed, env_id in seeds_and_environments(options):
         for num_labels in options.labels or LABELS:
             taught = {"predictor": "synth", "n_labels": num_labels}

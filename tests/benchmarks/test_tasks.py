@@ -130,6 +130,12 @@ def test_changed_settings_are_compared_with_defaults_by_seed():
     assert row.endswith("| 1.00 |")
 
 
+def test_repeated_run_with_another_result_counts_with_its_mean():
+    again = record(HOPPER, 0, 70.0, labels=100)
+    (grid,) = grids([*HOPPER_RECORDS, again])
+    assert grid.values("100 labels", "final_return")[HOPPER] == {0: 65.0, 1: 85.0, 2: 110.0}
+
+
 def test_grid_has_controls_and_references_in_every_seed():
     options = Options(run="", seeds=(0, 1), only=(HOPPER,), labels=(100,))
     cells = list(tasks.cells(options))
