@@ -13,7 +13,7 @@ from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import NONE, average, over_seeds, ratio, seeds_of, table
+from benchmarks.tables import NONE, average, named, over_seeds, ratio, seeds_of, table
 
 SEEDS = (0, 1, 2)
 HOW = "python -m benchmarks.run agents [--only trpo a2c ga3c] [--seeds 0 1 2]"
@@ -128,7 +128,7 @@ def _our_cell(
     # Two parallel runs have one core each.
     workers = 1 if options.parallel > 1 else None
     work = partial(run_ours, "teach", saved=config.saved(), workers=workers)
-    facts = {"part": part, "env_id": env_id, "seed": seed}
+    facts = {"part": part, "env_id": env_id, "seed": seed, **options.changes}
     return Cell(who, facts, {"config": config.saved()}, work)
 
 
@@ -155,7 +155,8 @@ def _compared(part: str, records: list[Record]) -> list[str]:
     peers = [group for group in found if group[0]["who"] == match.peer]
     rows = [
         [
-            f"{group[0]['env_id']}, {group[0]['who']}",
+            named(f"{group[0]['env_id']}, {group[0]['who']}", group[0]),
+            f"{group[0]['steps']:,}",
             over_seeds(group, "final_return"),
             over_seeds(group, pace),
             f"**{_faster(group, peers)}**" if group[0]["who"] == ours else NONE,
@@ -167,12 +168,13 @@ def _compared(part: str, records: list[Record]) -> list[str]:
     return [
         f"### {ours}, against {match.peer}",
         "",
-        f"With the true reward, {records[-1]['steps']:,} steps; the return is the mean of the last "
-        f"100 episodes. To reach: {match.to_reach}. Normalised observations and rewards on both "
-        "sides, the peer on one thread, settings as in `benchmarks/agents.py`. All runs are shown, "
-        "by settings and source: interquartile means over seeds with 95 % bootstrap intervals.",
+        "With the true reward; the return is the mean of the last 100 episodes. To reach: "
+        f"{match.to_reach}. Normalised observations and rewards on both sides, the peer on one "
+        "thread, settings as in `benchmarks/agents.py` but for changes that the table names. All "
+        "runs are shown, by settings and source: interquartile means over seeds with 95 % "
+        "bootstrap intervals.",
         "",
-        *table(["", "return", "steps/s", "to the peer's", "seeds", "source"], rows),
+        *table(["", "steps", "return", "steps/s", "to the peer's", "seeds", "source"], rows),
         "",
     ]
 

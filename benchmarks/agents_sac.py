@@ -9,7 +9,7 @@ from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import average, number, over_seeds, ratio, seeds_of, table
+from benchmarks.tables import average, named, number, over_seeds, ratio, seeds_of, table
 from rl_teacher.config.agents import SACConfig
 
 RETURNS = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
@@ -102,7 +102,7 @@ def our_cell(
     config = teach_config(settings, options.settings)
     measured = evaluation(facts)
     work = partial(run_ours, "teach", saved=config.saved(), **measured)
-    return Cell(who, facts, {"config": config.saved(), **measured}, work)
+    return Cell(who, facts | options.changes, {"config": config.saved(), **measured}, work)
 
 
 def evaluation(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -129,7 +129,7 @@ def returns_table(records: list[Record]) -> list[str]:
     found = sorted(groups(records, "who", "env_id"), key=lambda group: group[0]["env_id"])
     rows = [
         [
-            f"{group[0]['env_id']}, {group[0]['who']}",
+            named(f"{group[0]['env_id']}, {group[0]['who']}", group[0]),
             f"{group[0]['steps']:,}",
             over_seeds(group, "final_return"),
             over_seeds(group, lambda record: record.get("latest_return")),

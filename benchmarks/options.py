@@ -33,6 +33,11 @@ class Options:
     is_again: bool = False
     has_controls: bool = True
 
+    @property
+    def changes(self) -> dict[str, Any]:
+        """Field of a record that names the changed settings, if there are any."""
+        return {"changes": dict(self.settings)} if self.settings else {}
+
     def wants(self, part: str) -> bool:
         """Return True if a part of the benchmark is selected."""
         return not self.only or part in self.only

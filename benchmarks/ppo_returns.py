@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.children import run_ours, run_peer
+from benchmarks.children import ChildFailed, run_ours, run_peer
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
-from benchmarks.settings import sb3_arguments, teach_config
-from benchmarks.tables import mean_and_spread, over_seeds, seeds_of, table
+from benchmarks.settings import SB3_NAMES, sb3_arguments, teach_config
+from benchmarks.tables import mean_and_spread, named, over_seeds, seeds_of, table
 from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 
@@ -18,6 +18,8 @@ STEPS = 1_000_000
 NUM_ENVS, ROLLOUT_STEPS = 16, 128
 GAE_LAMBDA = 0.95
 """The default of Stable-Baselines3, on both sides; ours is another one."""
+SHARED = tuple(f"ppo.{name}" for name in ("num_envs", *SB3_NAMES))
+"""Settings that `--set` changes on both sides."""
 OURS, PEER = "rl-teacher", "Stable-Baselines3"
 HOW = "python -m benchmarks.run ppo_returns [--seeds 0 1 2] [--parallel 2] [--set NAME=VALUE ...]"
 
@@ -32,7 +34,7 @@ def cells(options: Options) -> Iterator[Cell]:
     steps = options.steps or (20_480 if options.is_quick else STEPS)
     for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
         for env_id in options.only or ENV_IDS[: 1 if options.is_quick else None]:
-            facts = {"env_id": env_id, "seed": seed}
+            facts = {"env_id": env_id, "seed": seed, **options.changes}
             config = our_config(env_id, steps, seed, options)
             job = {
                 "env_id": env_id,
@@ -53,7 +55,15 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def our_config(env_id: str, steps: int, seed: int, options: Options) -> TeachConfig:
-    """Return the settings of both sides, changed by `--set`."""
+    """Return the settings of both sides, changed by `--set`.
+
+    Raises:
+        ChildFailed: a change would not apply to the peer.
+    """
+    if unshared := sorted(options.settings.keys() - SHARED):
+        raise ChildFailed(
+            f"--set {unshared[0]} does not apply to {PEER}; change {', '.join(SHARED)}."
+        )
     settings = {
         "env_id": env_id,
         "num_timesteps": steps,
@@ -62,7 +72,11 @@ def our_config(env_id: str, steps: int, seed: int, options: Options) -> TeachCon
         "ppo.rollout_steps": ROLLOUT_STEPS,
         "ppo.gae_lambda": GAE_LAMBDA,
     }
-    return teach_config(settings, options.settings)
+    config = teach_config(settings, options.settings)
+    # The peer's learning rate is constant.
+    return teach_config(
+        settings, options.settings, {"ppo.final_learning_rate": config.ppo.learning_rate}
+    )
 
 
 def report(records: list[Record]) -> list[str]:
@@ -70,7 +84,8 @@ def report(records: list[Record]) -> list[str]:
     found = sorted(groups(records, "who", "env_id"), key=lambda group: group[0]["env_id"])
     rows = [
         [
-            f"{group[0]['env_id']}, {group[0]['who']}",
+            named(f"{group[0]['env_id']}, {group[0]['who']}", group[0]),
+            f"{group[0]['steps']:,}",
             over_seeds(group, "final_return"),
             lambda_of(group[0]),
             seeds_of(group),
@@ -80,15 +95,15 @@ def report(records: list[Record]) -> list[str]:
         for group in found
     ]
     return [
-        "PPO with the true reward: mean return of the last 100 episodes of "
-        f"{records[-1]['steps']:,} steps. {NUM_ENVS} environments, rollouts of {ROLLOUT_STEPS} "
-        "steps of each, minibatches of 256, 10 epochs, 2 x 64 tanh, learning rate 3e-4; "
+        "PPO with the true reward: mean return of the last 100 episodes. "
+        f"{NUM_ENVS} environments, rollouts of {ROLLOUT_STEPS} steps of each, minibatches of 256, "
+        "10 epochs, 2 x 64 tanh, learning rate 3e-4, where the table names no other; "
         "Stable-Baselines3 with VecNormalize (to reach: as much as it). Both sides have the same "
         f"hyperparameters; GAE's lambda is {GAE_LAMBDA}, Stable-Baselines3's default, and not "
         f"ours of {PPOConfig.gae_lambda}, unless the table shows another. Interquartile means "
         "over seeds with 95 % bootstrap intervals.",
         "",
-        *table(["", "return", "lambda", "seeds", "wall s", "source"], rows),
+        *table(["", "steps", "return", "lambda", "seeds", "wall s", "source"], rows),
         "",
     ]
 

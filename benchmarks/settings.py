@@ -50,19 +50,23 @@ def saved_to_config(saved: Mapping[str, Any]) -> TeachConfig:
     return replace(default, **{**saved, **nested})
 
 
+SB3_NAMES = {
+    "rollout_steps": "n_steps",
+    "minibatch_size": "batch_size",
+    "num_epochs": "n_epochs",
+    "learning_rate": "learning_rate",
+    "gamma": "gamma",
+    "gae_lambda": "gae_lambda",
+    "clip_range": "clip_range",
+    "entropy_coef": "ent_coef",
+    "max_grad_norm": "max_grad_norm",
+}
+"""Names of our PPO's hyperparameters in Stable-Baselines3."""
+
+
 def sb3_arguments(ppo: PPOConfig) -> dict[str, Any]:
     """Return the arguments that give Stable-Baselines3's PPO the hyperparameters of ours."""
-    return {
-        "n_steps": ppo.rollout_steps,
-        "batch_size": ppo.minibatch_size,
-        "n_epochs": ppo.num_epochs,
-        "learning_rate": ppo.learning_rate,
-        "gamma": ppo.gamma,
-        "gae_lambda": ppo.gae_lambda,
-        "clip_range": ppo.clip_range,
-        "ent_coef": ppo.entropy_coef,
-        "max_grad_norm": ppo.max_grad_norm,
-    }
+    return {theirs: getattr(ppo, ours) for ours, theirs in SB3_NAMES.items()}
 
 
 def setting(text: str) -> tuple[str, Any]:

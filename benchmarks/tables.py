@@ -75,6 +75,12 @@ def seeds_of(records: Iterable[Record]) -> str:
     return ", ".join(str(seed) for seed in dict.fromkeys(record["seed"] for record in records))
 
 
+def named(name: str, record: Record) -> str:
+    """Format the name of a row, with the settings that `--set` changed."""
+    changes = [f"{setting}={value}" for setting, value in record.get("changes", {}).items()]
+    return ", ".join([name, *changes])
+
+
 def interval(statistic: Callable[..., Estimate], *scores: Scores) -> str:
     """Format a statistic with its 95 % interval as 1,035 (980 to 1,071).
 

@@ -10,7 +10,7 @@ from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import NONE, average, number, over_seeds, ratio, seeds_of, table
+from benchmarks.tables import NONE, average, named, number, over_seeds, ratio, seeds_of, table
 from rl_teacher.config.experiment import TeachConfig
 
 SETTINGS = ((200_000, 300), (800_000, 700), (800_000, 100))
@@ -55,8 +55,7 @@ def cells(options: Options) -> Iterator[Cell]:
                 yield Cell(who, facts, peer, work)
             config = our_config(steps, labels, seed, options)
             work = partial(run_ours, "teach", saved=config.saved(), evaluated=10)
-            changes = {"changes": dict(options.settings)} if options.settings else {}
-            yield Cell(OURS, facts | changes, {"config": config.saved()}, work)
+            yield Cell(OURS, facts | options.changes, {"config": config.saved()}, work)
 
 
 def our_config(steps: int, labels: int, seed: int, options: Options) -> TeachConfig:
@@ -118,8 +117,7 @@ def _setting(record: Record) -> tuple[int, int]:
 
 def _title(record: Record, who: str | None = None) -> str:
     setting = f"{record['asked_steps'] // 1000}k steps, {record['labels']} comparisons"
-    changes = [f"{name}={value}" for name, value in record.get("changes", {}).items()]
-    return ", ".join([f"{setting}: {who or record['who']}", *changes])
+    return named(f"{setting}: {who or record['who']}", record)
 
 
 def _process_s(record: Record) -> float:

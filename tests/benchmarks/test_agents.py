@@ -48,6 +48,38 @@ def test_matrix_has_every_agent_with_and_without_labels():
     assert len({cell.key for cell in cells}) == 2 * (on_cartpole + on_hopper)
 
 
+def test_agent_alone_is_not_a_change_of_its_cell():
+    settings = {"agent": "a2c"}
+    cells = agents_matrix.cells(Options(run="", seeds=(0,), settings=settings))
+    usual = {cell.key for cell in agents_matrix.cells(Options(run="", seeds=(0,)))}
+    assert {cell.key for cell in cells} <= usual
+
+
+def test_rows_of_agents_name_their_steps_and_changed_settings():
+    changed = make_record("a2c", "our A2C", 100.0, 480.0) | {
+        "steps": 200,
+        "settings": {"gamma": 0.9},
+        "changes": {"a2c.gamma": 0.9},
+    }
+    records = [make_record("a2c", "our A2C", 100.0, 480.0), changed]
+    rows = [line for line in agents.report(records) if line.startswith("| CartPole-v1")]
+    assert [row.split(" | ")[:2] for row in rows] == [
+        ["| CartPole-v1, our A2C", "1,000"],
+        ["| CartPole-v1, our A2C, a2c.gamma=0.9", "200"],
+    ]
+
+
+def test_changed_settings_are_a_fact_of_our_cells_only():
+    changes = {"a2c.gamma": 0.9}
+    peer, ours = agents.cells(Options(run="", only=("a2c",), seeds=(0,), settings=changes))
+    assert "changes" not in peer.facts
+    assert ours.facts["changes"] == changes
+    (cell, *_) = agents_matrix.cells(
+        Options(run="", labels=(0,), settings={"agent": "a2c", **changes})
+    )
+    assert cell.facts["changes"] == changes
+
+
 def test_learns_requires_final_return_above_threshold():
     low, high = ({"env_id": "CartPole-v1", "final_return": x} for x in (399.0, 401.0))
     assert agents_matrix.learns(high)

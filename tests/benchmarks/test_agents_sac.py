@@ -26,3 +26,10 @@ def test_returns_are_measured_in_the_same_way_on_both_sides():
     assert asked == [{"evaluated": 20, "latest": 16}] * len(cells)
     normalised = {c.who: c.settings["is_normalised"] for c in cells if "config" not in c.settings}
     assert normalised == {"SBX": False, "SBX with VecNormalize": True}
+
+
+def test_changed_settings_are_a_fact_of_our_cells_only():
+    changes = {"sac.gamma": 0.9}
+    cells = agents_sac.cells(Options(run="", seeds=(0,), settings=changes))
+    changed = {cell.who for cell in cells if cell.facts.get("changes") == changes}
+    assert changed == {agents_sac.OURS, agents_sac.DEFAULT}
