@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.children import run_ours, run_peer
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, groups, source_of
+from benchmarks.records import Record, Records, asked_steps, groups, source_of
 from benchmarks.settings import teach_config
 from benchmarks.tables import NONE, average, named, over_seeds, ratio, seeds_of, table
 
@@ -159,7 +159,7 @@ def _compared(part: str, records: list[Record]) -> list[str]:
             f"{group[0]['steps']:,}",
             over_seeds(group, "final_return"),
             over_seeds(group, pace),
-            f"**{_faster(group, peers)}**" if group[0]["who"] == ours else NONE,
+            f"**{_faster(match, group, peers)}**" if group[0]["who"] == ours else NONE,
             seeds_of(group),
             source_of(group[0]),
         ]
@@ -179,8 +179,13 @@ def _compared(part: str, records: list[Record]) -> list[str]:
     ]
 
 
-def _faster(ours: list[Record], peers: list[list[Record]]) -> str:
-    """Format the ratio of our mean steps/s to the peer's at the same source."""
-    at = ours[0]["env_id"], source_of(ours[0])
-    same = [r for group in peers for r in group if (r["env_id"], source_of(r)) == at]
+def _faster(match: Match, ours: list[Record], peers: list[list[Record]]) -> str:
+    """Format the ratio of our mean steps/s to the peer's with equal source, steps and changes."""
+
+    def conditions(record: Record) -> list[Any]:
+        # Changes of our settings do not apply to the agent of another library.
+        changes = None if match.peer_job else record.get("changes")
+        return [record["env_id"], source_of(record), asked_steps(record), changes]
+
+    same = [r for group in peers for r in group if conditions(r) == conditions(ours[0])]
     return ratio(average(map(pace, ours)) / average(map(pace, same)))

@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.children import run_ours, run_peer
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, groups, source_of
+from benchmarks.records import Record, Records, asked_steps, groups, source_of
 from benchmarks.settings import teach_config
 from benchmarks.tables import average, named, number, over_seeds, ratio, seeds_of, table
 from rl_teacher.config.agents import SACConfig
@@ -157,27 +157,32 @@ def returns_table(records: list[Record]) -> list[str]:
 
 def pace_table(records: list[Record]) -> list[str]:
     """Build the table of environment steps per second of training."""
-    paces: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for record in records:
-        whose = paces.setdefault((record["env_id"], source_of(record)), {})
-        whose.setdefault(record["who"], []).append(pace_of(record))
-    rows = [
-        [
-            f"{env_id}, {who}",
-            number(average(each)),
-            ratio(average(each) / average(whose.get(SB3, []))),
-            len(each),
-            source,
-        ]
-        for (env_id, source), whose in paces.items()
-        for who, each in whose.items()
-    ]
+
+    def conditions(record: Record) -> list[Any]:
+        return [record["env_id"], source_of(record), asked_steps(record)]
+
+    rows = []
+    for group in groups(records, "who", "env_id"):
+        first = group[0]
+        peers = [r for r in records if r["who"] == SB3 and conditions(r) == conditions(first)]
+        pace = average(map(pace_of, group))
+        rows.append(
+            [
+                named(f"{first['env_id']}, {first['who']}", first),
+                f"{first['steps']:,}",
+                number(pace),
+                ratio(pace / average(map(pace_of, peers))),
+                len(group),
+                source_of(first),
+            ]
+        )
     return [
         "Environment steps per second, each with one gradient step (to reach: three times "
         "Stable-Baselines3). All with 2 x 256 and minibatches of 256, where nothing else is said; "
-        f"our default sizes are {format_sizes(CHOSEN)}. Means over all runs of a source.",
+        f"our default sizes are {format_sizes(CHOSEN)}. Means over all runs of equal settings "
+        "and source.",
         "",
-        *table(["", "steps/s", "to Stable-Baselines3", "runs", "source"], rows),
+        *table(["", "steps", "steps/s", "to Stable-Baselines3", "runs", "source"], rows),
         "",
     ]
 

@@ -94,6 +94,12 @@ def source_of(record: Record) -> str:
     return record.get("source") or record["commit"]
 
 
+def asked_steps(record: Record) -> int:
+    """Return the steps that a run was given; ours takes more, to the end of the last rollout."""
+    settings = record["settings"]
+    return settings["config"]["num_timesteps"] if "config" in settings else settings["steps"]
+
+
 def key_of(settings: Mapping[str, Any]) -> str:
     """Return a key that is equal for equal settings, regardless of their order."""
     return json.dumps(settings, sort_keys=True)

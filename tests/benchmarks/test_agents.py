@@ -11,7 +11,7 @@ def make_record(part, who, pace, final_return, seed=0, source="a"):
         "env_id": "CartPole-v1",
         "seed": seed,
         "source": source,
-        "settings": {"seed": seed},
+        "settings": {"seed": seed, "steps": 1000},
         "steps": 1000,
         "final_return": final_return,
         "steps_per_second": pace / 2,
@@ -29,6 +29,18 @@ def test_report_shows_ratio_of_mean_paces_at_the_same_source():
     ]
     rows = [line for line in agents.report(records) if line.startswith("| CartPole-v1, our GA3C")]
     assert ["**2.00x** | 0, 1 | a" in rows[0], "**1.00x** | 0 | b" in rows[1]] == [True, True]
+
+
+def test_pace_is_compared_with_runs_of_as_many_steps_and_equal_changes():
+    changes = {"settings": {"steps": 1000, "gamma": 0.9}, "changes": {"a2c.gamma": 0.9}}
+    records = [
+        make_record("ga3c", "our A2C", 100.0, 480.0),
+        make_record("ga3c", "our A2C", 700.0, 480.0) | {"settings": {"steps": 200}},
+        make_record("ga3c", "our A2C", 700.0, 480.0) | changes,
+        make_record("ga3c", "our GA3C", 150.0, 500.0),
+    ]
+    rows = [line for line in agents.report(records) if line.startswith("| CartPole-v1, our GA3C")]
+    assert "**1.50x**" in rows[0]
 
 
 def test_pace_without_steady_value_is_overall_pace():
@@ -58,7 +70,7 @@ def test_agent_alone_is_not_a_change_of_its_cell():
 def test_rows_of_agents_name_their_steps_and_changed_settings():
     changed = make_record("a2c", "our A2C", 100.0, 480.0) | {
         "steps": 200,
-        "settings": {"gamma": 0.9},
+        "settings": {"steps": 200},
         "changes": {"a2c.gamma": 0.9},
     }
     records = [make_record("a2c", "our A2C", 100.0, 480.0), changed]

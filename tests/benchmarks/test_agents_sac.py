@@ -33,3 +33,32 @@ def test_changed_settings_are_a_fact_of_our_cells_only():
     cells = agents_sac.cells(Options(run="", seeds=(0,), settings=changes))
     changed = {cell.who for cell in cells if cell.facts.get("changes") == changes}
     assert changed == {agents_sac.OURS, agents_sac.DEFAULT}
+
+
+def make_pace(who, steps, steps_per_second, **changes):
+    settings = {"config": {"num_timesteps": steps, **changes}} if "rl" in who else {"steps": steps}
+    return {
+        "part": "pace",
+        "who": who,
+        "env_id": "Pendulum-v1",
+        "seed": 0,
+        "steps": steps,
+        "steps_per_second": steps_per_second,
+        "settings": settings,
+        "source": "a",
+        **({"changes": changes} if changes else {}),
+    }
+
+
+def test_pace_is_compared_with_runs_of_as_many_steps():
+    records = [
+        make_pace(agents_sac.SB3, 6000, 100.0),
+        make_pace(agents_sac.SB3, 2000, 50.0),
+        make_pace(agents_sac.OURS, 6000, 300.0),
+        make_pace(agents_sac.OURS, 6000, 500.0, hidden=64),
+    ]
+    rows = [line for line in agents_sac.report(records) if "rl-teacher |" in line or "=64" in line]
+    assert rows == [
+        "| Pendulum-v1, rl-teacher | 6,000 | 300 | 3.00x | 1 | a |",
+        "| Pendulum-v1, rl-teacher, hidden=64 | 6,000 | 500 | 5.00x | 1 | a |",
+    ]

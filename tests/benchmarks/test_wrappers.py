@@ -1,7 +1,7 @@
 from benchmarks import wrappers
 
 
-def make_record(kind, seed, value, source, **settings):
+def make_record(kind, seed, value, source, steps=80_000, **wrapper):
     return {
         "env_id": "CartPole-v1",
         "kind": kind,
@@ -9,7 +9,7 @@ def make_record(kind, seed, value, source, **settings):
         "return": value,
         "random_return": 20.0,
         "labels": 300,
-        "settings": {"agent": "DQN", "seed": seed, **settings},
+        "settings": {"agent": "DQN", "steps": steps, "seed": seed, "wrapper": wrapper or None},
         "source": source,
     }
 
@@ -17,6 +17,7 @@ def make_record(kind, seed, value, source, **settings):
 def test_every_run_is_shown_against_the_true_reward_at_its_source():
     records = [
         make_record("true reward", 0, 520.0, "a"),
+        make_record("true reward", 0, 20.0, "a", steps=20_000),
         make_record("labels", 0, 20.0, "a", pretrain_labels=100),
         make_record("labels", 1, 520.0, "a", pretrain_labels=100),
         make_record("labels", 0, 270.0, "a", pretrain_labels=200),
