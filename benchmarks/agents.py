@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.children import run_ours, run_peer
-from benchmarks.grid import Cell, fill
+from benchmarks.children import run_ours
+from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, asked_steps, groups, source_of
 from benchmarks.settings import teach_config
@@ -115,7 +115,7 @@ def _peer_cell(part: str, match: Match, env_id: str, seed: int, options: Options
         "steps": _steps(match, options),
     }
     facts = {"part": part, "env_id": env_id, "seed": seed}
-    return Cell(match.peer, facts, job, partial(run_peer, "sb3", "sb3_agents.py", **job))
+    return cell_of_peer(match.peer, facts, "sb3", "sb3_agents.py", job)
 
 
 def _our_cell(

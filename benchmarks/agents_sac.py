@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from benchmarks.children import run_ours, run_peer
-from benchmarks.grid import Cell, fill
+from benchmarks.children import run_ours
+from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, asked_steps, groups, source_of
 from benchmarks.settings import teach_config
@@ -81,7 +81,7 @@ def peer_cell(who: str, facts: dict[str, Any], steps: int, sizes: dict[str, Any]
         "warm_up_steps": WARM_UP_STEPS,
         "steps": steps,
     }
-    return Cell(who, facts, job, partial(run_peer, "sbx", "sac_train.py", **job))
+    return cell_of_peer(who, facts, "sbx", "sac_train.py", job)
 
 
 def our_cell(

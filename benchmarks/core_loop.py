@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import partial
 
+from benchmarks import machine
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
@@ -10,6 +11,7 @@ from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.tables import number, over_seeds, seeds_of, table
 
 ENV_ID = "ShortHopper-v1"
+EXAMPLE = machine.ROOT / "examples" / "core_loop.py"
 LABELS = (300, 0)
 SEEDS = (0, 1, 2, 3, 4)
 STEPS = 400_000
@@ -28,9 +30,8 @@ def cells(options: Options) -> Iterator[Cell]:
         for labels in options.labels or LABELS:
             facts = {"labels": labels, "seed": seed}
             job = {"num_steps": steps, "num_labels": labels, "seed": seed}
-            yield Cell(
-                "core_loop.py", facts, {"steps": steps}, partial(run_ours, "core_loop", **job)
-            )
+            settings = {"steps": steps, "example": machine.digest(EXAMPLE)}
+            yield Cell("core_loop.py", facts, settings, partial(run_ours, "core_loop", **job))
 
 
 def report(records: list[Record]) -> list[str]:

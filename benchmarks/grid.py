@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.children import ChildFailed, Finished, in_parallel
+from benchmarks.children import ChildFailed, Finished, in_parallel, run_peer
 from benchmarks.options import Options
+from benchmarks.peer_environments import PEERS
 from benchmarks.records import Records, key_of, source_of
 from benchmarks.tables import number
 
@@ -34,6 +36,14 @@ class Cell:
 
     def __str__(self) -> str:
         return ", ".join([self.who, *(f"{name} {value}" for name, value in self.facts.items())])
+
+
+def cell_of_peer(
+    who: str, facts: dict[str, Any], peer: str, script: str, job: dict[str, Any]
+) -> Cell:
+    """Create a run of a script in `peers/`, which is repeated if it or its requirements change."""
+    files = machine.digest(PEERS / f"{peer}.txt", PEERS / script)
+    return Cell(who, facts, {**job, "files": files}, partial(run_peer, peer, script, **job))
 
 
 def fill(cells: Iterable[Cell], options: Options, records: Records) -> None:

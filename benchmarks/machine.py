@@ -75,6 +75,11 @@ def source(package: Path = Path(rl_teacher.__file__).parent) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
+def digest(*files: Path) -> str:
+    """Return a digest of files outside the package that a run depends on."""
+    return hashlib.sha256(b"\n".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.children import ChildFailed, run_ours, run_peer
-from benchmarks.grid import Cell, fill
+from benchmarks.children import ChildFailed, run_ours
+from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import SB3_NAMES, sb3_arguments, teach_config
@@ -47,7 +47,7 @@ def cells(options: Options) -> Iterator[Cell]:
                 "warm_up_steps": 0,
                 "steps": steps,
             }
-            yield Cell(PEER, facts, job, partial(run_peer, "sb3", "sb3_train.py", **job))
+            yield cell_of_peer(PEER, facts, "sb3", "sb3_train.py", job)
             # Two parallel runs have one core each.
             workers = 1 if options.parallel > 1 else None
             work = partial(run_ours, "teach", saved=config.saved(), workers=workers)

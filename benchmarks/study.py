@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks import machine
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
@@ -19,6 +21,7 @@ SETTINGS: dict[str, Any] = {
     "num_timesteps": 800_000,
 }
 STUDY: dict[str, Any] = {"overlap": 0.3, "overlap_labelers": 3}
+LABELERS = Path(__file__).with_name("simulated_labelers.py")
 WEIGHTS = ("equal", "reliability")
 SEEDS = (0, 1, 2, 3, 4)
 WHO = "five labelers"
@@ -41,7 +44,8 @@ def cells(options: Options) -> Iterator[Cell]:
             if options.wants(weights):
                 job: dict[str, Any] = {"saved": config.saved(), "weights": weights, **STUDY}
                 facts = {"weights": weights, "seed": seed}
-                yield Cell(WHO, facts, job, partial(run_ours, "study", **job))
+                settings = {**job, "labelers": machine.digest(LABELERS)}
+                yield Cell(WHO, facts, settings, partial(run_ours, "study", **job))
 
 
 # --- report ---

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from benchmarks.children import run_ours, run_peer
+from benchmarks.children import run_ours
 from benchmarks.fixed_hopper import ENV_ID
-from benchmarks.grid import Cell, fill
+from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
@@ -51,8 +51,7 @@ def cells(options: Options) -> Iterator[Cell]:
             }
             for who, is_normalised in PEERS.items():
                 peer = {**job, "is_normalised": is_normalised}
-                work = partial(run_peer, "imitation", "imitation_train.py", **peer)
-                yield Cell(who, facts, peer, work)
+                yield cell_of_peer(who, facts, "imitation", "imitation_train.py", peer)
             config = our_config(steps, labels, seed, options)
             work = partial(run_ours, "teach", saved=config.saved(), evaluated=10)
             yield Cell(OURS, facts | options.changes, {"config": config.saved()}, work)

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from benchmarks import children, machine, peer_environments
+from benchmarks import children, core_loop, grid, machine, peer_environments, study
 from benchmarks.children import ChildFailed, last_json
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
@@ -125,6 +125,26 @@ def test_changed_settings_cause_another_run(tmp_path):
     for steps in (10, 20):
         fill([Cell("ours", {"seed": 0}, {"steps": steps}, job)], Options(run="a"), records)
     assert job.num_calls == 2
+
+
+def test_changed_requirements_or_script_of_a_peer_cause_another_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(grid, "PEERS", tmp_path)
+    keys = []
+    for requirements, script in [("torch==1", "x"), ("torch==2", "x"), ("torch==2", "y")]:
+        (tmp_path / "sb3.txt").write_text(requirements)
+        (tmp_path / "train.py").write_text(script)
+        keys.append(grid.cell_of_peer("peer", {"seed": 0}, "sb3", "train.py", {"steps": 1}).key)
+    assert len(set(keys)) == 3
+
+
+@pytest.mark.parametrize(("benchmark", "file"), [(core_loop, "EXAMPLE"), (study, "LABELERS")])
+def test_changed_code_outside_the_package_causes_another_run(
+    benchmark, file, tmp_path, monkeypatch
+):
+    before = next(benchmark.cells(Options(run=""))).key
+    (tmp_path / "changed.py").write_text("x")
+    monkeypatch.setattr(benchmark, file, tmp_path / "changed.py")
+    assert next(benchmark.cells(Options(run=""))).key != before
 
 
 def test_run_recorded_with_another_source_is_repeated(tmp_path, monkeypatch):
