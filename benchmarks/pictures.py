@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from benchmarks import machine
 from benchmarks.children import continue_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
@@ -60,7 +61,9 @@ def cell(env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
     )
     facts = {"env_id": env_id, "labels": num_labels, "seed": seed}
     settings = {"config": config.saved()}
-    name = f"{env_id}-{num_labels}-{seed}-{zlib.crc32(key_of(settings).encode()):08x}"
+    # A checkpoint of another source is not continued.
+    key = key_of({**settings, "source": machine.source()})
+    name = f"{env_id}-{num_labels}-{seed}-{zlib.crc32(key.encode()):08x}"
     work = partial(continue_ours, name, "teach", saved=config.saved(), bar=BARS[env_id])
     return Cell("rl-teacher", facts, settings, work)
 

@@ -1,4 +1,6 @@
-from benchmarks import pictures
+from functools import partial
+
+from benchmarks import machine, pictures
 from benchmarks.options import Options
 from benchmarks.run import options_of, parser
 
@@ -38,6 +40,19 @@ def test_discount_of_old_records_is_found_by_its_old_name():
     record = make_record(0, 0, -4.0, 0.99)
     record["settings"]["config"]["ppo"] = {"discount": 0.99, "entropy_bonus": 0.01}
     assert " | 0.99 | 0.01 | -4.00" in rows_of([record])[0]
+
+
+def test_unfinished_run_is_continued_at_the_same_source_only(monkeypatch):
+    def folder():
+        work = next(pictures.cells(Options(run=""))).work
+        assert isinstance(work, partial)
+        return work.args[0]
+
+    names = []
+    for source in ("one", "other", "one"):
+        monkeypatch.setattr(machine, "source", lambda source=source: source)
+        names.append(folder())
+    assert names[0] == names[2] != names[1]
 
 
 def test_command_gives_both_rewards_the_discount_and_entropy_of_runs_with_labels():
