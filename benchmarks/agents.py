@@ -15,8 +15,8 @@ from benchmarks.records import Record, Records, asked_steps, groups, source_of
 from benchmarks.settings import teach_config
 from benchmarks.tables import NONE, average, named, over_seeds, ratio, seeds_of, table
 
-SEEDS = (0, 1, 2)
-HOW = "python -m benchmarks.run agents [--only trpo a2c ga3c] [--seeds 0 1 2]"
+SEEDS = (0, 1, 2, 3, 4)
+HOW = "python -m benchmarks.run agents [--only trpo a2c ga3c] [--seeds 0 1 2 3 4]"
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ STEPS_OF_SAC = 80_000
 """SAC learns more from each step and takes more time per step."""
 TRUE_REWARD = 0
 LABELS = (TRUE_REWARD, 200)
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4)
 HOW = (
     "python -m benchmarks.run agents_matrix "
-    "[--only CartPole-v1] [--labels 0 200] [--seeds 0 1 2] [--set agent=a2c]"
+    "[--only CartPole-v1] [--labels 0 200] [--seeds 0 1 2 3 4] [--set agent=a2c]"
 )
 
 

@@ -16,7 +16,7 @@ RETURNS = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
 """Environments and the steps of a run."""
 PACE_STEPS = 6_000
 WARM_UP_STEPS = 1_000
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4)
 NUM_ENVS, ROLLOUT_STEPS = 8, 8
 LEARNING_STARTS = {"returns": 1_000, "pace": NUM_ENVS * ROLLOUT_STEPS}
 USUAL = {"hidden": (256, 256), "minibatch_size": 256}
@@ -31,7 +31,7 @@ PEERS = {"SBX": "sbx", "SBX with VecNormalize": "sbx", "Stable-Baselines3": "sb3
 RAW, NORMALISED, SB3 = PEERS
 """SBX does not normalise observations by default; ours always does."""
 HOW = (
-    "python -m benchmarks.run agents_sac [--only returns pace] [--seeds 0 1 2] "
+    "python -m benchmarks.run agents_sac [--only returns pace] [--seeds 0 1 2 3 4] "
     "[--set NAME=VALUE ...]"
 )
 

@@ -13,7 +13,7 @@ from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 
 ENV_IDS = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5")
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4)
 STEPS = 1_000_000
 NUM_ENVS, ROLLOUT_STEPS = 16, 128
 GAE_LAMBDA = 0.95
@@ -21,7 +21,9 @@ GAE_LAMBDA = 0.95
 SHARED = tuple(f"ppo.{name}" for name in ("num_envs", *SB3_NAMES))
 """Settings that `--set` changes on both sides."""
 OURS, PEER = "rl-teacher", "Stable-Baselines3"
-HOW = "python -m benchmarks.run ppo_returns [--seeds 0 1 2] [--parallel 2] [--set NAME=VALUE ...]"
+HOW = (
+    "python -m benchmarks.run ppo_returns [--seeds 0 1 2 3 4] [--parallel 2] [--set NAME=VALUE ...]"
+)
 
 
 def run(options: Options, records: Records) -> None:

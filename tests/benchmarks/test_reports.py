@@ -5,7 +5,7 @@ from benchmarks import children
 from benchmarks._ours import backward_turns, curve, curve_figures
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import PAGES, PATH, document, filled
-from benchmarks.tables import interval, mean_and_spread, number, over_seeds, table
+from benchmarks.tables import MIN_SEEDS, interval, mean_and_spread, number, over_seeds, table
 from rl_teacher.report.statistics import Estimate, interquartile_mean
 
 
@@ -90,6 +90,12 @@ def test_runs_of_equal_seed_count_once_with_the_mean_of_their_distinct_values():
     values = {0: [0.0, 4.0, 4.0], 1: [4.0], 2: [6.0]}
     records = [{"seed": seed, "x": value} for seed, each in values.items() for value in each]
     assert over_seeds(records, "x") == "4.00"  # IQM of 2, 4 and 6
+
+
+@pytest.mark.parametrize("name", sorted(BENCHMARKS.keys() - {"pictures", "person"}))
+def test_benchmark_with_several_seeds_has_enough_for_an_interval_by_default(name):
+    seeds = getattr(BENCHMARKS[name], "SEEDS", range(MIN_SEEDS))
+    assert len(seeds) >= MIN_SEEDS
 
 
 def test_document_lists_missing_measurements_with_their_commands():
