@@ -65,7 +65,8 @@ def test_ppo_learns_from_image_observations(is_continuous):
     assert train(make(PPO, venv), venv, 15) > 0.8
 
 
-@pytest.mark.parametrize("kind", [pytest.param(A2C, marks=pytest.mark.slow), GA3C])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [A2C, GA3C])
 @pytest.mark.usefixtures("_shapes_unchecked")
 def test_a2c_and_ga3c_learn_from_image_observations(kind):
     venv = make_corridors(8, Corridor)
@@ -99,7 +100,13 @@ def test_warm_start_copies_image_encoder():
 
 @pytest.mark.parametrize(
     ("shape", "channel_axis"),
-    [((2, 13, 12), 0), ((12, 14, 3), 2), ((20, 21), None), ((4, 84, 84), 0), ((90, 45, 3), 2)],
+    [
+        ((2, 13, 12), 0),
+        ((12, 14, 3), 2),
+        ((20, 21), None),
+        pytest.param((4, 84, 84), 0, marks=pytest.mark.slow),
+        pytest.param((90, 45, 3), 2, marks=pytest.mark.slow),
+    ],
 )
 def test_tiled_images_encode_like_whole_images(shape, channel_axis):
     layout = ImageLayout(shape, channel_axis)

@@ -628,7 +628,8 @@ def curve(row):
     }
 
 
-@pytest.mark.parametrize("name", ["sb3:PPO", pytest.param("sb3:SAC", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
 def test_library_agent_run_is_reproducible(name):
     arguments = (ON_POLICY | OFF_POLICY)[name]
     row = run_teach(name, *arguments, name="one")

@@ -22,7 +22,7 @@ NUM_ENVS = 7
 SHARDS = [Shard(0, 3, NUM_ENVS), Shard(3, 4, NUM_ENVS), Shard(4, 7, NUM_ENVS)]
 STAGGER = 20
 VECTORS = ["ShortHopper-v1", "Humanoid-v5", "CartPole-v1", "Pusher-v5"]
-ENVIRONMENTS = [*VECTORS, "MovingDot-v0", "Breakout-v0"]
+EMULATOR = pytest.param("Breakout-v0", marks=pytest.mark.slow)
 
 
 def collectors_of(env_id, seed=3, shards=SHARDS):
@@ -70,7 +70,7 @@ def assert_equal_states(expected, actual):
         np.testing.assert_array_equal(array, actual[name], err_msg=name)
 
 
-@pytest.mark.parametrize("env_id", ENVIRONMENTS)
+@pytest.mark.parametrize("env_id", [*VECTORS, "MovingDot-v0", "Breakout-v0"])
 def test_shards_collect_the_rollout_of_one_process(env_id):
     one, parts, agent = whole(env_id), collectors_of(env_id), agent_for(env_id)
     warm_up = one.collect(one.random_actions, 30)
@@ -90,7 +90,7 @@ def test_shards_collect_the_rollout_of_one_process(env_id):
     np.testing.assert_array_equal(recorded, np.stack(agent._actions))
 
 
-@pytest.mark.parametrize("env_id", ENVIRONMENTS)
+@pytest.mark.parametrize("env_id", [*VECTORS, "MovingDot-v0", EMULATOR])
 def test_joined_state_of_shards_is_state_of_one_process(env_id):
     one, parts = whole(env_id), collectors_of(env_id)
     for each in (one, *parts):
@@ -101,7 +101,7 @@ def test_joined_state_of_shards_is_state_of_one_process(env_id):
         assert_equal_states(state, part)
 
 
-@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "CartPole-v1", "Breakout-v0"])
+@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "CartPole-v1", EMULATOR])
 def test_shards_of_other_sizes_continue_exactly(env_id):
     one = whole(env_id)
     one.collect(one.random_actions, 60)
@@ -124,6 +124,7 @@ def test_networks_of_more_than_one_block_are_computed_in_the_same_blocks():
         np.testing.assert_array_equal(actions, expected[shard.rows])
 
 
+@pytest.mark.slow
 def test_images_of_more_than_one_block_are_encoded_with_the_same_numbers():
     agent, num_envs = agent_for("MovingDot-v0"), 2 * BLOCK_IMAGES + 4
     shape = (num_envs, *agent.numpy_policy().encoder.shape)
