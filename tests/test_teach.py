@@ -106,9 +106,15 @@ def test_run_asks_scheduled_labels_and_learns_from_them():
     assert row["held_out_accuracy"] > 0.6
 
 
-@pytest.mark.parametrize("objective", ["preferences", pytest.param("rank", marks=pytest.mark.slow)])
-def test_return_learned_from_labels_exceeds_that_of_doing_nothing_by_half(objective):
-    """Guard against regressions: seeds 0, 1, 2 reached 539, 484, 505; doing nothing reached 261."""
+@pytest.mark.parametrize(
+    ("objective", "seeds"),
+    [("preferences", [1]), pytest.param("rank", [0, 1, 2], marks=pytest.mark.slow)],
+)
+def test_return_learned_from_labels_exceeds_that_of_doing_nothing_by_half(objective, seeds):
+    """Guard against regressions of the median over seeds.
+
+    Seeds 0, 1, 2 reached 539, 484, 505, and 574, 334, 560 with ranks; doing nothing reached 261.
+    """
     config = TeachConfig(
         "ShortHopper-v1",
         "synth",
@@ -117,13 +123,17 @@ def test_return_learned_from_labels_exceeds_that_of_doing_nothing_by_half(object
         num_timesteps=100_000,
         reward=PredictorConfig(objective=objective),
     )
-    teach(config, QUIET)
+    returns = []
+    for seed in seeds:
+        name = f"seed-{seed}"
+        teach(dataclasses.replace(config, seed=seed, name=name), QUIET)
+        returns.append(last_row(name)["true_return"])
     venv = make_vector(config.env_id, 8)
     venv.reset(seed=[*range(8)])
     still = np.zeros((8, 3), np.float32)
     doing_nothing = sum(venv.step(still)[1].mean() for _ in range(300))
     venv.close()
-    assert last_row()["true_return"] > 1.5 * doing_nothing
+    assert np.median(returns) > 1.5 * doing_nothing
 
 
 @pytest.mark.parametrize("queries", ["tree", "sort"])
