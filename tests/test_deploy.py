@@ -1,4 +1,4 @@
-"""Tests of the files in `deploy`: they are consistent, and the commands in them work."""
+"""Tests of the files in `deploy` and of workflows: they are consistent, and their commands work."""
 
 import configparser
 import fnmatch
@@ -498,3 +498,18 @@ def test_setup_commands_of_ray_nodes_are_valid_shell():
     config = ray_cluster()
     for line in (*config["setup_commands"], *ray_start_commands()):
         subprocess.run(["bash", "-n", "-c", line], check=True)
+
+
+def test_audit_runs_when_locked_versions_change():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "audit.yaml").read_text())
+    triggers = workflow[True]  # YAML reads the key "on" as a boolean
+    assert triggers["schedule"]
+    assert set(triggers["push"]["paths"]) == {"requirements.lock", "web-ui/package-lock.json"}
+    assert all((ROOT / path).is_file() for path in triggers["push"]["paths"])
+    [job] = workflow["jobs"].values()
+    assert {"run": "make audit"} in job["steps"]
+    dry_run = subprocess.run(
+        ["make", "--dry-run", "audit"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert "pip-audit --strict" in dry_run.stdout
+    assert "hatch_build.py audit" in dry_run.stdout
