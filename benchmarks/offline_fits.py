@@ -7,7 +7,6 @@ others. A fit takes seconds: a first screening of changes to the predictor.
 
 from collections.abc import Iterator
 from functools import partial
-from statistics import fmean
 from typing import Any
 
 from benchmarks.children import ChildFailed, run_ours
@@ -15,7 +14,7 @@ from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import NONE, interval, table
+from benchmarks.tables import NONE, interval, scores_of, table
 from rl_teacher.report.statistics import (
     Scores,
     common_seeds,
@@ -110,14 +109,5 @@ def _table(runs: list[Record]) -> list[str]:
 
 def _scores(runs: list[Record], num_labels: str, variant: str, field: str) -> Scores:
     """Return the mean of the runs of each task and seed, of the seeds that all tasks have."""
-    values: dict[str, dict[int, list[float]]] = {}
-    for run in runs:
-        of_task = values.setdefault(run["env_id"], {})
-        of_task.setdefault(run["seed"], []).append(run["fits"][num_labels][variant][field])
-    (scores,) = common_seeds(
-        {
-            task: {seed: fmean(each) for seed, each in seeds.items()}
-            for task, seeds in values.items()
-        }
-    )
+    (scores,) = common_seeds(scores_of(runs, lambda run: run["fits"][num_labels][variant][field]))
     return scores

@@ -507,28 +507,29 @@ def fitted_costs(
     for _ in range(NUM_FITS):
         costs = replace(costs, further=fitted_further(costs, full, saturated))
         simulated = simulate_service(load, costs)
-        work = batch_s(measured, costs)[0] / max(batch_s(simulated, costs)[0], 1e-9)
-        database = batch_s(measured, costs)[1] / max(batch_s(simulated, costs)[1], 1e-9)
-
-        def corrected(
-            request: RequestCosts,
-            measured_s: list[float],
-            simulated_s: list[float],
-            work: float = work,
-            database: float = database,
-        ) -> RequestCosts:
-            # Longer batches make requests wait longer too, hence half of the difference.
-            wait_s = request.wait_s + (median(measured_s) - median(simulated_s)) / 2
-            return RequestCosts(
-                work * request.work_s, database * request.database_s, max(wait_s, 0.0)
-            )
-
+        used = zip(batch_s(measured, costs), batch_s(simulated, costs), strict=True)
+        work, database = (wanted / max(found, 1e-9) for wanted, found in used)
         costs = replace(
             costs,
-            claim=corrected(costs.claim, measured.next_s, simulated.next_s),
-            answer=corrected(costs.answer, measured.answer_s, simulated.answer_s),
+            claim=corrected(costs.claim, work, database, measured.next_s, simulated.next_s),
+            answer=corrected(costs.answer, work, database, measured.answer_s, simulated.answer_s),
         )
     return costs
+
+
+def corrected(
+    request: RequestCosts,
+    work: float,
+    database: float,
+    measured_s: list[float],
+    simulated_s: list[float],
+) -> RequestCosts:
+    """Multiply processor times by factors, and move the waiting time towards the measured median.
+
+    Longer batches make requests wait longer too, so it moves by half of the difference.
+    """
+    wait_s = request.wait_s + (median(measured_s) - median(simulated_s)) / 2
+    return RequestCosts(work * request.work_s, database * request.database_s, max(wait_s, 0.0))
 
 
 def batch_s(result: ServiceResult, costs: ServiceCosts) -> tuple[float, float]:

@@ -70,6 +70,18 @@ def over_seeds(records: Iterable[Record], metric: str | Callable[..., float | No
     return interval(interquartile_mean, {"": means}) if means else NONE
 
 
+def scores_of(records: Iterable[Record], metric: Callable[[Record], float]) -> Scores:
+    """Return a metric by task and seed; of repeated runs, the mean."""
+    values: dict[str, dict[int, list[float]]] = {}
+    for record in records:
+        of_task = values.setdefault(record["env_id"], {})
+        of_task.setdefault(record.get("seed", 0), []).append(metric(record))
+    return {
+        env_id: {seed: fmean(repeated) for seed, repeated in seeds.items()}
+        for env_id, seeds in values.items()
+    }
+
+
 def seeds_of(records: Iterable[Record]) -> str:
     """Format the seeds as 0, 1, 2."""
     return ", ".join(str(seed) for seed in dict.fromkeys(record["seed"] for record in records))

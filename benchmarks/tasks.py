@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from statistics import fmean
+from operator import itemgetter
 from typing import Any
 
 from benchmarks.children import run_ours
@@ -11,7 +11,7 @@ from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, key_of, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import NONE, average, interval, number, table
+from benchmarks.tables import NONE, average, interval, number, scores_of, table
 from rl_teacher.report.statistics import (
     Scores,
     common_seeds,
@@ -163,19 +163,12 @@ class Grid:
         controls = [who for who in (*PREDICTORS, *POLICIES) if who in found]
         return [*map(arm_of, labels), *controls]
 
-    def values(self, arm: str, field: str) -> dict[str, dict[int, float]]:
+    def values(self, arm: str, field: str) -> Scores:
         """Return a metric of the runs of an arm, by task and seed; of repeated runs, the mean."""
         # A policy does not learn: its return is also its area under the curve.
         field = "final_return" if arm in POLICIES else field
-        values: dict[str, dict[int, list[float]]] = {}
-        for record in self.records:
-            if _arm(record) == arm and record[field] is not None:
-                of_task = values.setdefault(record["env_id"], {})
-                of_task.setdefault(record.get("seed", 0), []).append(record[field])
-        return {
-            env_id: {seed: fmean(repeated) for seed, repeated in seeds.items()}
-            for env_id, seeds in values.items()
-        }
+        known = [r for r in self.records if _arm(r) == arm and r[field] is not None]
+        return scores_of(known, itemgetter(field))
 
     def scores(self, arm: str, field: str, reference: "Grid | None" = None) -> Scores:
         """Return the scores of an arm on the tasks whose true reward beats the random policy.
