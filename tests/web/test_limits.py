@@ -182,14 +182,14 @@ class TestTooMany:
 
     def test_rejected_requests_do_not_query_the_database(self, app, guest, clock, monkeypatch):
         looked_up = []
-        authenticator = app.state.services.authenticator
-        look_up = authenticator._look_up
+        access = app.state.services.store.access
+        identify = access.identify_hashes
 
-        async def count(token):
-            looked_up.append(token)
-            return await look_up(token)
+        def count(hashes):
+            looked_up.extend(hashes)
+            return identify(hashes)
 
-        monkeypatch.setattr(authenticator, "_look_up", count)
+        monkeypatch.setattr(access, "identify_hashes", count)
         statuses = []
         for _ in range(1_000):
             statuses.append(guest.get("/api/v1/me").status_code)

@@ -267,7 +267,8 @@ class TestMetrics:
         for client, times in zip(both, (2, 3), strict=True):
             for _ in range(times):
                 client.delete("/api/v1/me")
-        assert [count(each) - before for each in both] == [5, 5]
+        # Each process writes its counts about once a second.
+        assert wait_until(lambda: [count(each) - before for each in both] == [5, 5])
 
     def test_each_process_logs_to_a_file_of_its_own(self, service, both):
         for number, client in enumerate(both):

@@ -8,12 +8,12 @@ import threading
 import pytest
 
 from rl_teacher.common.errors import StoreUnavailable
-from rl_teacher.web.shared_state import SharedState
+from rl_teacher.web.shared_state import SharedState, Take
 from tests.web.conftest import assert_problem
 
 KILLED_WHILE_WRITING = """
 import os, signal, sys
-from rl_teacher.web.shared_state import SharedState
+from rl_teacher.web.shared_state import SharedState, Take
 shared = SharedState(sys.argv[1], 2)
 shared.add_stream("ann", 20)
 shared._execute("BEGIN IMMEDIATE")
@@ -29,7 +29,8 @@ def path(tmp_path):
 
 def take(shared, now_s=100.0):
     """Take one of 50 requests, of which one returns every second."""
-    return shared.take("requests", "ann", now_s, cost_s=1.0, room_s=49.0)
+    [wait_s] = shared.take([Take("requests", "ann", now_s, cost_s=1.0, room_s=49.0)])
+    return wait_s
 
 
 def test_racing_processes_share_a_bucket(path):
@@ -83,7 +84,9 @@ def test_process_killed_while_writing_blocks_no_other(path):
 
 def test_requests_of_all_processes_are_counted(path):
     for number, status in ((1, 200), (2, 200), (2, 404)):
-        SharedState(path, number).count_request(status, 0.25)
+        shared = SharedState(path, number)
+        shared.count_request(status, 0.25)
+        shared.write_counts()
     assert SharedState(path, 3).requests() == [(200, 2, 0.5), (404, 1, 0.25)]
 
 
@@ -92,6 +95,6 @@ def test_state_that_cannot_be_written_is_reported(app, program):
     shared._execute("PRAGMA query_only = ON")
     assert "RL_TEACHER_HOME" in assert_problem(program.get("/api/v1/me"), 503)
     with pytest.raises(StoreUnavailable, match="readonly"):
-        shared.count_request(200, 0.1)
+        shared.requests()
     shared._execute("PRAGMA query_only = OFF")
     assert program.get("/api/v1/me").status_code == 200

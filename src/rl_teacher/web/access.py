@@ -118,7 +118,8 @@ class AccessMiddleware:
 
     async def _check(self, request: Request) -> Response | None:
         """Authenticate a request and check its access; a response instead of None ends it."""
-        is_known, access, experiment = self._match_route(request.scope)
+        endpoint, access, experiment = self._match_route(request.scope)
+        request.state.endpoint = endpoint  # for the short path
         request.state.experiment = experiment  # for the log
         if access is Access.PUBLIC:
             if not is_safe(request):
@@ -141,7 +142,7 @@ class AccessMiddleware:
         identity = await self._authenticate(credentials, request)
         request.state.identity = identity
         request.state.credential = credentials[0]
-        if is_known and access is None:
+        if endpoint is not None and access is None:
             raise ProblemError(FORBIDDEN, "The route does not declare who has access.")
         if experiment is not None and not identity.sees(experiment):
             raise experiment_not_found(validate_name(experiment))
@@ -173,8 +174,8 @@ class AccessMiddleware:
             await self._authenticate([request.cookies.get(cookie_name(request), "")], request)
         return response
 
-    def _match_route(self, scope: Scope) -> tuple[bool, Access | None, str | None]:
-        """Return whether the route exists, its required access and the requested experiment.
+    def _match_route(self, scope: Scope) -> tuple[Any, Access | None, str | None]:
+        """Return the endpoint of the route, its required access and the requested experiment.
 
         A path that exists with other methods is as closed as the most closed of them, because the
         response would reveal that it exists.
@@ -185,10 +186,11 @@ class AccessMiddleware:
             if match is Match.FULL:
                 is_experiment = getattr(route, "path", "").startswith(EXPERIMENT_PATH)
                 experiment = found["path_params"]["name"] if is_experiment else None
-                return True, required_access(route), experiment
+                return getattr(route, "endpoint", route), required_access(route), experiment
             if match is Match.PARTIAL:
                 near.append(required_access(route))
-        return False, Access.OWNER if near and set(near) == {Access.OWNER} else None, None
+        access = Access.OWNER if near and set(near) == {Access.OWNER} else None
+        return None, access, None
 
     async def _authenticate(self, credentials: Sequence[str], request: Request) -> Identity:
         """Authenticate a request.

@@ -12,7 +12,7 @@ from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web import problems
 from rl_teacher.web.access import AccessMiddleware, handle_rate_limit
-from rl_teacher.web.authentication import Authenticator, RateLimited
+from rl_teacher.web.authentication import Authenticator, RateLimited, within_limits
 from rl_teacher.web.batching import Batcher, WorkerPool
 from rl_teacher.web.clip_export import ClipExporter
 from rl_teacher.web.clip_ranking import RankingCache
@@ -37,11 +37,13 @@ from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.services import Services
 from rl_teacher.web.settings import MAX_BODY_BYTES, Settings
 from rl_teacher.web.shared_state import SharedState
+from rl_teacher.web.short_path import ShortPath
 
 ROUTERS = (
-    *(pages.health_router, experiments.router, labelling.router, media.router),
-    *(events.router, labelers.router, review.router, playing.router, pages.router),
+    *(labelling.router, media.router, events.router, pages.health_router, experiments.router),
+    *(labelers.router, review.router, playing.router, pages.router),
 )
+"""Routes are searched in order, so those that labelers need most come first."""
 
 GZIP_LEVEL = 5
 
@@ -78,7 +80,9 @@ def create_app(
         quality=QualityCache(store, settings.clock_s),
         ranking=RankingCache(store),
         workers=workers,
-        label_batcher=Batcher("labels", partial(store_uploads, store)),
+        label_batcher=Batcher(
+            "labels", partial(within_limits, shared, do=partial(store_uploads, store))
+        ),
         next_batcher=Batcher("next comparisons", partial(next_comparisons, store, experiments)),
         exporter=ClipExporter(home() / "cache" / "exports"),
         places=places,
@@ -90,6 +94,7 @@ def create_app(
     # Requests pass the middleware in reverse order: the last one added comes first. Rejected
     # requests get headers and a line in the log, too. No body is read before access is granted.
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
+    app.add_middleware(ShortPath, handlers=labelling.SHORT_PATH)
     app.add_middleware(BodyLimit, max_body_bytes=MAX_BODY_BYTES)
     app.add_middleware(AccessMiddleware, routes=app.routes, authenticator=authenticator)
     app.add_middleware(RequestLog, shared=shared)

@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from typing import Protocol, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,7 +20,7 @@ from rl_teacher.store.store import Store
 from rl_teacher.web.address import hmac_of
 from rl_teacher.web.batching import Batcher, WorkerPool
 from rl_teacher.web.settings import Rate, Settings
-from rl_teacher.web.shared_state import SharedState
+from rl_teacher.web.shared_state import SharedState, Take
 
 OWNER_ROLE = "owner"
 
@@ -53,6 +55,19 @@ class RateLimited(Exception):
         self.wait_s = wait_s
 
 
+@dataclass(frozen=True)
+class LookUp:
+    """A credential to look up.
+
+    Attributes:
+        token: The credential.
+        take: What the request takes from a token bucket; None: it is not counted.
+    """
+
+    token: str
+    take: Take | None = None
+
+
 class Authenticator:
     """Authenticates credentials and enforces their rate limits.
 
@@ -64,7 +79,7 @@ class Authenticator:
     def __init__(self, store: Store, settings: Settings, shared: SharedState) -> None:
         self._store = store
         self._writers = WorkerPool("uses of credentials", 1)
-        self._look_up = Batcher("authentication", self._identify)
+        self._look_up = Batcher("authentication", partial(within_limits, shared, do=self._identify))
         self._token = settings.token.encode()
         self.sessions = Sessions(settings)
         limits, clock_s = settings.limits, settings.clock_s
@@ -94,11 +109,8 @@ class Authenticator:
         wrong_key, key = digest_of(token), self.key_of(token)
         if self._wrong.get(wrong_key, WRONG_FOR_S) is not None:
             return None
-        role = OWNER_ROLE if key == self._token else self._good.get(key)
-        if role is not None:
-            (self._owner_buckets if role == OWNER_ROLE else self._labeler_buckets).count(key)
         # Looked up even if the network has sent too many wrong credentials: others share it.
-        identity = await self._look_up(token)
+        identity = await self._look_up(LookUp(token, self._take(key)))
         if self._store.access.has_uses_to_write:
             self._writers.submit(self._store.access.write_uses)
         if identity is None:
@@ -109,18 +121,27 @@ class Authenticator:
             self._good.add(key, identity.role)
         return identity
 
+    def _take(self, key: bytes) -> Take | None:
+        """Return what a request takes from the bucket of a credential that was valid before."""
+        role = OWNER_ROLE if key == self._token else self._good.get(key)
+        if role is None:
+            return None
+        buckets = self._owner_buckets if role == OWNER_ROLE else self._labeler_buckets
+        return buckets.take(key)
+
     async def is_valid(self, token: str) -> bool:
         """Return whether a credential is still valid, without counting a request."""
         if self.is_home_token(token):
             return True
         try:
             # A database that is busy for a moment must not end event streams.
-            return await self._look_up(token) is not None
+            return await self._look_up(LookUp(token)) is not None
         except (RlTeacherError, SQLAlchemyError):
             return True
 
-    def _identify(self, tokens: Sequence[str]) -> list[Identity | None]:
+    def _identify(self, look_ups: Sequence[LookUp]) -> list[Identity | None]:
         """Return the identities that credentials and sessions belong to."""
+        tokens = [each.token for each in look_ups]
         sessions = [self.sessions.read(each) for each in tokens]
         hashes = [
             hash_if_token(token) if session is None else session.token_hash
@@ -172,6 +193,12 @@ class Authenticator:
         """
         if not is_owner(identity):
             self._label_buckets.count(self.key_of(credential), num_labels)
+
+    def take_of_labels(self, identity: Identity, credential: str, num_labels: int) -> Take | None:
+        """Return what the labels of a request take from a token bucket; nothing from owners."""
+        if is_owner(identity):
+            return None
+        return self._label_buckets.take(self.key_of(credential), num_labels)
 
     def count_anonymous(self, address: str) -> None:
         """Count a request without a credential.
@@ -307,16 +334,44 @@ class Buckets:
         Raises:
             RateLimited: It is over the limit; it is not counted.
         """
+        [wait_s] = self._shared.take([self.take(key, cost)])
+        if wait_s > 0:
+            raise RateLimited(wait_s)
+
+    def take(self, key: bytes | str, cost: int = 1) -> Take:
+        """Return what a request takes from its bucket, as several requests if it costs more."""
         # Each request takes an interval to refill; up to `burst` may be refilling at once.
         cost_s = cost * self._interval_s
         room_s = self._room_s - (cost - 1) * self._interval_s
-        wait_s = self._shared.take(self._name, key, self._clock_s(), cost_s, room_s)
-        if wait_s > 0:
-            raise RateLimited(wait_s)
+        return Take(self._name, key, self._clock_s(), cost_s, room_s)
 
     def refund(self, key: bytes | str) -> None:
         """Refund a counted request."""
         self._shared.refund(self._name, key, self._interval_s)
+
+
+class Limited(Protocol):
+    """Item that is rate limited."""
+
+    @property
+    def take(self) -> Take | None:
+        """What it takes from a token bucket; None: it is not counted."""
+        ...
+
+
+Item = TypeVar("Item", bound=Limited)
+Result = TypeVar("Result")
+
+
+def within_limits(
+    shared: SharedState, items: Sequence[Item], do: Callable[[Sequence[Item]], Sequence[Result]]
+) -> list[Result | RateLimited]:
+    """Process the items within their rate limits; the result of the others is an error."""
+    waits_s = iter(shared.take([each.take for each in items if each.take is not None]))
+    wait_of_each_s = [0.0 if each.take is None else next(waits_s) for each in items]
+    passed = [item for item, wait_s in zip(items, wait_of_each_s, strict=True) if wait_s <= 0]
+    results = iter(do(passed) if passed else ())
+    return [RateLimited(wait_s) if wait_s > 0 else next(results) for wait_s in wait_of_each_s]
 
 
 def network_of(host: str | None) -> str:

@@ -39,6 +39,7 @@ from rl_teacher.web.schemas.labelling import (
     RejectedLabel,
 )
 from rl_teacher.web.serializers import serialize_comparison
+from rl_teacher.web.shared_state import Take
 
 MIN_SHARE_SEEN = 0.5
 """Share of the longer clip that must have been played before an answer is not marked too fast."""
@@ -56,12 +57,14 @@ class LabelUpload:
     Attributes:
         labeler: The labeler.
         submitted: Unvalidated labels.
+        take: What they take from a token bucket; None: they are not limited.
         valid: Labels that can be stored.
         rejected: Rejected labels.
     """
 
     labeler: Identity
     submitted: Sequence[Any]
+    take: Take | None = None
     valid: list[NewLabel] = field(default_factory=list)
     rejected: list[RejectedLabel] = field(default_factory=list)
 

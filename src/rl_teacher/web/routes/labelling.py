@@ -3,7 +3,8 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ValidationError
 
 from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store.rankings import MAX_PAIRS
@@ -17,12 +18,10 @@ from rl_teacher.web.next_comparisons import NextRequest
 from rl_teacher.web.routes.media import EXPORTED, Format, clip_file
 from rl_teacher.web.schemas import labelling as schemas
 from rl_teacher.web.serializers import serialize_claim, serialize_comparison
-from rl_teacher.web.services import Services, ServicesDep
-
-MAX_EXCLUDED = 500
+from rl_teacher.web.services import Services, ServicesDep, get_services
+from rl_teacher.web.short_path import read_body
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
-ExcludedId = Annotated[int, Query(ge=1, le=MAX_ID)]
 
 router = APIRouter(prefix="/api/v1", tags=["labelling"])
 
@@ -33,14 +32,64 @@ async def claim_next_comparisons(
     name: str,
     services: ServicesDep,
     labeler: LabelerName,
-    exclude: Annotated[list[ExcludedId] | None, Query(max_length=MAX_EXCLUDED)] = None,
-    limit: Annotated[int, Query(ge=1, le=20)] = 4,
+    query: Annotated[schemas.NextQuery, Query()],
 ) -> schemas.NextComparisons:
     """Return the next comparisons except those in `exclude`, each with a lease.
 
     Unlabelled comparisons with a lease of the same labeler come first.
     """
-    return await services.next_batcher(NextRequest(name, labeler, exclude or (), limit))
+    return await services.next_batcher(NextRequest(name, labeler, query.exclude, query.limit))
+
+
+@router.post("/labels")
+@requires(Access.LABELER)
+async def submit_labels(
+    body: schemas.LabelBatch,
+    services: ServicesDep,
+    identity: CurrentIdentity,
+    credential: CurrentCredential,
+) -> schemas.LabelReceipt:
+    """Store labels; submitting one again has no effect.
+
+    A labeler answers only comparisons that were leased to them, or that they have labelled before.
+    An answer under an expired lease is stored beside those of other labelers.
+    """
+    take = services.authenticator.take_of_labels(identity, credential, len(body.labels))
+    return await services.label_batcher(LabelUpload(identity, body.labels, take))
+
+
+async def claim_directly(request: Request) -> Response | None:
+    """Return the response of `claim_next_comparisons` to a valid request."""
+    services, state = await get_services(request), request.state
+    given = request.query_params
+    excluded = {"exclude": given.getlist("exclude")} if "exclude" in given else {}
+    try:
+        query = schemas.NextQuery.model_validate({**given, **excluded})
+    except ValidationError:
+        return None
+    labeler = state.identity.name
+    return json_response(await claim_next_comparisons(state.experiment, services, labeler, query))
+
+
+async def submit_directly(request: Request) -> Response | None:
+    """Return the response of `submit_labels` to a valid request."""
+    if request.headers.get("content-type") != "application/json":
+        return None
+    services, identity = await get_services(request), request.state.identity
+    try:
+        body = schemas.LabelBatch.model_validate_json(await read_body(request))
+    except ValidationError:
+        return None
+    return json_response(await submit_labels(body, services, identity, request.state.credential))
+
+
+def json_response(content: BaseModel) -> Response:
+    """Return a model as JSON."""
+    return Response(content.__pydantic_serializer__.to_json(content), media_type="application/json")
+
+
+SHORT_PATH = {claim_next_comparisons: claim_directly, submit_labels: submit_directly}
+"""Handlers of the requests that labelers wait for, by endpoint; see `ShortPath`."""
 
 
 @router.post("/experiments/{name}/practice")
@@ -133,23 +182,6 @@ def visible_comparison(
     return view
 
 
-@router.post("/labels")
-@requires(Access.LABELER)
-async def submit_labels(
-    body: schemas.LabelBatch,
-    services: ServicesDep,
-    identity: CurrentIdentity,
-    credential: CurrentCredential,
-) -> schemas.LabelReceipt:
-    """Store labels; submitting one again has no effect.
-
-    A labeler answers only comparisons that were leased to them, or that they have labelled before.
-    An answer under an expired lease is stored beside those of other labelers.
-    """
-    services.authenticator.count_labels(identity, credential, len(body.labels))
-    return await services.label_batcher(LabelUpload(identity, body.labels))
-
-
 @router.post("/experiments/{name}/rankings")
 @requires(Access.LABELER)
 async def submit_ranking(
@@ -160,7 +192,8 @@ async def submit_ranking(
     credential: CurrentCredential,
 ) -> schemas.RankingReceipt:
     """Store an ordering of clips as labels of their pairs; submitting it again has no effect."""
-    services.authenticator.count_labels(identity, credential, MAX_PAIRS)
+    count = services.authenticator.count_labels
+    await services.workers.run(count, identity, credential, MAX_PAIRS)
     return await services.workers.run(ranking_for, services, name, identity.name, body)
 
 

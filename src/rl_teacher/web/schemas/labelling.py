@@ -42,6 +42,13 @@ class Comparison(BaseModel):
     lease_expires_at: datetime | None = None
 
 
+class NextQuery(BaseModel):
+    """Query of a request for the next comparisons."""
+
+    exclude: Annotated[list[Annotated[int, Field(ge=1, le=MAX_ID)]], Field(max_length=500)] = []
+    limit: Annotated[int, Field(ge=1, le=20)] = 4
+
+
 class NextComparisons(BaseModel):
     """The comparisons to label next."""
 
