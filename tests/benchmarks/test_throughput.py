@@ -21,7 +21,7 @@ def test_pace_is_compared_with_the_fastest_environments_of_the_peer():
         for who, pace in PACES.items()
     ]
     text = "\n".join(throughput.report(records))
-    assert "**3.00x** Stable-Baselines3's PPO, each at its best" in text
+    assert "**3.00x** Stable-Baselines3's PPO with its own environments, each at its best" in text
     assert "**0.75x** raw physics" in text
 
 
