@@ -5,7 +5,13 @@ import pytest
 
 from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import CLIP_STREAM, LabelledPair, LabelSet, draw_examples
+from rl_teacher.predictor.labels import (
+    CLIP_STREAM,
+    HELD_OUT_SHARE,
+    LabelledPair,
+    LabelSet,
+    draw_examples,
+)
 
 SPACE = InputSpace((1,), (1,), 0)
 
@@ -35,10 +41,10 @@ def test_set_target_keeps_index_and_held_out_members():
     labels = LabelSet(3, SPACE, 3, seed=0)
     for comparison_id in (7, 8, 9):
         labels.add(pair(), comparison_id)
-    counts = labels.counts.copy()
+    is_held_out = labels.is_held_out.copy()
     labels.set_target(8, 0.25)
     np.testing.assert_array_equal(labels.targets, [1, 0.25, 1])
-    np.testing.assert_array_equal(labels.counts, counts)
+    np.testing.assert_array_equal(labels.is_held_out, is_held_out)
 
 
 def test_shorter_segments_are_padded_with_zero_weight():
@@ -54,31 +60,22 @@ def test_discount_reduces_weight_of_later_steps():
     np.testing.assert_allclose(labels.weights[0], [[1, 0.5, 0.25], [1, 0.5, 0]])
 
 
-def test_bootstrap_counts_of_clips_have_stream_of_their_own():
+def test_held_out_clips_have_stream_of_their_own():
     # NumPy's SeedSequence ignores trailing zeros: [seed, 8, 0] is [seed, 8].
     words = np.random.SeedSequence([5, CLIP_STREAM, 0]).generate_state(4)
     assert environment_seeds(5, 4) != (words >> 1).tolist()
 
 
-def test_comparisons_are_drawn_in_proportion_to_multiplicity():
-    labels = LabelSet(3, SPACE, 2, seed=0)
-    for _ in range(6):
-        labels.add(pair())
-    drawn = draw_examples(labels.counts, (100, 200), np.random.default_rng(0))
+def test_comparisons_that_are_not_held_out_are_drawn_equally_often():
+    is_held_out = np.array([[False, True, False, False], [False] * 4])
+    drawn = draw_examples(is_held_out, (100, 200), np.random.default_rng(0))
     assert drawn.shape == (2, 100, 200)
-    for member in range(2):
-        shares = np.bincount(drawn[member].ravel(), minlength=6) / 20_000
-        counts = labels.counts[member]
-        np.testing.assert_allclose(shares, counts / counts.sum(), atol=0.02)
-        assert (shares[counts == 0] == 0).all()
+    shares = [np.bincount(each.ravel(), minlength=4) / 20_000 for each in drawn]
+    np.testing.assert_allclose(shares, [[1 / 3, 0, 1 / 3, 1 / 3], [1 / 4] * 4], atol=0.02)
 
 
-def test_member_with_empty_bootstrap_sample_draws_from_all_comparisons():
-    labels = LabelSet(3, SPACE, 1, seed=0)
-    while len(labels) < 3:
-        labels.add(pair())
-    labels.counts[:] = 0
-    drawn = draw_examples(labels.counts, (3_000,), np.random.default_rng(0))
+def test_member_without_other_comparisons_draws_from_those_held_out():
+    drawn = draw_examples(np.ones((1, 3), bool), (3_000,), np.random.default_rng(0))
     np.testing.assert_allclose(np.bincount(drawn[0]) / 3_000, 1 / 3, atol=0.05)
 
 
@@ -89,22 +86,23 @@ def test_growing_keeps_all_comparisons():
     np.testing.assert_array_equal(labels.targets, np.arange(200) % 2)
 
 
-def test_about_one_label_in_e_is_held_out_per_member():
+def test_share_of_labels_is_held_out_per_member():
     labels = LabelSet(1, SPACE, 3, seed=0)
     for _ in range(3000):
         labels.add(pair(num_left=1, num_right=1))
-    held_out = (labels.counts == 0).mean(axis=1)
-    assert held_out == pytest.approx(np.full(3, 1 / np.e), abs=0.03)
+    assert labels.is_held_out.mean(axis=1) == pytest.approx(np.full(3, HELD_OUT_SHARE), abs=0.03)
+    independent = labels.is_held_out.all(axis=0).mean()
+    assert independent == pytest.approx(HELD_OUT_SHARE**3, abs=0.003)
 
 
 def test_held_out_labels_stay_held_out_as_labels_arrive():
     labels = LabelSet(1, SPACE, 3, seed=0)
     for _ in range(10):
         labels.add(pair(num_left=1, num_right=1))
-    before = labels.counts.copy()
+    before = labels.is_held_out.copy()
     for _ in range(300):
         labels.add(pair(num_left=1, num_right=1))
-    np.testing.assert_array_equal(labels.counts[:, :10], before)
+    np.testing.assert_array_equal(labels.is_held_out[:, :10], before)
 
 
 def test_input_stats_cover_all_labelled_steps():
@@ -144,7 +142,8 @@ def test_held_out_members_do_not_depend_on_capacity():
     for _ in range(8):
         everything.add(pair())
         newest.add(pair())
-    np.testing.assert_array_equal(newest.counts[:, [3, 4, 0, 1, 2]], everything.counts[:, 3:])
+    expected = everything.is_held_out[:, 3:]
+    np.testing.assert_array_equal(newest.is_held_out[:, [3, 4, 0, 1, 2]], expected)
 
 
 def test_input_range_covers_all_labelled_rows():
@@ -170,15 +169,16 @@ def test_clip_of_several_comparisons_is_one_clip_and_stays_held_out():
     first, second, third = rng.normal(size=(3, 3, 2)).astype(np.float32)
     labels = LabelSet(3, SPACE, 4, seed=0)
     labels.add(LabelledPair(first, second, 1.0))
-    before = labels.counts_of_clips(np.arange(2))
+    before = labels.held_out_of_clips(np.arange(2))
     labels.add(LabelledPair(third, first, 0.0))
     np.testing.assert_array_equal(labels.clips, [[0, 1], [2, 0]])
-    np.testing.assert_array_equal(labels.counts_of_clips(np.arange(3))[:, :2], before)
+    np.testing.assert_array_equal(labels.held_out_of_clips(np.arange(3))[:, :2], before)
 
 
-def test_clip_is_held_out_for_a_share_of_1_over_e():
+def test_share_of_clips_is_held_out():
     labels = LabelSet(1, SPACE, 1, seed=0)
     for number in range(1_000):
         left, right = (np.full((1, 2), number + shift, np.float32) for shift in (0, 0.5))
         labels.add(LabelledPair(left, right, 1.0))
-    assert np.mean(labels.counts_of_clips(np.arange(2_000)) == 0) == pytest.approx(0.368, abs=0.03)
+    held_out = labels.held_out_of_clips(np.arange(2_000))
+    assert held_out.mean() == pytest.approx(HELD_OUT_SHARE, abs=0.03)

@@ -86,8 +86,8 @@ class PredictorConfig:
     """fitting target of the predictor: the labels (preferences); the rank of each clip, computed
     from all labels (rank); or, as an ablation, the true return of each labelled clip (returns)"""
     ensemble_size: Annotated[int, AtLeast(1), NEW_PREDICTOR] = 3
-    """ensemble members; each is fitted to its own bootstrap sample"""
-    hidden: Annotated[tuple[int, ...], AtLeast(1), FEATURES, NEW_PREDICTOR] = (64, 64)
+    """ensemble members; each is fitted to its own 85 % of the labels"""
+    hidden: Annotated[tuple[int, ...], AtLeast(1), FEATURES, NEW_PREDICTOR] = (256,)
     """hidden layer sizes (not of the convolutional encoders)"""
     image_encoder: Annotated[PredictorNetwork, IMAGES, NEW_PREDICTOR] = "auto"
     """image encoder: an MLP on keypoints or profiles of fixed random filters, the better of the two
@@ -99,8 +99,8 @@ class PredictorConfig:
     """batch normalisation after each convolution, as in the paper"""
     dropout: Annotated[float, Between(0.0, 0.99)] = 0.0
     """dropout rate of hidden units and convolution outputs during a fit"""
-    learning_rate: Annotated[float, Above(0)] = 1e-3
-    """learning rate of Adam"""
+    learning_rate: Annotated[float | None, Above(0)] = None
+    """learning rate of Adam; by default 0.003, or 0.001 for a CNN"""
     batch_size: Annotated[int, AtLeast(1)] = 32
     """comparisons (or clips) per member and gradient step"""
     error_rate: Annotated[float, Between(0.0, 0.99), ANSWERS] = 0.1
@@ -381,7 +381,7 @@ class FitConfig:
     """labels that the predictor is never fitted to, only evaluated on: name of an experiment, or a
     data set"""
     seed: Annotated[int, short_flag("s"), Between(0, MAX_SEED)] = 1
-    """seed of networks and bootstrap samples"""
+    """seed of networks and of what is held out"""
     pretrain_iters: Annotated[WholeNumber, short_flag("i"), AtLeast(1)] = 10_000
     """maximum number of gradient steps; early stopping ends a fit"""
     reward: PredictorConfig = field(default_factory=PredictorConfig)

@@ -40,8 +40,8 @@ class FitReport:
 
     Attributes:
         num_steps: gradient steps taken.
-        loss: cross-entropy in nats on the members' own bootstrap samples; with the objective
-            `rank`, squared error.
+        loss: cross-entropy in nats on the examples that each member trains on; with the
+            objective `rank`, squared error.
         held_out_loss: the same on the examples that each member never trained on, or on a held-out
             set that no member trains on.
         held_out_accuracy: share of decisive held-out labels predicted correctly, or of pairs of

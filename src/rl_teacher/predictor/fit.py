@@ -47,6 +47,7 @@ from rl_teacher.predictor.likelihood import (
 )
 from rl_teacher.predictor.networks import (
     RewardNetwork,
+    learning_rate,
     new_networks,
     replace_running_stats,
     stack_members,
@@ -142,7 +143,7 @@ def _improve_member(
     Returns:
         The new state, and for the sample the scores [B] and losses [B]; see `_scores_and_losses`.
     """
-    optimiser = optax.scale_by_adam()
+    optimiser, rate = optax.scale_by_adam(), learning_rate(config, member.network)
     minibatches = _normalised(minibatches, normaliser)
     sample = _normalised(sample, normaliser)
 
@@ -155,7 +156,7 @@ def _improve_member(
 
         def descend(parameter: Array, update: Array) -> Array:
             # AdamW (Loshchilov and Hutter 2019): w <- w - lr * (adam(g) + l2 * w)
-            return parameter - config.learning_rate * (update + l2 * parameter)
+            return parameter - rate * (update + l2 * parameter)
 
         # Adam must not move the batch-norm statistics, which are leaves of the network too.
         network = replace_running_stats(jax.tree.map(descend, member.network, updates), updated)
@@ -362,17 +363,17 @@ class Fitter:
                 _improve_member(member, minibatches, evaluated, self._normaliser, l2, self._config)
             )
 
-        # [M, K, B] examples of K minibatches from each member's bootstrap sample
+        # [M, K, B] examples of K minibatches of each member
         shape = CHUNK_STEPS, self._config.batch_size
-        indices = draw_examples(examples.counts, shape, self._rng)
+        indices = draw_examples(examples.is_held_out, shape, self._rng)
         results = self._threads.map(improve, self._members, indices, self._l2)
         members, scores, losses = zip(*results, strict=True)
         if not np.isfinite(losses).all():
+            rate = learning_rate(self._config, members[0].network)
             raise Diverged(
                 "The fit of the reward predictor diverged: its loss is not finite. The previous "
-                "networks were kept. Lower --reward.learning-rate (now "
-                f"{self._config.learning_rate:g}), and start again under another name (-n), or "
-                "with --force-new."
+                f"networks were kept. Lower --reward.learning-rate (now {rate:g}), and start again "
+                "under another name (-n), or with --force-new."
             )
         self._members = list(members)
         # The sample was padded to a fixed size, so that only one program is compiled.
@@ -388,7 +389,7 @@ class Fitter:
         losses: Float[np.ndarray, "member batch"],
     ) -> FitReport:
         """Summarise the evaluation on a sample, and adapt the weight decay to it."""
-        targets, is_held_out = examples.targets[sample], examples.counts[:, sample] == 0
+        targets, is_held_out = examples.targets[sample], examples.is_held_out[:, sample]
         loss, held_out_loss = _mean_where(losses, ~is_held_out), _mean_where(losses, is_held_out)
         self._l2 = adapt_l2(self._l2, loss, held_out_loss)
         logits, accuracy, calibration = self._accuracy(scores, targets, is_held_out)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32, Int64, Shaped
+from jaxtyping import Bool, Float32, Int64, Shaped
 
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.predictor.inputs import InputNormaliser, InputSpace
@@ -22,8 +22,12 @@ WARM_START_COUNT = 10_000
 """Steps that the input statistics of a pretrained predictor count for: a few labels must not
 shift the inputs of networks that were fitted with those statistics."""
 
+HELD_OUT_SHARE = 0.15
+"""Share of the labels that each member does not train on. With 50 labels, the bootstrap samples of
+Christiano et al. 2017, which hold out 37 %, fit worse (`benchmarks/offline_fits.py`)."""
+
 COMPARISON_STREAM, CLIP_STREAM = 3, 9
-"""Random streams of the bootstrap samples; docs/reproducibility.md lists those of others."""
+"""Random streams of what is held out; docs/reproducibility.md lists those of others."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class LabelledPair:
 
 @runtime_checkable
 class Examples(Protocol):
-    """Segments with targets, and the bootstrap sample of each ensemble member."""
+    """Segments with targets, and those that each ensemble member does not train on."""
 
     @property
     def labels(self) -> "LabelSet":
@@ -70,8 +74,8 @@ class Examples(Protocol):
         ...
 
     @property
-    def counts(self) -> Int64[np.ndarray, "member example"]:
-        """[M, E] multiplicity in each member's bootstrap sample; 0 means held out."""
+    def is_held_out(self) -> Bool[np.ndarray, "member example"]:
+        """[M, E] whether a member does not train on an example."""
         ...
 
 
@@ -83,32 +87,28 @@ class ClipExamples:
     places: Int64[np.ndarray, "clip 1"]
     targets: Float32[np.ndarray, " clip"]
     certainty: Float32[np.ndarray, " clip"]
-    counts: Int64[np.ndarray, "member clip"]
+    is_held_out: Bool[np.ndarray, "member clip"]
 
 
 def draw_examples(
-    counts: Int64[np.ndarray, "member example"], shape: tuple[int, ...], rng: np.random.Generator
+    is_held_out: Bool[np.ndarray, "member example"],
+    shape: tuple[int, ...],
+    rng: np.random.Generator,
 ) -> Int64[np.ndarray, "member ..."]:
-    """Draw indices of examples from each member's bootstrap sample: [M, *shape].
+    """Draw indices of the examples that each member trains on, with replacement: [M, *shape].
 
-    An example is drawn in proportion to its multiplicity. A member whose sample is still empty
-    draws from all examples.
+    A member for which all examples are held out draws from all of them.
     """
-    # The constant decides only where all multiplicities are 0.
-    weights = counts + 1e-9
-    cumulative = np.cumsum(weights / weights.sum(1, keepdims=True), axis=1)
-    # Inverse transform sampling; the last edge is left out, since rounding may put it below 1.
-    return np.stack([np.searchsorted(each[:-1], rng.random(shape)) for each in cumulative])
+    trained = ~is_held_out | is_held_out.all(1, keepdims=True)
+    return np.stack([rng.choice(np.flatnonzero(each), shape) for each in trained])
 
 
 class LabelSet:
     """The comparisons a predictor learns from: all of them, or the newest.
 
-    Each member has its own bootstrap sample, drawn once per comparison when it is added: its
-    multiplicity is a Poisson draw with mean 1, the limit of |D| draws with replacement. The share
-    1/e with multiplicity 0 stays the member's held-out set (Christiano et al. 2017, 2.2.3), so that
-    later fits never train on what earlier ones were validated on. The same holds for each clip, for
-    fits to `ClipExamples`.
+    Each member has its own held-out comparisons: whether one is held out is drawn once, when it is
+    added, so that later fits never train on what earlier ones were validated on (Christiano et al.
+    2017, 2.2.3). The same holds for each clip, for fits to `ClipExamples`.
 
     Attributes:
         num_added: comparisons added so far, including those that were replaced by newer ones.
@@ -137,7 +137,7 @@ class LabelSet:
             num_steps: steps of the longest segment.
             space: input space of the rows.
             num_members: M.
-            seed: seed of the bootstrap samples.
+            seed: seed of what is held out.
             discount: weight of step t of a segment is discount^t.
             capacity: number of newest comparisons to keep; 0 keeps all.
         """
@@ -156,11 +156,11 @@ class LabelSet:
         self._weights = np.zeros((size, 2, self.num_steps), np.float32)
         self._true_rewards = np.zeros((size, 2, self.num_steps), np.float32)
         self._targets = np.zeros(size, np.float32)
-        self._counts = np.zeros((num_members, size), np.int64)
+        self._is_held_out = np.zeros((num_members, size), bool)
         # Number of the clip on each side, and of each clip by a hash of its rows.
         self._clips = np.zeros((size, 2), np.int64)
         self._clip_numbers: dict[bytes, int] = {}
-        self._clip_counts: list[np.ndarray] = []
+        self._held_out_of_clip: list[np.ndarray] = []
         self._numbers: dict[int, int] = {}
         self.feature_scales = space.feature_scales
         self.input_stats = RunningMeanStd(self.feature_scales.shape)
@@ -216,7 +216,7 @@ class LabelSet:
                     self._clips,
                 )
             )
-            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)], axis=1)
+            self._is_held_out = np.tile(self._is_held_out, 2)
         slot = number % len(self._targets)
         for side, rows in enumerate((pair.left, pair.right)):
             stored = rows[:: self._stride]
@@ -236,22 +236,21 @@ class LabelSet:
                 self.input_low = np.minimum(self.input_low, rows.min(0))
                 self.input_high = np.maximum(self.input_high, rows.max(0))
         self._targets[slot] = pair.target
-        self._counts[:, slot] = self._bootstrap_counts(COMPARISON_STREAM, number)
+        self._is_held_out[:, slot] = self._draw_held_out(COMPARISON_STREAM, number)
         self.num_added += 1
 
     def _number_of_clip(self, rows: Shaped[np.ndarray, "time features"]) -> int:
         """Return the number of a clip, the next one if it is new."""
         content = hashlib.sha256(rows.tobytes()).digest()
         number = self._clip_numbers.setdefault(content, len(self._clip_numbers))
-        if number == len(self._clip_counts):
-            self._clip_counts.append(self._bootstrap_counts(CLIP_STREAM, number))
+        if number == len(self._held_out_of_clip):
+            self._held_out_of_clip.append(self._draw_held_out(CLIP_STREAM, number))
         return number
 
-    def _bootstrap_counts(self, stream: int, number: int) -> Int64[np.ndarray, " member"]:
-        # |D| draws with replacement: the multiplicity is Binomial(|D|, 1/|D|) -> Poisson(1), with
-        # P(0) = 1/e held out. The draw depends on the number alone, so a resumed run repeats it.
+    def _draw_held_out(self, stream: int, number: int) -> Bool[np.ndarray, " member"]:
+        # It depends on the number alone, so a resumed run repeats it.
         rng = np.random.default_rng([self._seed, stream, number])
-        return rng.poisson(1.0, self.num_members)
+        return rng.random(self.num_members) < HELD_OUT_SHARE
 
     def index_of(self, comparison_id: int) -> int | None:
         """Return the index of a comparison in the arrays, or None if it was replaced."""
@@ -263,7 +262,7 @@ class LabelSet:
     def set_target(self, comparison_id: int, target: float) -> None:
         """Change a comparison's target, for example after a second labeler's answer.
 
-        The bootstrap multiplicities stay, so that held-out comparisons remain held out.
+        Held-out comparisons remain held out.
         """
         index = self.index_of(comparison_id)
         if index is not None:
@@ -295,11 +294,11 @@ class LabelSet:
         """[C, 2] numbers of the clips, in order of arrival; equal rows are one clip."""
         return self._clips[: len(self)]
 
-    def counts_of_clips(
+    def held_out_of_clips(
         self, clips: Int64[np.ndarray, " clip"]
-    ) -> Int64[np.ndarray, "member clip"]:
-        """Return [M, N] multiplicities of clips in each member's bootstrap sample."""
-        return np.stack([self._clip_counts[each] for each in clips.tolist()], axis=1)
+    ) -> Bool[np.ndarray, "member clip"]:
+        """Return [M, N] whether clips are held out for each member."""
+        return np.stack([self._held_out_of_clip[each] for each in clips.tolist()], axis=1)
 
     @property
     def rows(self) -> Shaped[np.ndarray, "comparison side time features"]:
@@ -322,6 +321,6 @@ class LabelSet:
         return self._targets[: len(self)]
 
     @property
-    def counts(self) -> Int64[np.ndarray, "member comparison"]:
-        """[M, C] multiplicity in each member's bootstrap sample; 0 means held out."""
-        return self._counts[:, : len(self)]
+    def is_held_out(self) -> Bool[np.ndarray, "member comparison"]:
+        """[M, C] whether a member does not train on a comparison."""
+        return self._is_held_out[:, : len(self)]

@@ -18,6 +18,10 @@ from rl_teacher.nn.encoders import PREDICTORS, num_conv_features, plan_for
 from rl_teacher.nn.mlp import ACTIVATIONS, MLP
 from rl_teacher.predictor.inputs import InputSpace
 
+OUTPUT_SCALE = 0.1
+"""Gain of the initial output layer of an MLP: labels correct the random initial function only in
+part, so it should be small."""
+
 
 class ImageRewardNetwork(eqx.Module):
     """Convolutions on the image, then an MLP on their output and the action.
@@ -78,6 +82,13 @@ class ImageRewardNetwork(eqx.Module):
 RewardNetwork = MLP | ImageRewardNetwork
 
 
+def learning_rate(config: PredictorConfig, network: RewardNetwork) -> float:
+    """Return the learning rate of a network: the given one, or the default of its kind."""
+    if config.learning_rate is not None:
+        return config.learning_rate
+    return 1e-3 if isinstance(network, ImageRewardNetwork) else 3e-3
+
+
 def layer_widths(space: InputSpace, config: PredictorConfig) -> tuple[int, ...]:
     """Return the number of inputs, of units of each dense layer, and of outputs of a network."""
     if space.image is None or config.image_encoder not in PREDICTORS:
@@ -90,13 +101,13 @@ def layer_widths(space: InputSpace, config: PredictorConfig) -> tuple[int, ...]:
 
 def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> RewardNetwork:
     """Initialise M networks, stacked: the first axis of every array is the member."""
-    # One generator for all members: they differ by initialisation and by bootstrap sample.
+    # One generator for all members: they differ by initialisation and by what is held out.
     rng = np.random.default_rng([seed, 7])
     layer_sizes = layer_widths(space, config)
     members = [
         ImageRewardNetwork(space, config, rng)
         if space.has_byte_rows
-        else MLP(layer_sizes, "leaky_relu", 1.0, rng)
+        else MLP(layer_sizes, "leaky_relu", OUTPUT_SCALE, rng)
         for _ in range(config.ensemble_size)
     ]
     return stack_members(members)

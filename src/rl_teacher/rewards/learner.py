@@ -36,6 +36,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitResult, gather_steps
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
+from rl_teacher.predictor.networks import learning_rate
 from rl_teacher.quality.reliability import estimate_reliability, mean_targets, posterior_targets
 from rl_teacher.quality.votes import Votes
 from rl_teacher.queries.planner import PlannerSettings, QueryPlanner
@@ -195,12 +196,12 @@ class RewardLearner(RewardSource):
         members = self._predictor.member_rewards(rows)
         # Also true for NaN.
         if not (np.abs(members) <= MAX_PREDICTED_REWARD).all():
+            rate = learning_rate(self._predictor.config, self._predictor.networks)
             raise Diverged(
                 "The predicted rewards are not finite numbers, or larger than "
-                f"{MAX_PREDICTED_REWARD:,.0f}: the reward predictor diverged. The "
-                "last checkpoint was kept. Lower --reward.learning-rate (now "
-                f"{self._predictor.config.learning_rate:g}), and start again under another name "
-                "(-n), or with --force-new."
+                f"{MAX_PREDICTED_REWARD:,.0f}: the reward predictor diverged. The last checkpoint "
+                f"was kept. Lower --reward.learning-rate (now {rate:g}), and start again under "
+                "another name (-n), or with --force-new."
             )
         is_valid = rollout.is_valid
         self._predictor.recent.update(members[:, is_valid])
@@ -549,7 +550,7 @@ class RewardLearner(RewardSource):
         self._reference = RewardReference.from_state(part_of(state, "reference"))
         report = json.loads(array_to_text(state["self/report"]))
         self._report = None if report is None else FitReport.from_json(report)
-        # Labels are added in the order of the original run, since the bootstrap sample of a label
+        # Labels are added in the order of the original run, since whether a label is held out
         # depends on its number.
         asked = self._queue.asked()
         self._learn_from([asked[place] for place in state["self/labelled"]])

@@ -36,7 +36,7 @@ class TrainerSettings:
         config: hyperparameters of the predictor.
         first_fit_steps: maximum gradient steps of the first fit.
         in_background: fit in a thread while training continues, instead of between rollouts.
-        seed: seed of networks, bootstrap samples and query selection.
+        seed: seed of networks, held-out labels and query selection.
         labeler_weights: weights of labelers who disagree: equal, or by estimated reliability.
         pretrained: predictor to start from, with networks of the same size; it predicts from the
             first step and is fine-tuned.
@@ -75,7 +75,7 @@ def examples_of(
         places[:, None],
         targets.astype(np.float32),
         certainty.astype(np.float32),
-        labels.counts_of_clips(clips),
+        labels.held_out_of_clips(clips),
     )
 
 
@@ -249,7 +249,7 @@ class PredictorTrainer:
     ) -> None:
         """Replace all labels after one was revised; the next fit is due at once.
 
-        The bootstrap sample of a label depends on its number, so it changes with the number.
+        Whether a label is held out depends on its number, so it changes with the number.
         """
         self.labels = self._empty_label_set()
         for pair in self._given:
