@@ -28,8 +28,11 @@ NUM_COLLECTED, STEPS = 700, 300_000
 LABELS = (50, 100, 350)
 VARIANTS: dict[str, dict[str, Any]] = {
     "defaults": {},
-    "one hidden layer of 256": {"reward.hidden": (256,)},
+    "hidden layers 64 64": {"reward.hidden": (64, 64)},
     "hidden layers 256 256": {"reward.hidden": (256, 256)},
+    "learning rate 0.001": {"reward.learning_rate": 1e-3},
+    "learning rate 0.01": {"reward.learning_rate": 1e-2},
+    "seven members": {"reward.ensemble_size": 7},
 }
 FIELDS = {
     "step_correlation": "correlation of steps",
