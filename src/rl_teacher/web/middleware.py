@@ -114,7 +114,9 @@ class RequestLog:
         self._shared.count_request(status, took_s)
         if not self._is_write_due:
             self._is_write_due = True
-            asyncio.get_running_loop().call_later(COUNTS_WRITTEN_AFTER_S, self._write_counts)
+            loop = asyncio.get_running_loop()
+            write = partial(loop.run_in_executor, None, self._write_counts)
+            loop.call_later(COUNTS_WRITTEN_AFTER_S, write)
 
     def _write_counts(self) -> None:
         self._is_write_due = False

@@ -83,6 +83,8 @@ class SharedState:
         self._num_taken = 0
         self._counted: dict[int, tuple[int, float]] = {}
         self._lock = threading.Lock()
+        # Another one, so that the event loop never waits for a statement in order to count.
+        self._counting = threading.Lock()
         self._connection = sqlite3.connect(
             path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
@@ -170,13 +172,13 @@ class SharedState:
 
     def count_request(self, status: int, took_s: float) -> None:
         """Count an answered request; other processes see it after `write_counts`."""
-        with self._lock:
+        with self._counting:
             num, total_s = self._counted.get(status, (0, 0.0))
             self._counted[status] = (num + 1, total_s + took_s)
 
     def write_counts(self) -> None:
         """Write the requests counted since the last call."""
-        with self._lock:
+        with self._counting:
             counted, self._counted = self._counted, {}
         with self._transaction():
             for status, (num, total_s) in counted.items():
