@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 
 import type { ExperimentSummary } from '../src/lib/api-types'
 import { SummaryReads } from '../src/lib/summary-reads'
@@ -31,5 +31,15 @@ describe('summary reads', () => {
     const later = reads.read(() => Promise.reject(new Error('later')))
     expect(await earlier).toBeNull()
     await expect(later).rejects.toThrow('later')
+  })
+
+  it('cancel the scheduled request when another is sent', async () => {
+    vi.useFakeTimers()
+    const reads = new SummaryReads()
+    reads.schedule(() => undefined)
+    const reading = reads.read(() => Promise.resolve('listed'))
+    expect(vi.getTimerCount()).toBe(0)
+    await reading
+    vi.useRealTimers()
   })
 })

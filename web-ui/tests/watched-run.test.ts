@@ -81,6 +81,16 @@ describe('a watched run', () => {
     vi.useRealTimers()
   })
 
+  it('is not read again if a read fails after it was last watched', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const { run, stop } = await follow(1, [], () => Promise.reject(new ServerUnreachable('restarting')))
+    const reading = run.read()
+    stop()
+    await reading
+    expect(vi.getTimerCount()).toBe(0)
+    vi.useRealTimers()
+  })
+
   it('does not replace an episode by one whose clip is deleted', async () => {
     const { run, events } = await follow(1, [2])
     events.episode?.(episode(2))

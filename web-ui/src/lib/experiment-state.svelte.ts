@@ -8,8 +8,6 @@ import { LatestEpisode } from './latest-episode.svelte'
 import { getEpisodes, getOwnerExperiment } from './owner-api'
 import { SummaryReads } from './summary-reads'
 
-const RETRY_MS = 3000
-
 export class ExperimentState {
   detail = $state.raw<OwnerExperimentDetail | null>(null)
   /** Metrics, oldest first. */
@@ -25,7 +23,6 @@ export class ExperimentState {
   readonly #reads = new SummaryReads()
   /** Id of the last metrics of a response; those of events may follow a gap. */
   #readUpTo = 0
-  #retryTimer: ReturnType<typeof setTimeout> | undefined
 
   constructor(
     readonly name: string,
@@ -51,7 +48,7 @@ export class ExperimentState {
       poll: () => this.read(),
     })
     return () => {
-      clearTimeout(this.#retryTimer)
+      this.#reads.stop()
       stop()
     }
   }
@@ -66,7 +63,6 @@ export class ExperimentState {
   }
 
   async read(): Promise<void> {
-    clearTimeout(this.#retryTimer)
     try {
       const latest = await this.#reads.read(() =>
         Promise.all([getOwnerExperiment(this.name), getMetrics(this.name, this.#readUpTo)]),
@@ -82,9 +78,7 @@ export class ExperimentState {
       this.failure = null
     } catch (error) {
       this.failure = error
-      if (error instanceof ServerUnreachable) {
-        this.#retryTimer = setTimeout(() => void this.read(), RETRY_MS)
-      }
+      if (error instanceof ServerUnreachable) this.#reads.schedule(() => this.read())
     }
   }
 

@@ -6,11 +6,11 @@ import type { Answer, Comparison, LabelSubmission } from './api-types'
 import { answerTo, remember, restore, takeBack, without, type History } from './history'
 import { newRequestId, Outbox, type Delivery, type UnsentLabel } from './outbox'
 import type { LabellingProgress } from './progress.svelte'
+import { RetryTimer } from './retry-timer'
 import type { currentUser } from './user.svelte'
 
 /** Labels to exclude when fetching, in case the service has not processed them yet. */
 const NUM_RECENT_IDS = 12
-const RETRY_MS = 3_000
 
 export interface GivenLabelsOptions {
   /** Name of the experiment. */
@@ -35,7 +35,7 @@ export class GivenLabels {
   #isClosed = false
   #labelledIds = new Set<number>()
   #hasHistory = false
-  #retryTimer: ReturnType<typeof setTimeout> | undefined
+  readonly #retryTimer = new RetryTimer()
   /** Rankings of which the labels of the history are a part, by comparison. */
   #rankings = new Map<number, string>()
 
@@ -80,7 +80,7 @@ export class GivenLabels {
 
   close(): void {
     this.#isClosed = true
-    clearTimeout(this.#retryTimer)
+    this.#retryTimer.stop()
     this.#outbox?.close()
   }
 
@@ -131,7 +131,7 @@ export class GivenLabels {
   }
 
   async readHistory(): Promise<void> {
-    clearTimeout(this.#retryTimer)
+    this.#retryTimer.cancel()
     const unsent = this.#ownUnsent()
     try {
       const labels = await this.options.service.getMyLabels(this.options.name)
@@ -147,8 +147,7 @@ export class GivenLabels {
       this.#hasHistory = true
     } catch (error) {
       if (this.history.length === 0) this.history = restore([], unsent)
-      if (!(error instanceof ServerUnreachable) || this.#isClosed) return
-      this.#retryTimer = setTimeout(() => void this.readHistory(), RETRY_MS)
+      if (error instanceof ServerUnreachable) this.#retryTimer.schedule(() => this.readHistory())
     }
   }
 

@@ -16,6 +16,7 @@ import { Leases } from './leases'
 import { newRequestId } from './outbox'
 import { LabellingProgress, secondsToNext } from './progress.svelte'
 import { clipsOf, screenOf, type Groups, type RankingScreen, type ScreenSize } from './ranking'
+import { RetryTimer } from './retry-timer'
 import { hasStartedTraining } from './status'
 import { SummaryReads } from './summary-reads'
 import { currentUser } from './user.svelte'
@@ -23,7 +24,6 @@ import type { Answer, Comparison, ExperimentSummary, LabelEffect, Progress } fro
 
 /** Comparisons to keep ready behind the one on screen. */
 const NUM_AHEAD = 3
-const RETRY_MS = 3_000
 /** How long the page announces that training starts. */
 const START_NOTICE_MS = 8_000
 /** Interval of checks whether comparisons leased to others have become free. */
@@ -97,7 +97,7 @@ export class LabellingSession {
   /** The step of training at which the number of comparisons last changed. */
   #lastAskedStep = 0
   readonly #reads = new SummaryReads()
-  #retryTimer: ReturnType<typeof setTimeout> | undefined
+  readonly #retryTimer = new RetryTimer()
   #startTimer: ReturnType<typeof setTimeout> | undefined
   #isStopped = false
   /** Ends the pause before the labeler is asked for again. */
@@ -213,7 +213,7 @@ export class LabellingSession {
       this.failure = error
       await new Promise<void>((resolve) => {
         this.#wake = resolve
-        this.#retryTimer = setTimeout(resolve, RETRY_MS)
+        this.#retryTimer.schedule(resolve)
       })
       if (!this.#isStopped) await this.#openLabels()
     }
@@ -223,7 +223,7 @@ export class LabellingSession {
   stop(): void {
     this.#isStopped = true
     this.#wake()
-    clearTimeout(this.#retryTimer)
+    this.#retryTimer.stop()
     clearTimeout(this.#startTimer)
     this.#stopListening?.()
     this.queue.stop()
@@ -473,8 +473,7 @@ export class LabellingSession {
     this.#isExhausted = this.current === null && !this.isOpening
     if (!this.isHeldByOthers) return
     // The service does not announce the end of another labeler's lease.
-    clearTimeout(this.#retryTimer)
-    this.#retryTimer = setTimeout(() => void this.queue.fill(), RECHECK_MS)
+    this.#retryTimer.schedule(() => this.queue.fill(), RECHECK_MS)
   }
 
   /** Show what the queue has, if it is less than the chosen number of clips. */
@@ -489,8 +488,7 @@ export class LabellingSession {
       return
     }
     this.labels.markUnreachable(error)
-    clearTimeout(this.#retryTimer)
-    this.#retryTimer = setTimeout(() => this.retry(), RETRY_MS)
+    this.#retryTimer.schedule(() => this.retry())
   }
 
   /** Comparisons that are leased to this page. */

@@ -4,8 +4,7 @@ import { RequestRejected, ServerUnreachable } from './api'
 import type { PlayedEpisode, PlaySession } from './api-types'
 import { ClipLoader, type ClipGroup } from './clips'
 import { getEpisode, getPlaySession } from './play-api'
-
-const RETRY_MS = 2_000
+import { RETRY_MS } from './retry-timer'
 
 export interface LoadedEpisode {
   episode: PlayedEpisode

@@ -1,6 +1,7 @@
 /** Requests for summaries of experiments, beside events that may bring newer ones first. */
 
 import type { ExperimentSummary } from './api-types'
+import { RetryTimer } from './retry-timer'
 
 export interface SummaryRead<T> {
   response: T
@@ -8,7 +9,7 @@ export interface SummaryRead<T> {
   newer: ReadonlyMap<string, ExperimentSummary>
 }
 
-export class SummaryReads {
+export class SummaryReads extends RetryTimer {
   #newer = new Map<string, ExperimentSummary>()
   #numReads = 0
 
@@ -17,8 +18,9 @@ export class SummaryReads {
     this.#newer.set(summary.name, summary)
   }
 
-  /** Send a request; return null if another one was sent before it was answered or failed. */
+  /** Cancel the scheduled request and send one; return null if another is sent before it is answered or fails. */
   async read<T>(request: () => Promise<T>): Promise<SummaryRead<T> | null> {
+    this.cancel()
     const newer = (this.#newer = new Map<string, ExperimentSummary>())
     const number = ++this.#numReads
     try {

@@ -2,14 +2,13 @@
 
 import { getCurrentUser, ServerUnreachable } from './api'
 import type { CurrentUser } from './api-types'
-
-const RETRY_MS = 3_000
+import { RetryTimer } from './retry-timer'
 
 class UserState {
   me = $state.raw<CurrentUser | null>(null)
   failure = $state.raw<unknown>(null)
   #reading: Promise<void> | null = null
-  #retryTimer: ReturnType<typeof setTimeout> | undefined
+  readonly #retryTimer = new RetryTimer()
 
   get isOwner(): boolean {
     return this.me?.role === 'owner'
@@ -41,14 +40,13 @@ class UserState {
   }
 
   async #read(): Promise<void> {
-    clearTimeout(this.#retryTimer)
+    this.#retryTimer.cancel()
     try {
       this.me = await getCurrentUser()
       this.failure = null
     } catch (error) {
       this.failure = error
-      if (this.isKnown || !(error instanceof ServerUnreachable)) return
-      this.#retryTimer = setTimeout(() => void this.read(), RETRY_MS)
+      if (!this.isKnown && error instanceof ServerUnreachable) this.#retryTimer.schedule(() => this.read())
     }
   }
 }

@@ -7,8 +7,6 @@ import { listen } from './events'
 import { LatestEpisode, type LoadedEpisode } from './latest-episode.svelte'
 import { SummaryReads } from './summary-reads'
 
-const RETRY_MS = 3_000
-
 export class WatchedRun {
   summary = $state.raw<ExperimentSummary | null>(null)
   failure = $state.raw<unknown>(null)
@@ -17,7 +15,6 @@ export class WatchedRun {
   readonly #latest: LatestEpisode
   readonly #reads = new SummaryReads()
   readonly #service
-  #retryTimer: ReturnType<typeof setTimeout> | undefined
 
   constructor(
     readonly name: string,
@@ -51,13 +48,12 @@ export class WatchedRun {
       poll: () => this.read(),
     })
     return () => {
-      clearTimeout(this.#retryTimer)
+      this.#reads.stop()
       stop()
     }
   }
 
   async read(): Promise<void> {
-    clearTimeout(this.#retryTimer)
     try {
       const latest = await this.#reads.read(() => this.#service.getExperiment(this.name))
       if (latest === null) return
@@ -65,9 +61,7 @@ export class WatchedRun {
       this.failure = null
     } catch (error) {
       this.failure = error
-      if (error instanceof ServerUnreachable) {
-        this.#retryTimer = setTimeout(() => void this.read(), RETRY_MS)
-      }
+      if (error instanceof ServerUnreachable) this.#reads.schedule(() => this.read())
     }
   }
 
