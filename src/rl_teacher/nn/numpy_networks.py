@@ -26,7 +26,7 @@ INPLACE_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "leaky_relu": lambda x: np.maximum(x, 0.01 * x, out=x),
     "relu": lambda x: np.maximum(x, 0, out=x),
 }
-BLOCK_ROWS = 128
+BLOCK_ROWS = 64
 """Rows of a batch that are computed together: the activations of so many fit into the caches, and
 their memory is not returned to the operating system after every layer."""
 
