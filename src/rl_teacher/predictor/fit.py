@@ -73,7 +73,7 @@ MIN_IMPROVEMENT = 1e-3
 """Decrease of the held-out loss that counts as an improvement."""
 TRIAL_STEPS = 2_000
 """Maximum gradient steps of each trial when the image features are selected again."""
-L2_RANGE = (1e-4, 1.0)
+L2_RANGE = (1e-4, 30.0)
 LOSS_RATIO_RANGE = (1.1, 1.5)
 """Band for held-out loss over training loss; the weight decay adapts to stay in it
 (Christiano et al. 2017, 2.2.3)."""
