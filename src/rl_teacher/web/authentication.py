@@ -61,7 +61,7 @@ class LookUp:
 
     Attributes:
         token: The credential.
-        take: What the request takes from a token bucket; None: it is not counted.
+        take: Amount to take from a token bucket; None if the request is not counted.
     """
 
     token: str
@@ -355,7 +355,7 @@ class Limited(Protocol):
 
     @property
     def take(self) -> Take | None:
-        """What it takes from a token bucket; None: it is not counted."""
+        """Amount to take from a token bucket; None if the item is not counted."""
         ...
 
 

@@ -57,7 +57,7 @@ class LabelUpload:
     Attributes:
         labeler: The labeler.
         submitted: Unvalidated labels.
-        take: What they take from a token bucket; None: they are not limited.
+        take: Amount to take from a token bucket; None if the labels are not limited.
         valid: Labels that can be stored.
         rejected: Rejected labels.
     """
