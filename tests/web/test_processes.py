@@ -135,11 +135,13 @@ def command_of(pid):
 
 
 def is_alive(pid):
-    """Return whether a process has open files: a zombie has none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    """Return whether a process may have open files, which it keeps until its last thread ends."""
+    states = set()
+    with contextlib.suppress(OSError):  # it, or a thread of it, is gone
+        for file in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with contextlib.suppress(OSError):
+                states.add(file.read_text().rpartition(")")[2].split()[0])
+    return not states <= {"Z", "X"}
 
 
 def wait_until(holds):
