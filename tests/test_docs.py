@@ -387,7 +387,7 @@ def test_check_of_moving_dot_prints_output_in_docs(capsys):
         f"within {fit.L2_RANGE[0]} .. {fit.L2_RANGE[1]:g}",
         f"`T0` = {TeachConfig.hyperbolic_steps:,} steps",
         f"`P + t / {Budget(None, 0, 1).steps_between}`",
-        f"At most {planner.MAX_QUERIES_PER_ROLLOUT} comparisons",
+        f"at most {planner.MAX_QUERIES_PER_ROLLOUT} after one rollout",
         f"the latest {learner.RECORDED_STEPS:,} steps",
         f"at most {planner.MAX_WAITING} wait at any time",
         f"one in {planner.SHARED_EVERY} of the first pairs",

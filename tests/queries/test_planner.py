@@ -151,6 +151,18 @@ def test_lead_never_exceeds_the_budget(noise):
     assert planner.num_to_ask(Progress(1000, 0.0), queue, is_fitted=True) == 2
 
 
+@pytest.mark.parametrize(("asked", "num_for_fit", "num"), [(15, 9, 0), (15, 4, 4), (15, 1, 4)])
+def test_synthetic_teacher_is_asked_when_a_fit_is_due(noise, asked, num_for_fit, num):
+    planner, progress = planner_of(noise), Progress(19, 0.0)
+    queue = queue_with(asked)
+    assert planner.num_to_ask(progress, queue, is_fitted=True, num_for_fit=num_for_fit) == num
+
+
+def test_last_comparisons_are_asked_though_they_are_too_few_for_a_fit(noise):
+    planner, queue = planner_of(noise), queue_with(58)
+    assert planner.num_to_ask(Progress(1000, 0.0), queue, is_fitted=True, num_for_fit=9) == 2
+
+
 def test_extension_without_more_steps_changes_nothing(noise):
     planner = planner_of(noise)
     planner.extend(100, 1000, 60, Progress(500, 0.0))

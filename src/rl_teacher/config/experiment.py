@@ -87,7 +87,7 @@ class PredictorConfig:
     from all labels (rank); or, as an ablation, the true return of each labelled clip (returns)"""
     ensemble_size: Annotated[int, AtLeast(1), NEW_PREDICTOR] = 3
     """ensemble members; each is fitted to its own 85 % of the labels"""
-    hidden: Annotated[tuple[int, ...], AtLeast(1), FEATURES, NEW_PREDICTOR] = (256,)
+    hidden: Annotated[tuple[int, ...], AtLeast(1), FEATURES, NEW_PREDICTOR] = (128,)
     """hidden layer sizes (not of the convolutional encoders)"""
     image_encoder: Annotated[PredictorNetwork, IMAGES, NEW_PREDICTOR] = "auto"
     """image encoder: an MLP on keypoints or profiles of fixed random filters, the better of the two
@@ -100,7 +100,7 @@ class PredictorConfig:
     dropout: Annotated[float, Between(0.0, 0.99)] = 0.0
     """dropout rate of hidden units and convolution outputs during a fit"""
     learning_rate: Annotated[float | None, Above(0)] = None
-    """learning rate of Adam; by default 0.003, or 0.001 for a CNN"""
+    """learning rate of Adam; by default 0.005, or 0.001 for a CNN"""
     batch_size: Annotated[int, AtLeast(1)] = 32
     """comparisons (or clips) per member and gradient step"""
     error_rate: Annotated[float, Between(0.0, 0.99), ANSWERS] = 0.1

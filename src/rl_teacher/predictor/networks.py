@@ -86,7 +86,7 @@ def learning_rate(config: PredictorConfig, network: RewardNetwork) -> float:
     """Return the learning rate of a network: the given one, or the default of its kind."""
     if config.learning_rate is not None:
         return config.learning_rate
-    return 1e-3 if isinstance(network, ImageRewardNetwork) else 3e-3
+    return 1e-3 if isinstance(network, ImageRewardNetwork) else 5e-3
 
 
 def layer_widths(space: InputSpace, config: PredictorConfig) -> tuple[int, ...]:

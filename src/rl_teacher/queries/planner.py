@@ -118,13 +118,16 @@ class QueryPlanner:
         """Return how many labels the schedule wants by now."""
         return self._settings.schedule(self.budget, progress)
 
-    def num_to_ask(self, progress: Progress, queue: QueryQueue, *, is_fitted: bool) -> int:
+    def num_to_ask(
+        self, progress: Progress, queue: QueryQueue, *, is_fitted: bool, num_for_fit: int = 1
+    ) -> int:
         """Return how many comparisons to ask now; 0 or less for none.
 
         Args:
             progress: of the run.
             queue: comparisons asked so far.
             is_fitted: False before the first fit, when there is no limit per rollout.
+            num_for_fit: further labels for which the next fit is due.
         """
         self.num_due = self.num_labels_due(progress)
         ahead = self.num_due + self._settings.lead
@@ -134,10 +137,12 @@ class QueryPlanner:
         if not is_fitted or progress.step == 0:
             return num
         max_waiting = self._settings.max_waiting
-        return min(
-            num,
-            MAX_QUERIES_PER_ROLLOUT if max_waiting is None else max_waiting - queue.num_waiting,
-        )
+        if max_waiting is not None:
+            return min(num, max_waiting - queue.num_waiting)
+        # A synthetic teacher answers at once. Asked just before the fit, it compares what the agent
+        # does by then, and the store takes one batch instead of many single comparisons.
+        is_last = total is not None and self.num_due >= total
+        return min(num, MAX_QUERIES_PER_ROLLOUT) if num >= num_for_fit or is_last else 0
 
     def choose(self, num: int, *, is_fitted: bool) -> list[Pair]:
         """Choose pairs among random candidates; fewer than `num` if too little is recorded.

@@ -272,7 +272,10 @@ class RewardLearner(RewardSource):
             How many were asked: fewer than are due while too few steps are recorded.
         """
         is_fitted = self._trainer.has_fitted
-        num = self._planner.num_to_ask(progress, self._queue, is_fitted=is_fitted)
+        num_for_fit = self._trainer.num_labels_to_next_fit
+        num = self._planner.num_to_ask(
+            progress, self._queue, is_fitted=is_fitted, num_for_fit=num_for_fit
+        )
         if limit is not None:
             num = min(num, limit - self._queue.num_asked)
         before = self._queue.num_asked

@@ -1,5 +1,6 @@
 """Fits of the reward predictor as labels arrive."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -188,6 +189,11 @@ class PredictorTrainer:
         return min(self._num_labels_fitted, len(self.labels))
 
     @property
+    def num_labels_to_next_fit(self) -> int:
+        """Number of further labels, at least one, for which the next fit is due."""
+        return max(self._num_for_fit - self._num_new, 1)
+
+    @property
     def is_fitting(self) -> bool:
         """True while a fit runs in the background, during which the labels must not change."""
         return self._running is not None
@@ -196,6 +202,11 @@ class PredictorTrainer:
     def has_unfitted_labels(self) -> bool:
         """True if labels were added, updated or revised since the last fit began."""
         return self._is_revised or self._num_new > 0
+
+    @property
+    def _num_for_fit(self) -> int:
+        """Number of new labels for which a fit is due."""
+        return max(math.ceil(self._fit_growth * self.num_labels_of_fit), 1)
 
     @property
     def _num_new(self) -> int:
@@ -286,8 +297,7 @@ class PredictorTrainer:
         return None
 
     def _is_due(self, *, force: bool) -> bool:
-        is_due = self._num_new > 0 and self._num_new >= self._fit_growth * self.num_labels_of_fit
-        return is_due or (force and len(self.labels) > 0)
+        return self._num_new >= self._num_for_fit or (force and len(self.labels) > 0)
 
     @property
     def _examples(self) -> Examples:
