@@ -176,6 +176,7 @@ class QueryQueue:
         self._waiting: set[int] = set()
         self._excluded: frozenset[int] = frozenset()
         self._num_repeated = 0
+        self._unread: dict[str, Segment] = {}
         # Not saved in checkpoints: ids belong to one database, and reading the whole log again
         # after a resume changes nothing.
         self._newest_label_id = 0
@@ -212,8 +213,9 @@ class QueryQueue:
         return query.answers_without(self._excluded)
 
     def segment(self, content_hash: str) -> Segment:
-        """Load one of the compared segments."""
-        return self._store.segments.load(content_hash)
+        """Return one of the compared segments, from disk unless it has just been answered."""
+        segment = self._unread.pop(content_hash, None)
+        return self._store.segments.load(content_hash) if segment is None else segment
 
     def save_segment(self, segment: Segment) -> None:
         """Save a segment that later comparisons may contain."""
@@ -258,6 +260,8 @@ class QueryQueue:
         unanswered = [each for each in zip(ids, pairs, strict=True) if each[0] not in known]
         labels = list(self._teacher_labels(unanswered, recent))
         self._store.store.labels.add_many(labels)
+        # The next read of the answers uses them once.
+        self._unread = segments if labels else {}
 
     def recover(self) -> None:
         """Take over comparisons that earlier runs asked after their last checkpoint.

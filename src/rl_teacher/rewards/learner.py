@@ -8,6 +8,8 @@
 """
 
 import json
+import math
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
@@ -51,6 +53,8 @@ RECORDED_STEPS = 48_000
 the agent's recent behaviour."""
 RECORDED_BYTES = 400_000_000
 """Memory limit of the recorded observations, which matters for images."""
+REVISIONS_EVERY_S = 1.0
+"""Time between reads of the answers while no comparison waits and only revisions can arrive."""
 MAX_PREDICTED_REWARD = 1e6
 """Largest magnitude of a predicted reward of one step; fitted ones are of the order of 1."""
 
@@ -136,6 +140,7 @@ class RewardLearner(RewardSource):
         # Environment steps observed: in all, until the last fit, and until the newest label; -1
         # before there is one.
         self._num_steps, self._fit_step, self._label_step = 0, -1, -1
+        self._read_s = -math.inf
 
     @property
     def predictor(self) -> RewardPredictor:
@@ -310,6 +315,7 @@ class RewardLearner(RewardSource):
             How many comparisons are answered.
         """
         if not self._trainer.is_fitting:
+            self._read_s = time.monotonic()
             answers = self._queue.read_answers()
             if answers.has_revisions or answers.first or answers.further:
                 self._label_step = self._num_steps
@@ -333,7 +339,9 @@ class RewardLearner(RewardSource):
         if self._trainer.is_fitting:
             fitted = self._trainer.finish(wait=False)
         else:
-            self.read_answers()
+            is_due = time.monotonic() - self._read_s >= REVISIONS_EVERY_S
+            if force or is_due or self._queue.num_waiting:
+                self.read_answers()
             fitted = self._trainer.fit_if_due(force=force)
         return None if fitted is None else self._install(fitted)
 
