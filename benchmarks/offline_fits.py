@@ -29,7 +29,7 @@ LABELS = (50, 100, 350)
 VARIANTS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "hidden layers 64 64": {"reward.hidden": (64, 64)},
-    "hidden layers 256 256": {"reward.hidden": (256, 256)},
+    "hidden layer 256": {"reward.hidden": (256,)},
     "learning rate 0.001": {"reward.learning_rate": 1e-3},
     "learning rate 0.01": {"reward.learning_rate": 1e-2},
     "seven members": {"reward.ensemble_size": 7},

@@ -269,7 +269,7 @@ def test_folder_without_permission_is_found(hashes, capsys, monkeypatch):
 
 @ONLY_SQLITE
 @pytest.mark.usefixtures("bound_by_permissions")
-@pytest.mark.parametrize("name", [".", "experiments", "experiments/one", "segments"])
+@pytest.mark.parametrize("name", [".", "experiments", "experiments/one", "segments", "media"])
 @pytest.mark.parametrize("mode", [0o000, 0o600])
 def test_folder_that_cannot_be_entered_is_found(hashes, name, mode, capsys):
     path = home() / name

@@ -14,6 +14,7 @@ from rl_teacher.common.errors import (
     CorruptClip,
     MediaNotFound,
     RlTeacherError,
+    RunFolderUnusable,
     StoreUnavailable,
 )
 from rl_teacher.runs.backup import database_files
@@ -178,19 +179,17 @@ class Examination:
         clips = self.store.clips.rendered()
         check = Check("clips", len(clips))
         files = MediaFiles(self.media)
+        keys = {key for clip in clips for key in keys_of(clip)}
         try:
             files.check()
-        except StoreUnavailable as error:
+            faults = {key: fault_of(files, key) for key in sorted(keys)}
+        except (RunFolderUnusable, StoreUnavailable) as error:
             check.faults.append(str(error))
             return check
-        faults: dict[str, str | None] = {}
         damaged: dict[str, str] = {}
         for clip in clips:
-            keys = keys_of(clip)
-            for key in keys:
-                if key not in faults:
-                    faults[key] = fault_of(files, key)
-            if found := [fault for fault in (faults[key] for key in keys) if fault is not None]:
+            found = [fault for key in keys_of(clip) if (fault := faults[key]) is not None]
+            if found:
                 damaged[clip.content_hash] = found[0]
         is_absent = not files.is_remote and not Path(files.label).is_dir()
         are_missing = all(fault == missing(key) for key, fault in faults.items())

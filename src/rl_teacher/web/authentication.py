@@ -191,8 +191,9 @@ class Authenticator:
         Raises:
             RateLimited: Too many labels with this credential.
         """
-        if not is_owner(identity):
-            self._label_buckets.count(self.key_of(credential), num_labels)
+        take = self.take_of_labels(identity, credential, num_labels)
+        if take is not None:
+            self._label_buckets.charge(take)
 
     def take_of_labels(self, identity: Identity, credential: str, num_labels: int) -> Take | None:
         """Return what the labels of a request take from a token bucket; nothing from owners."""
@@ -334,7 +335,15 @@ class Buckets:
         Raises:
             RateLimited: It is over the limit; it is not counted.
         """
-        [wait_s] = self._shared.take([self.take(key, cost)])
+        self.charge(self.take(key, cost))
+
+    def charge(self, take: Take) -> None:
+        """Take an amount from a bucket.
+
+        Raises:
+            RateLimited: It is over the limit; nothing is taken.
+        """
+        [wait_s] = self._shared.take([take])
         if wait_s > 0:
             raise RateLimited(wait_s)
 
