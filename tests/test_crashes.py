@@ -286,7 +286,7 @@ def kill_in_turn(targets, num_kills, await_all):
     return recovery_s
 
 
-@pytest.mark.parametrize("num_kills", [6, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_kills", [3, pytest.param(100, marks=pytest.mark.slow)])
 def test_acknowledged_labels_survive_kills_of_every_process(database, num_kills, record_property):
     credentials = set_up_labelers()
     port = free_port()

@@ -107,9 +107,14 @@ FULL = {
     "plot": (plot, "plot", 1, fail_to_write),
     "database": (MetricsLog, "append", 4, append_until_full),
 }
+FAST = ("checkpoint", "segment", "database")
+"""Kinds of files that the fast suite tests."""
 
 
-@pytest.mark.parametrize("kind", FULL)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind in FAST else [pytest.mark.slow]) for kind in FULL],
+)
 def test_run_whose_file_cannot_be_written_ends_and_the_same_command_continues(
     kind, monkeypatch, capsys
 ):

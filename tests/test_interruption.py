@@ -83,7 +83,13 @@ def final_checkpoint(name):
     return checkpoint
 
 
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    "agent",
+    [
+        pytest.param(agent, marks=[pytest.mark.slow] if agent in ("ga3c", "sb3:PPO") else [])
+        for agent in AGENTS
+    ],
+)
 def test_run_interrupted_within_rollout_resumes_exactly(agent):
     assert teach(config_of(agent, "whole"), QUIET).is_finished
 

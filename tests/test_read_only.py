@@ -49,7 +49,12 @@ def test_read_only_file_is_named_at_the_start_and_the_same_command_continues(nam
 
 @pytest.mark.parametrize(
     "name",
-    ["experiments/one", "experiments/one/checkpoints", "experiments/one/history", "segments/*"],
+    [
+        "experiments/one",
+        "segments/*",
+        pytest.param("experiments/one/checkpoints", marks=pytest.mark.slow),
+        pytest.param("experiments/one/history", marks=pytest.mark.slow),
+    ],
 )
 def test_folder_that_becomes_read_only_ends_the_run_which_continues(name, monkeypatch, capsys):
     def make_read_only(_, call):

@@ -110,9 +110,9 @@ def processes_of(collector):
     "env_id",
     [
         "ShortHopper-v1",
-        "Breakout-v0",
+        "MovingDot-v0",
         pytest.param("CartPole-v1", marks=pytest.mark.slow),
-        pytest.param("MovingDot-v0", marks=pytest.mark.slow),
+        pytest.param("Breakout-v0", marks=pytest.mark.slow),
     ],
 )
 def test_rollouts_and_updates_equal_those_of_one_process(collect_on, env_id):
@@ -161,6 +161,7 @@ def test_rollout_of_killed_process_is_repeated_with_the_same_numbers(collect_on)
     assert_equal_rollouts(here.collect(one.predict, 20), there.collect(other.predict, 20))
 
 
+@pytest.mark.slow
 def test_rollout_of_suspended_process_is_repeated_with_the_same_numbers(collect_on):
     here, there = collect_here("CartPole-v1"), collect_on("CartPole-v1")
     first = processes_of(there)
@@ -181,6 +182,7 @@ def test_rollout_of_suspended_process_is_repeated_with_the_same_numbers(collect_
     assert_equal_states(here.state(), there.state())
 
 
+@pytest.mark.slow
 def test_update_of_ga3c_ends_while_the_rollout_of_a_killed_process_is_repeated(collect_on):
     there = collect_on("ShortHopper-v1")
     agent: Any = agent_for("ShortHopper-v1", "ga3c")

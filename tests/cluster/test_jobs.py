@@ -33,6 +33,7 @@ def ending_call(number):
     os._exit(number)
 
 
+@pytest.mark.slow
 def test_call_that_ends_every_process_is_an_error(nodes, monkeypatch):
     monkeypatch.setattr("rl_teacher.cluster.jobs.MAX_RETRIES", 0)
     with (

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int64
-from scipy.special import ndtri
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.reliability import UNKNOWN, Reliability, estimate_reliability
@@ -155,6 +154,8 @@ def rank_targets(
 
     z = Phi^-1((rank + 1/2) / N); clips of equal quality share the mean of their ranks.
     """
+    from scipy.special import ndtri  # noqa: PLC0415 - heavy
+
     order = np.argsort(qualities, kind="stable")
     is_higher = np.diff(qualities[order], prepend=-np.inf) > EQUAL_QUALITY
     group = np.cumsum(is_higher) - 1

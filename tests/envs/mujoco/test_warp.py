@@ -178,6 +178,7 @@ def test_capacity_is_restored():
     np.testing.assert_array_equal(simulations.get_state()["capacity"], state["capacity"])
 
 
+@pytest.mark.slow
 def test_unstable_physics_truncates_only_that_episode():
     envs, others = (make_vector("ShortHopper-v1", 3, physics="warp-cpu") for _ in range(2))
     for each in (envs, others):
