@@ -1,6 +1,8 @@
 """Requests that labelers wait for: handled directly, and by the declared endpoints."""
 
 import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from starlette.testclient import TestClient
@@ -154,3 +156,56 @@ def test_body_that_ends_early_is_malformed(direct, token):
     }
     asyncio.run(direct.app(scope, receive, send))
     assert sent[0]["status"] == 400
+
+
+# --- credentials that were valid before ---
+
+
+@pytest.fixture
+def known(direct, token, trainer):
+    """Client whose credential has been looked up, with a comparison that is leased to it."""
+    [comparison_id] = trainer.ask()
+    direct.headers["Authorization"] = f"Bearer {token}"
+    [shown] = direct.get(NEXT).json()["comparisons"]
+    assert shown["id"] == comparison_id
+    body = {"labels": [label(comparison_id, lease=shown["lease"])]}
+    return SimpleNamespace(client=direct, body=body, trainer=trainer)
+
+
+@pytest.mark.parametrize("is_valid", [True, False])
+def test_revoked_credential_is_rejected_at_once_and_its_labels_are_not_stored(known, is_valid):
+    known.trainer.store.access.revoke_credentials("ann")
+    body = known.body if is_valid else {"labels": 1}
+    assert_problem(known.client.post(LABELS, json=body), 401)
+    assert_problem(known.client.get(NEXT if is_valid else f"{NEXT}?limit=0"), 401)
+    assert known.trainer.store.labels.export(known.trainer.id, 0, 10) == []
+
+
+def test_ended_session_is_rejected_at_once(known, token):
+    authenticator = known.client.app.state.services.authenticator
+    cookie = authenticator.sessions.start(token)
+    known.client.headers["Authorization"] = f"Bearer {cookie}"
+    assert known.client.get(NEXT).status_code == 200
+    authenticator.end_session(cookie)
+    assert_problem(known.client.post(LABELS, json=known.body), 401)
+    assert known.trainer.store.labels.export(known.trainer.id, 0, 10) == []
+
+
+def test_labeler_who_may_no_longer_see_the_experiment_gets_nothing(known, token, monkeypatch):
+    access = known.client.app.state.services.authenticator._store.access
+    identify = access.identify_hashes
+
+    def elsewhere(hashes):
+        return [replace(each, experiment="secret") for each in identify(hashes)]
+
+    monkeypatch.setattr(access, "identify_hashes", elsewhere)
+    assert_problem(known.client.get(NEXT), 404)
+    receipt = known.client.post(LABELS, json=known.body).json()
+    assert receipt["accepted"] == []
+    assert len(receipt["rejected"]) == 1
+
+
+def test_requests_of_known_credential_are_limited(known, settings):
+    burst = settings.limits.labeler.burst
+    codes = [known.client.get(NEXT).status_code for _ in range(burst + 1)]
+    assert codes == [200] * burst + [429]
