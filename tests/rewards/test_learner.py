@@ -333,6 +333,32 @@ def test_revised_answer_rebuilds_label_set(tmp_path):
     assert targets(world) == [0.5, 1]
 
 
+def test_revision_is_read_when_it_is_due_while_no_comparison_waits(world, monkeypatch):
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    world.learner.fit()
+    before = targets(world)
+    assert world.queue.num_waiting == 0
+    answer(world, "ann", EQUAL)
+    monkeypatch.setattr("rl_teacher.rewards.learner.REVISIONS_EVERY_S", float("inf"))
+    assert world.learner.fit() is None
+    assert targets(world) == before
+    monkeypatch.setattr("rl_teacher.rewards.learner.REVISIONS_EVERY_S", 0.0)
+    assert world.learner.fit() is not None
+    assert targets(world) == [(before[0] + 0.5) / 2, *before[1:]]
+
+
+def test_segments_of_new_answers_are_not_read_from_disk(world, monkeypatch):
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    with monkeypatch.context() as patched:
+        patched.setattr(SegmentFiles, "load", lambda *_: pytest.fail("a segment was read"))
+        world.learner.read_answers()
+    assert len(targets(world)) == 20
+    first = world.queue.asked()[0]
+    assert world.queue.segment(first.left).content_hash == first.left
+
+
 def test_single_last_label_is_fitted_at_the_end(tmp_path):
     """One label more than 50 is less than 2 % more, too little for another fit during training."""
     world = World(tmp_path, teacher=human_teacher)
