@@ -144,7 +144,7 @@ def run(write):
 
 def test_run_waits_until_the_lock_of_a_dead_machine_is_stale(run, monkeypatch):
     monkeypatch.setattr("rl_teacher.sweep.LOCK_POLL_S", 0.5)
-    lock_on_another_machine(run.name, 57)
+    lock_on_another_machine(run.name, 54)
     assert execute_on_node(run)["steps"] == 512
 
 
