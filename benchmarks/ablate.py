@@ -78,6 +78,8 @@ def _comparison(changed: Grid, default: Grid) -> list[str]:
                 default.counted(default.scores(arm, field)),
             )
             rows += _rows(f"{arm}, {name}", scores, baseline)
+    if not rows:
+        return []  # the true reward has not been run at this source
     changes = ", ".join(f"{name}={value}" for name, value in changed.changes.items())
     headings = ["", "seeds", "defaults", "changed", "difference", "better"]
     title = f"### {changes}: {changed.title}"

@@ -202,7 +202,7 @@ class Grid:
 def grids(records: Iterable[Record]) -> list[Grid]:
     """Group records into grids, the latest first.
 
-    Policies have no settings, so their runs belong to every grid of their source.
+    Policies have no settings, so their runs belong to every grid of their source with that task.
     """
     records = list(records)
     first = equal_sources(records)
@@ -227,9 +227,11 @@ def grids(records: Iterable[Record]) -> list[Grid]:
             shared = {name: config[name] for name in ("num_timesteps", AGENT)}
             settings = {**shared, **record.get("changes", {})}
         runs.setdefault((source, key_of(settings)), []).append(record)
-    found = [
-        Grid([*group, *policies.get(source, [])], source) for (source, _), group in runs.items()
-    ]
+    found = []
+    for (source, _), group in runs.items():
+        env_ids = {record["env_id"] for record in group}
+        fixed = [each for each in policies.get(source, []) if each["env_id"] in env_ids]
+        found.append(Grid([*group, *fixed], source))
     return sorted(found, key=lambda grid: max(r["date"] for r in grid.records), reverse=True)
 
 

@@ -104,6 +104,21 @@ def test_runs_of_another_source_are_shown_separately():
     assert headings == [f"### ppo, 5,000,000 steps, source {source}" for source in "ab"]
 
 
+def test_grid_has_only_policies_of_its_own_tasks():
+    sac = record(REACHER, 0, -3.0, labels=100, agent="sac")
+    del sac["changes"]
+    lines = tasks.report([*HOPPER_RECORDS, sac, record(REACHER, 0, -9.0, tasks.ZERO)])
+    of_sac = lines[lines.index("### sac, 5,000,000 steps, source a") :]
+    assert not [line for line in of_sac if HOPPER in line]
+    assert row_of(of_sac, f"{REACHER}, zero actions")
+
+
+def test_change_without_runs_of_the_true_reward_is_left_out():
+    runs = [record(HOPPER, 0, 60.0, labels=100), record(HOPPER, 0, 70.0, labels=100, **CHANGE)]
+    assert not [line for line in ablate.report(runs) if "###" in line]
+    assert [line for line in ablate.report([*HOPPER_RECORDS, runs[1]]) if "###" in line]
+
+
 def test_later_source_with_the_same_returns_counts_as_the_earlier_one():
     again = task_records(HOPPER, [5.0] * 2, [10.0] * 2, [110.0] * 2, {100: [60.0, 85.0]}, "b")
     change = record(HOPPER, 0, 20.0, labels=100, source="b", **CHANGE)
