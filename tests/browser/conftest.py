@@ -53,7 +53,11 @@ def experiment(store, service, _numbers):
 
 @pytest.fixture
 def open_context(browser):
-    """Return a function that creates browser contexts; script errors fail the test."""
+    """Return a function that creates browser contexts; script errors fail the test.
+
+    Pass functions (`() => ...`) to `wait_for_function`: the policy of the pages forbids to evaluate
+    plain expressions again, so a wait fails unless they hold at once.
+    """
     contexts, errors = [], []
 
     def make(**options):

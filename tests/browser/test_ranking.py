@@ -99,7 +99,7 @@ def test_focused_clip_is_ranked_and_moved_by_arrow_keys(open_ranking):
     labelling.page.locator("[data-chip='3']").focus()
     for expected in ([["1"], ["2", "3"]], [["1"], ["3"], ["2"]], [["1", "3"], ["2"]]):
         labelling.press("ArrowLeft")
-        labelling.page.wait_for_function("document.activeElement.dataset.chip === '3'")
+        labelling.page.wait_for_function("() => document.activeElement.dataset.chip === '3'")
         assert order(labelling) == expected
     labelling.press("Delete")
     assert order(labelling) == [["1"], ["2"]]

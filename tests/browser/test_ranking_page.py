@@ -93,10 +93,10 @@ def test_keys_go_through_clips_zoom_and_open_answers(open_ranking):
         )
     for _ in range(6):
         page.keyboard.press("+")
-    page.wait_for_function(f"document.querySelectorAll('{CLIPS}').length > 1")
+    page.wait_for_function(f"() => document.querySelectorAll('{CLIPS}').length > 1")
     assert {2, 3, 4} <= set(shown_ranks(page))
     page.keyboard.press("End")
-    page.wait_for_function("document.activeElement.ariaLabel?.startsWith('Rank 200 ')")
+    page.wait_for_function("() => document.activeElement.ariaLabel?.startsWith('Rank 200 ')")
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog", name="Clip of rank 200")
     dialog.get_by_text("Ada: this clip is worse").first.wait_for(timeout=PATIENCE_MS)
@@ -107,7 +107,9 @@ def test_mouse_zooms_pans_and_opens(open_ranking):
     box = page.locator(".stage").bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
     page.mouse.wheel(0, -3000)
-    page.wait_for_function(f"!document.querySelector('{CLIPS}').ariaLabel.startsWith('Rank 1 ')")
+    page.wait_for_function(
+        f"() => !document.querySelector('{CLIPS}').ariaLabel.startsWith('Rank 1 ')"
+    )
     zoomed = shown_ranks(page)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] - 5, box["y"] + 20, steps=5)
@@ -142,7 +144,9 @@ def test_pinch_zooms_around_its_middle_and_one_finger_pans(open_ranking):
     for left_reach, right_reach in ((20, 90), (90, 90), (90, 150), (150, 150)):
         fingers.move((middle - left_reach, y), (middle + right_reach, y))
     fingers.release()
-    page.wait_for_function(f"!document.querySelector('{CLIPS}').ariaLabel.startsWith('Rank 1 ')")
+    page.wait_for_function(
+        f"() => !document.querySelector('{CLIPS}').ariaLabel.startsWith('Rank 1 ')"
+    )
     pinched = positions(page)
     assert set(pinched) - set(before)
     # What is between the fingers stays there, though other clips may be drawn.
@@ -172,7 +176,7 @@ def test_wheel_zoom_keeps_clip_under_mouse(open_ranking):
     page.mouse.move(x, page.locator(".stage").bounding_box()["y"] + 20)
     for _ in range(8):
         page.mouse.wheel(0, -400)
-    page.wait_for_function("document.querySelectorAll('main ol li').length < 20")
+    page.wait_for_function("() => document.querySelectorAll('main ol li').length < 20")
     assert positions(page)[rank] == pytest.approx(x, abs=5)
 
 
