@@ -126,11 +126,14 @@ def test_recent_steps_are_subsampled_and_bounded():
     ("changes", "threshold"),
     [
         ({}, 20.0),
-        ({"agent_reset": 0.25}, 10.0),
+        ({"agent_reset": 0.75}, 30.0),
         ({"agent_reset": 0.0}, math.inf),
         ({"predictor": "rl"}, math.inf),
         ({"n_labels": None}, math.inf),
         ({"agent_path": "earlier"}, math.inf),
+        ({"pretrain_labels": 19}, 20.0),
+        ({"pretrain_labels": 20}, math.inf),
+        ({"schedule": "upfront"}, math.inf),
     ],
 )
 def test_label_threshold_is_share_of_budget(changes, threshold):

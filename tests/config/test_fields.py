@@ -121,6 +121,11 @@ def test_keyword_spelling_is_used_in_messages_for_python():
             "--agent-reset 0.3",
             "no --agent-path",
         ),
+        (
+            [*VECTORS, "-p", "synth", "-l", "9", "-L", "6", "--agent-reset", "0.6"],
+            "--agent-reset 0.6",
+            "fewer (-L)",
+        ),
         ([*VECTORS, "-p", "rl", "--hide-episode-ends"], "--hide-episode-ends", "can end early"),
         (
             ["teach", "-e", "CartPole-v1", "-n", "x", "-p", "rl", "-w", "2"],

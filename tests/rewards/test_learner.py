@@ -359,11 +359,11 @@ def test_segments_of_new_answers_are_not_read_from_disk(world, monkeypatch):
     assert world.queue.segment(first.left).content_hash == first.left
 
 
-def test_single_last_label_is_fitted_at_the_end(tmp_path):
+def test_single_label_is_fitted_at_the_end(tmp_path):
     """One label more than 50 is less than 2 % more, too little for another fit during training."""
     world = World(tmp_path, teacher=human_teacher)
     world.roll_out(3)
-    num_before = world.learner.ask(Progress(1000, 0.0), RECENT) - 1
+    num_before = world.learner.ask(Progress(1000, 0.0), RECENT) - 2
     assert num_before > 50
     answer(world, "ann", *[LEFT] * num_before)
     world.learner.fit()
@@ -373,6 +373,18 @@ def test_single_last_label_is_fitted_at_the_end(tmp_path):
     assert world.learner.fit_remaining()
     assert world.learner.metrics()["fits"] == 2
     assert not world.learner.fit_remaining()
+
+
+def test_last_of_all_labels_is_fitted_at_once(tmp_path):
+    world = World(tmp_path, teacher=human_teacher)
+    while world.queue.num_asked < 60:
+        world.roll_out(3)
+        world.learner.ask(Progress(1000, 0.0), RECENT)
+    answer(world, "ann", *[LEFT] * 59)
+    world.learner.fit()
+    answer(world, "ann", *[None] * 59, RIGHT)
+    assert world.learner.fit() is not None
+    assert world.learner.fit() is None
 
 
 def test_revision_read_before_a_save_is_fitted_after_resuming(tmp_path):

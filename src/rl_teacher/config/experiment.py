@@ -237,8 +237,8 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     no clipping. Reported returns are never clipped"""
     agent_reset: Annotated[float, Between(0.0, 1.0), LABELS, FITS, RESETS] = 0.5
     """fraction of --n-labels after which the agent is reset once (Nikishin et al. 2022); the
-    earlier agent is restored if it is better after as many steps. 0, or with --agent-path: no
-    reset"""
+    earlier agent is restored if it is better after as many steps. 0, with --agent-path, or if
+    --pretrain-labels are as many: no reset"""
 
     def with_label_budget(self) -> "TeachConfig":
         """Return the settings with the number of labels that sorting `n_clips` takes."""
@@ -272,16 +272,13 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         return getattr(self, self.agent_section)
 
     @property
-    def resets_agent(self) -> bool:
-        """True if `agent_reset` has an effect: a new agent, and a number of labels."""
-        return self.n_labels is not None and self.asks and self.agent_path is None
-
-    @property
     def labels_before_reset(self) -> float:
         """Number of labels after which the agent is reset; infinity for never."""
-        if self.n_labels is None or not self.resets_agent:
+        if self.n_labels is None or not self.asks or self.agent_path is not None:
             return math.inf
-        return self.agent_reset * self.n_labels or math.inf
+        labels = self.agent_reset * self.n_labels
+        # With as many labels before training, no agent learns from fewer.
+        return labels if labels > pretraining_labels(self) else math.inf
 
     @property
     def starts_fitted(self) -> bool:

@@ -266,8 +266,9 @@ OTHER_CLIPS = OnlyWith(
     "labels to ask for before the first fit (no predictor_path), or queries='tree' or 'sort'",
 )
 RESETS = OnlyWith(
-    "a number of labels (-l) and a new agent (no --agent-path)",
-    lambda run: run.config.agent_reset == 0 or run.config.resets_agent,
+    "a new agent (no --agent-path) and a number of labels (-l), of which fewer (-L) are asked for "
+    "before training",
+    lambda run: run.config.agent_reset == 0 or math.isfinite(run.config.labels_before_reset),
 )
 EXPLORATION = OnlyWith(
     "labels to ask for before training and a new agent (no --agent-path)",

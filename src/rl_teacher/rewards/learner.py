@@ -342,8 +342,15 @@ class RewardLearner(RewardSource):
             is_due = time.monotonic() - self._read_s >= REVISIONS_EVERY_S
             if force or is_due or self._queue.num_waiting:
                 self.read_answers()
-            fitted = self._trainer.fit_if_due(force=force)
+            # The last labels are fitted even if they are fewer than for other fits.
+            is_last = self._has_all_labels and self._trainer.has_new_labels
+            fitted = self._trainer.fit_if_due(force=force or is_last)
         return None if fitted is None else self._install(fitted)
+
+    @property
+    def _has_all_labels(self) -> bool:
+        total = self._planner.budget.total
+        return total is not None and self._queue.num_answered >= total
 
     def fit_remaining(self) -> bool:
         """Fit to answers that no fit has used yet, and wait for it; return whether there were any.

@@ -199,6 +199,11 @@ class PredictorTrainer:
         return self._running is not None
 
     @property
+    def has_new_labels(self) -> bool:
+        """True if labels were added since the last fit began."""
+        return self.labels.num_added > self._num_labels_fitted
+
+    @property
     def has_unfitted_labels(self) -> bool:
         """True if labels were added, updated or revised since the last fit began."""
         return self._is_revised or self._num_new > 0
