@@ -385,6 +385,28 @@ def test_media_in_another_folder_of_the_home_are_restored_there(
     assert MediaFiles(home() / "clips of people").get(key) == b"poses"
 
 
+@pytest.mark.usefixtures("filled")
+def test_damaged_clip_is_left_out_of_another_media_storage(
+    tmp_path, elsewhere, monkeypatch, caplog
+):
+    sound, damaged = (f"clips/{pair(name)[0]}.poses" for name in "ab")
+    MediaFiles(home() / "media").put(damaged, b"poses")
+    truncate(home() / "media" / damaged)
+    save_backup(tmp_path / "copy")
+    monkeypatch.setenv("RL_TEACHER_MEDIA_URL", str(tmp_path / "other"))
+    elsewhere()
+    restore_backup(tmp_path / "copy")
+    assert f"media/{damaged} was damaged before the backup" in caplog.text
+    media = MediaFiles(tmp_path / "other")
+    assert (media.exists(sound), media.exists(damaged)) == (True, False)
+
+
+def test_file_beside_the_clips_is_not_in_the_backup(filled, tmp_path):
+    (filled / "media" / ".DS_Store").touch()
+    save_backup(tmp_path / "copy")
+    assert "media/.DS_Store" not in read_sums(tmp_path / "copy")
+
+
 def test_existing_folder_or_place_in_home_is_refused(filled, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()

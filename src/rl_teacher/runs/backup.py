@@ -15,6 +15,7 @@ refers to; a restoration puts them into the storage that is then configured.
 
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
@@ -44,9 +45,11 @@ from rl_teacher.store.files import (
     sync_folder,
     write,
 )
-from rl_teacher.store.media import MediaFiles, default_media, seal, unseal
+from rl_teacher.store.media import MEDIA_KEY, MediaFiles, default_media, seal, unseal
 from rl_teacher.store.snapshot import faults_of, load_snapshot, save_snapshot
 from rl_teacher.store.store import Store, utc_now
+
+logger = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 ABOUT, SUMS, DATABASE = "backup.json", "SHA256SUMS", "labels.sqlite"
@@ -216,10 +219,17 @@ def copy_tree(
     for path in files_in(source):
         copy = target / path.relative_to(source)
         name = copy.relative_to(root).as_posix()
-        if (only_new and name in digests) or path.resolve() in left_out:
+        is_left_out = path.resolve() in left_out or is_foreign(name)
+        if is_left_out or (only_new and name in digests):
             continue
         with suppress(FileNotFoundError):
             digests[name] = copy_file(path, copy)
+
+
+def is_foreign(name: str) -> bool:
+    """Return whether a file of the media folder is no clip or scene, such as .DS_Store."""
+    folder, _, key = name.partition("/")
+    return folder == "media" and not MEDIA_KEY.fullmatch(key)
 
 
 def files_in(path: Path) -> Iterator[Path]:
@@ -299,8 +309,7 @@ def restore_backup(source: Path) -> BackupSummary:
         make_private_folder(unfinished)
         for name, digest in read_sums(source).items():
             if is_elsewhere and name.startswith("media/"):
-                key = name.removeprefix("media/")
-                media.put(key, unseal(key, (source / name).read_bytes()))
+                restore_clip(source, name, media)
             elif name != DATABASE and copy_file(source / name, unfinished / name) != digest:
                 raise corrupt(source, f"{name} has changed while it was read")
         # Before the database, whose rows stay if the folder cannot be renamed.
@@ -319,6 +328,22 @@ def restore_backup(source: Path) -> BackupSummary:
             raise
         sync_folder(parent)
     return summary
+
+
+def restore_clip(source: Path, name: str, media: MediaFiles) -> None:
+    """Copy a clip or a scene of a backup to a storage; a damaged one is left out."""
+    key = name.removeprefix("media/")
+    try:
+        content = unseal(key, (source / name).read_bytes())
+    except CorruptClip:
+        # Media are not synced, so that a power failure may have damaged the original.
+        logger.warning(
+            "%s was damaged before the backup, and was not restored. A trainer that continues "
+            "renders its clips again.",
+            name,
+        )
+        return
+    media.put(key, content)
 
 
 def move_entries(source: Path, target: Path) -> None:
