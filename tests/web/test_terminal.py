@@ -6,7 +6,7 @@ from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.store.database import default_url
-from rl_teacher.store.records import RenderedClip
+from rl_teacher.store.records import NewLabel, RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import running_service
 from rl_teacher.web.terminal import TerminalSession
@@ -93,6 +93,24 @@ def test_undo_withdraws_last_answer_and_asks_again(store):
     typist = Typist(["l", "u", "r", "q"])
     assert typist.session(store).run("mine") == 1
     assert answers(store, ids) == {ids[0]: Answer.RIGHT}
+
+
+def test_answer_given_on_the_page_is_neither_replaced_nor_undone(store):
+    first, _ = ids = ask(store, 2)
+    typist = Typist(["l", "u", "q"])
+    session = typist.session(store)
+
+    def answer_on_page(comparison):
+        if not typist.read:
+            [claimed] = store.leases.claim(1, "owner", limit=1)
+            store.labels.add_many([NewLabel(first, Answer.EQUAL, "owner", lease=claimed.lease)])
+        return "link"
+
+    session.show = answer_on_page
+    assert session.run("mine") == 0
+    assert store.labels.answers(ids) == {first: Answer.EQUAL}
+    assert any("answered this comparison with equal on the page" in line for line in typist.read)
+    assert "There is no label to undo." in typist.read
 
 
 def test_undo_without_answer_prints_message(store):

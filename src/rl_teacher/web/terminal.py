@@ -143,8 +143,15 @@ class TerminalSession:
             response_ms=round(1000 * elapsed_s),
             lease=claimed.lease,
         )
-        self.store.labels.add_many([label])
-        self._labelled.append(comparison.id)
+        stored = self.store.labels.add_many([label]).get(label.request_id)
+        if stored is None:
+            self._labelled.append(comparison.id)
+        else:
+            answer = mirror_answer(stored, swapped=swapped)
+            self.say(
+                f"You answered this comparison with {answer} on the page, so this answer was not "
+                "stored. Open the link again to change it."
+            )
         return True
 
     def _ask(self, seconds: float) -> tuple[str, float]:
