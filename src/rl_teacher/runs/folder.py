@@ -99,13 +99,19 @@ class StoredExperiment:
 
 
 def home() -> Path:
-    """Return the folder of all data: RL_TEACHER_HOME, or `~/.rl-teacher`."""
-    return Path(os.environ.get("RL_TEACHER_HOME") or "~/.rl-teacher").expanduser()
+    """Return the absolute path of the folder of all data: RL_TEACHER_HOME, or `~/.rl-teacher`."""
+    return Path(os.environ.get("RL_TEACHER_HOME") or "~/.rl-teacher").expanduser().absolute()
 
 
 def private_places(database: str, media: str) -> dict[str, str]:
     """Return the folders and addresses that labelers must not see, with what is shown instead."""
-    return {database: "<database>", media: "<media>", str(home()): "<home>"}
+    places = {database: "<database>", media: "<media>", str(home()): "<home>"}
+    # A relative path, or the root of all paths, occurs in texts that do not refer to it.
+    return {
+        place: shown
+        for place, shown in places.items()
+        if "://" in place or (Path(place).is_absolute() and Path(place).name)
+    }
 
 
 def hide_places(text: str, places: Mapping[str, str]) -> str:
