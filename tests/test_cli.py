@@ -19,6 +19,7 @@ from rl_teacher.envs import registry
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
+from tests.store.comparisons import ask_and_show
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
@@ -158,6 +159,17 @@ def test_closed_output_ends_command_without_traceback(arguments, monkeypatch):
         except SystemExit as exit_:  # rich ends the process by itself
             exit_code = exit_.code
     assert exit_code == 1
+
+
+@pytest.mark.parametrize("arguments", ["--help", "runs", "export one --format jsonl"])
+def test_output_to_a_full_disk_exits_with_code_2_and_message(arguments, monkeypatch, capsys):
+    with open_store() as store:
+        experiment_id = store.experiments.ensure("one", "E", {})
+        store.labels.add(ask_and_show(store, experiment_id, "a")[0], Answer.LEFT, "Ada")
+    with Path("/dev/full").open("w") as full, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", full)
+        assert main(arguments.split()) == 2
+    assert "The output cannot be written: No space left" in capsys.readouterr().err
 
 
 def test_help_of_command_through_closed_pipe_prints_no_error():

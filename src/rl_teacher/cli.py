@@ -5,6 +5,7 @@ import os
 # OpenBLAS reads this when NumPy is imported; its threads would compete with the physics.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import errno
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -86,14 +87,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return RlTeacherError.exit_code
-    except BrokenPipeError:
-        # The reader of the output, such as `head`, has exited. Python flushes once more at exit,
-        # which must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of the output, such as `head`, has exited
+        discard_output()
         return 1
+    except OSError as error:
+        # Of the standard output; `folder_errors` converts those of other files.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        print(
+            f"error: The output cannot be written: {error.strerror}. Free some space, or send it "
+            "elsewhere.",
+            file=sys.stderr,
+        )
+        discard_output()
+        return RlTeacherError.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def discard_output() -> None:
+    """Discard the standard output that is not written yet: Python flushes once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run_command(command: str, arguments: Sequence[str]) -> int:
