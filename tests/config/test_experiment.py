@@ -18,7 +18,7 @@ from rl_teacher.config.experiment import (
 )
 from rl_teacher.config.fields import check_bounds
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.wrappers.settings import WrapperSettings
+from rl_teacher.wrappers.settings import WrapperSettings, settings_of
 
 CONFIG = TeachConfig("ShortHopper-v1", "synth", name="test")
 
@@ -129,6 +129,15 @@ def test_shared_settings_are_declared_once():
 def test_defaults_of_an_older_experiment_are_those_of_its_agent():
     assert CONFIG.defaults()["ppo"] == dataclasses.asdict(PPOConfig())
     assert "trpo" not in CONFIG.defaults()
+
+
+@pytest.mark.parametrize("num_clips", [0, 10**307], ids=["0", "1e307"])
+def test_number_of_clips_out_of_bounds_is_refused_before_labels_are_counted(num_clips):
+    config = CollectConfig("ShortHopper-v1", name="test", n_clips=num_clips, queries="tree")
+    with pytest.raises(BadConfig, match=f"--n-clips {num_clips} was given; a number from 2"):
+        config.as_teaching()
+    with pytest.raises(BadConfig, match=f"n_clips={num_clips} was given; a number from 2"):
+        settings_of({"n_clips": num_clips, "queries": "tree"})
 
 
 def test_collect_needs_number_of_labels_or_of_clips_to_sort():

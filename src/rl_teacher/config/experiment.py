@@ -69,6 +69,7 @@ from rl_teacher.nn.encoders import PredictorNetwork
 DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L is given."""
 MAX_SEED = 2**31 - 1
+MAX_CLIPS = 1_000_000
 
 LabelerWeights = Literal["equal", "reliability"]
 Objective = Literal["preferences", "rank", "returns"]
@@ -132,7 +133,7 @@ class QuerySettings:
     queries: Annotated[QueryMethod, LABELS] = "pairs"
     """comparisons of unrelated pairs (pairs), or comparisons that sort clips: by binary insertion
     (tree), or between neighbours in the current ranking (sort)"""
-    n_clips: Annotated[WholeNumber | None, AtLeast(2), SORTING] = None
+    n_clips: Annotated[WholeNumber | None, Between(2, MAX_CLIPS), SORTING] = None
     """number of clips to sort; if omitted, clips are added as labels are requested. If --n-labels
     is omitted, it is set to the number of comparisons that sorting takes"""
     reuse_clips: Annotated[bool, LABELS, OTHER_CLIPS] = False
@@ -241,7 +242,12 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     --pretrain-labels are as many: no reset"""
 
     def with_label_budget(self) -> "TeachConfig":
-        """Return the settings with the number of labels that sorting `n_clips` takes."""
+        """Return the settings with the number of labels that sorting `n_clips` takes.
+
+        Raises:
+            BadConfig: a setting is out of bounds.
+        """
+        check_bounds(self)
         return replace(self, n_labels=label_budget(self.queries, self.n_labels, self.n_clips))
 
     def saved(self) -> dict[str, Any]:

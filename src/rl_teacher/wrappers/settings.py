@@ -176,9 +176,9 @@ def settings_of(keywords: dict[str, Any]) -> WrapperSettings:
         if keyword not in known:
             raise UnknownName("keyword of the wrapper", keyword, known)
     settings = WrapperSettings(**keywords)
+    check_bounds(settings, spell=as_keyword)
     budget = label_budget(settings.queries, settings.n_labels, settings.n_clips)
     settings = replace(settings, n_labels=budget)
-    check_bounds(settings, spell=as_keyword)
     check_bounds(settings.reward, "reward.", spell=as_keyword)
     if message := contradiction(settings):
         raise BadConfig(message)
