@@ -1,4 +1,5 @@
 import errno
+import os
 import shutil
 import stat
 import threading
@@ -414,6 +415,14 @@ def test_existing_folder_or_place_in_home_is_refused(filled, tmp_path, capsys):
     assert "exists already" in capsys.readouterr().err
     assert main(["backup", str(home() / "copy")]) == 2
     assert "is inside the home" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [b"\xff.zip", b"two\nlines"])
+def test_file_whose_name_cannot_be_listed_is_refused_before_copying(name, filled, tmp_path, capsys):
+    (filled / os.fsdecode(name)).touch()
+    assert main(["backup", str(tmp_path / "new" / "copy")]) == 2
+    assert repr(os.fsdecode(name)) in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_failed_backup_leaves_no_files(filled, tmp_path, monkeypatch):

@@ -101,13 +101,15 @@ def save_backup(target: Path, media: str | Path | None = None) -> BackupSummary:
         media: Storage of the clips; None for the default.
 
     Raises:
-        BadInput: The folder exists or is inside the home, or there is no home.
+        BadInput: The folder exists or is inside the home, there is no home, or a name in it cannot
+            be written to the list of files.
         StoreUnavailable: The database, or a remote storage of clips, cannot be read.
         RunFolderUnusable: A folder cannot be read or written.
         CorruptBackup: The copy differs from what was read.
     """
     source, target = home().resolve(), target.resolve()
     check_target(source, target)
+    check_names(source)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     with folder_errors(target), removed_on_failure(unfinished):
         make_private_folder(unfinished)
@@ -133,6 +135,21 @@ def check_target(source: Path, target: Path) -> None:
         raise BadInput(f"{target} is inside the home {source}. Name a folder outside of it.")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise BadInput(f"{target} exists already. Name a new folder for the backup.")
+
+
+def check_names(source: Path) -> None:
+    """Check that a list of files, which has one per line, can name the files of a home.
+
+    Raises:
+        BadInput: The name of a file is not UTF-8, or contains a line break.
+    """
+    for path in files_in(source):
+        name = path.relative_to(source).as_posix()
+        if "\n" in name or name.encode(errors="ignore").decode() != name:
+            raise BadInput(
+                f"The home {source} contains {name!r}, whose name is not UTF-8 or contains a line "
+                "break. A backup cannot list it: rename it, or move it out of the home."
+            )
 
 
 def copy_home(source: Path, target: Path, media: MediaFiles) -> dict[str, str]:
