@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
@@ -12,7 +13,7 @@ import pytest
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadInput, ExperimentNotFound, RunFolderUnusable
 from rl_teacher.report import label_export
-from rl_teacher.report.label_export import COLUMNS, export
+from rl_teacher.report.label_export import COLUMNS, as_row, export
 from rl_teacher.store.records import NewLabel
 from rl_teacher.store.store import Store
 
@@ -172,3 +173,20 @@ def test_interrupted_export_keeps_existing_file(store, comparison_id, tmp_path, 
         export(store, "hopper", "jsonl", path)
     assert path.read_text() == "before"
     assert [each.name for each in tmp_path.iterdir() if "unfinished" in each.name] == []
+
+
+def test_two_exports_to_one_file_do_not_disturb_each_other(
+    store, comparison_id, tmp_path, monkeypatch
+):
+    path = tmp_path / "labels.jsonl"
+    store.labels.add(comparison_id, Answer.LEFT, "ann")
+
+    def as_row_after_other_export(*arguments):
+        with monkeypatch.context() as patched, ThreadPoolExecutor(1) as other:
+            patched.setattr(label_export, "as_row", as_row)
+            assert other.submit(export, store, "hopper", "jsonl", path).result() == 1
+        return as_row(*arguments)
+
+    monkeypatch.setattr(label_export, "as_row", as_row_after_other_export)
+    assert export(store, "hopper", "jsonl", path) == 1
+    assert len(path.read_text().splitlines()) == 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.store.files import folder_errors
+from rl_teacher.store.files import folder_errors, replaced_atomically
 from rl_teacher.store.records import ExportedLabel
 from rl_teacher.store.store import Store
 
@@ -191,13 +191,8 @@ def export(store: Store, name: str, format_name: str, out: Path | BinaryIO) -> i
     with folder_errors(out.parent):
         if out.is_dir():
             raise BadInput(f"--out {out} was given, but that is a folder. Name a file.")
-        unfinished = out.with_name(f".{out.name}.unfinished")
-        try:
-            with unfinished.open("wb") as file:
-                file.writelines(parts)
-            unfinished.replace(out)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        with replaced_atomically(out) as unfinished, unfinished.open("wb") as file:
+            file.writelines(parts)
     return counted.num
 
 

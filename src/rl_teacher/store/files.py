@@ -147,18 +147,29 @@ def write_atomically(path: Path, content: bytes, *, is_synced: bool) -> None:
         content: The whole content.
         is_synced: Survive a power failure, not only a killed process.
     """
+    with replaced_atomically(path) as unfinished:
+        write(unfinished, content, is_synced=is_synced)
+    if is_synced:
+        sync_folder(path.parent)
+
+
+@contextmanager
+def replaced_atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces a file when the block succeeds, and is deleted if not.
+
+    Args:
+        path: Path in an existing folder.
+    """
     # Unique among the processes and threads that may write the same file.
     unfinished = path.with_name(
         f".{path.name}.{os.getpid()}.{threading.get_ident()}{TEMPORARY_SUFFIX}"
     )
     try:
-        write(unfinished, content, is_synced=is_synced)
+        yield unfinished
         unfinished.replace(path)
-    except OSError:
+    except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    if is_synced:
-        sync_folder(path.parent)
 
 
 def write(path: Path, content: bytes, *, is_synced: bool) -> None:
