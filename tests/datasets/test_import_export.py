@@ -10,6 +10,7 @@ from rl_teacher.common.errors import BadInput, ConfigMismatch, ExperimentNotFoun
 from rl_teacher.datasets import load
 from rl_teacher.datasets.import_export import from_experiment, import_as
 from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.management import rename_experiment
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
@@ -75,6 +76,21 @@ def test_repeated_import_changes_nothing_and_another_data_set_is_refused(dataset
     assert Experiment.find("theirs").state == "finished"
     with pytest.raises(ConfigMismatch, match="content"):
         import_as(dataset.subset(2), "theirs")
+
+
+def test_data_set_is_imported_under_the_former_name_of_its_import(dataset, experiment):
+    import_as(dataset, "theirs")
+    rename_experiment(experiment.store, "theirs", "renamed")
+    for name in ("theirs", "renamed"):
+        assert import_as(dataset, name) == 4
+        experiment.name = name
+        assert contents(experiment.dataset()) == contents(dataset)
+
+
+def test_different_labels_of_one_request_id_are_refused(dataset):
+    rows = tuple({**row, "request_id": dataset.rows[0]["request_id"]} for row in dataset.rows)
+    with pytest.raises(BadInput, match="request_id of a different label"):
+        import_as(replace(dataset, rows=rows), "theirs")
 
 
 def test_replaced_and_excluded_labels_are_not_imported(experiment):

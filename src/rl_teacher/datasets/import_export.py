@@ -131,7 +131,7 @@ def import_as(dataset: Dataset, name: str) -> int:
     the same data set again changes nothing.
 
     Raises:
-        BadInput: There is no current label.
+        BadInput: There is no current label, or different labels have the same request id.
         ConfigMismatch: The name belongs to another experiment.
     """
     rows = [row for row in dataset.rows if counts(row)]
@@ -149,9 +149,12 @@ def import_as(dataset: Dataset, name: str) -> int:
         experiment_id = store.experiments.ensure(experiment.name, dataset.env_id, config)
         for chunk in chunks(rows):
             ids = add_comparisons(store, experiment_id, dataset, chunk)
-            store.labels.add_many(
-                [label_of(row, i, experiment.name) for row, i in zip(chunk, ids, strict=True)]
-            )
+            labels = [label_of(row, i, experiment_id) for row, i in zip(chunk, ids, strict=True)]
+            if refused := store.labels.add_many(labels):
+                raise BadInput(
+                    f"{len(refused):,} of the labels in it have the request_id of a different "
+                    "label. Give each label its own, and import them with another name -n."
+                )
         experiment.finish()
         return store.experiments.counts(experiment_id).answered
 
@@ -178,17 +181,18 @@ def add_comparisons(
     return store.comparisons.add(experiment_id, pairs, dataset.env_id, lengths, step)
 
 
-def label_of(row: Row, comparison_id: int, name: str) -> NewLabel:
+def label_of(row: Row, comparison_id: int, experiment_id: int) -> NewLabel:
     """Convert a row to a label, with its original values.
 
     The request id is derived from the original one, because ids are unique in a store and the label
-    may have been given in this one.
+    may have been given in this one. It depends on the id of the experiment, not on its name, which
+    another experiment may have had.
     """
     return NewLabel(
         comparison_id=comparison_id,
         answer=Answer(row["answer"]),
         labeler=f"{IMPORTED_PREFIX}{row['labeler']}",
-        request_id=uuid5(NAMESPACE_URL, f"{name}/{UUID(row['request_id'])}"),
+        request_id=uuid5(NAMESPACE_URL, f"{experiment_id}/{UUID(row['request_id'])}"),
         is_swapped=row["is_swapped"],
         response_ms=row["response_ms"],
         is_too_fast=row["is_too_fast"],
