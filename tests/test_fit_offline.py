@@ -1,10 +1,12 @@
 """Tests of offline fits to small data sets."""
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from rl_teacher.clips.answer import Answer
 from rl_teacher.config.experiment import FitConfig, PredictorConfig
 from rl_teacher.datasets import Dataset
 from rl_teacher.datasets.imitation import row_of
@@ -12,7 +14,10 @@ from rl_teacher.fit_offline import fit_labels, fit_predictor
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import Fitter
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.runs.folder import open_store
+from rl_teacher.runs.management import locked_experiment
 from tests.datasets.conftest import ENV_ID, SPACES, segment
+from tests.store.comparisons import ask
 
 SMALL = PredictorConfig(hidden=(8,))
 TIME = "2026-11-03T12:00:00+00:00"
@@ -32,6 +37,20 @@ def test_fitted_predictor_keeps_zero_if_clips_have_unequal_lengths(tmp_path, num
     out = str(tmp_path / "out")
     fit_labels(FitConfig(str(tmp_path / "set"), out=out, pretrain_iters=8, reward=SMALL))
     assert RewardPredictor.load(out).keeps_zero == keeps_zero
+
+
+def test_fit_under_the_name_of_a_failed_run_deletes_its_labels(tmp_path):
+    """Those of a synthetic teacher; labels of people are never deleted without --force-new."""
+    dataset_of((segment(0), segment(1))).save(tmp_path / "set")
+    config = {"env_id": ENV_ID, "predictor": "synth"}
+    with open_store() as store:
+        with contextlib.suppress(ZeroDivisionError), locked_experiment(store, "x", config):
+            experiment_id = store.experiments.ensure("x", ENV_ID, config)
+            for each in ask(store, experiment_id, 1, 2):
+                store.labels.add(each, Answer.LEFT, "synthetic:oracle")
+            raise ZeroDivisionError
+        fit_labels(FitConfig(str(tmp_path / "set"), name="x", pretrain_iters=1, reward=SMALL))
+        assert [each.name for each in store.experiments.all()] == []
 
 
 def test_held_out_returns_are_standardised_by_those_of_the_fit(monkeypatch):

@@ -25,7 +25,8 @@ from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelSet
 from rl_teacher.rewards.memory import predictor_memory, refuse_excess
 from rl_teacher.rewards.trainer import examples_of
-from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.runs.management import locked_experiment
 from rl_teacher.runs.warm_start import (
     NETWORK_SETTINGS,
     hash_arrays,
@@ -145,7 +146,8 @@ def open_destination(
 ) -> Iterator[tuple[Path, Experiment | None]]:
     """Open the folder for the predictor, and its experiment if it has one, which is then locked.
 
-    Content hashes, not paths, identify the labels and the initial predictor of the experiment.
+    The experiment has no entry in the store: it has no comparisons. Content hashes, not paths,
+    identify its labels and its initial predictor.
     """
     if config.name is None:
         yield Path(str(config.out)).expanduser(), None
@@ -160,8 +162,11 @@ def open_destination(
         settings["predictor_path"] = hash_arrays(initial.state(), initial.space)
     identity = {"env_id": dataset.env_id, "fit": settings}
     defaults = {"fit": {"reward": asdict(PredictorConfig())}}
-    with Experiment.open(config.name, identity, defaults=defaults) as experiment:
-        yield experiment.folder / "predictor", experiment
+    with (
+        open_store() as store,
+        locked_experiment(store, config.name, identity, defaults=defaults) as locked,
+    ):
+        yield locked.folder.folder / "predictor", locked.folder
 
 
 def fit_predictor(

@@ -10,6 +10,7 @@ from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import (
     BadExperimentName,
+    BadInput,
     ExperimentExists,
     ExperimentInUse,
     ExperimentNotFound,
@@ -132,9 +133,47 @@ def test_interrupted_renaming_is_continued(store, labels, step, monkeypatch):
 def test_folder_does_not_take_the_name_of_an_unrelated_experiment(store):
     store.experiments.delete("hopper")
     store.experiments.ensure("walker", ENV_ID, {})
+    with pytest.raises(ExperimentExists):
+        rename_experiment(store, "hopper", "walker")
+    assert Experiment.find("hopper").config == CONFIG
+
+
+@pytest.mark.usefixtures("labels")
+def test_folder_whose_records_are_lost_is_not_renamed(store):
+    store.experiments.delete("hopper")
     with pytest.raises(ExperimentNotFound):
         rename_experiment(store, "hopper", "walker")
     assert Experiment.find("hopper").config == CONFIG
+
+
+@pytest.fixture
+def _offline_fit():
+    """Create the experiment `fitted` as `rl-teacher fit` does: without an entry in the store."""
+    with Experiment.open("fitted", {"env_id": ENV_ID, "fit": {"seed": 0}}) as experiment:
+        experiment.finish()
+
+
+@pytest.mark.usefixtures("_offline_fit")
+def test_offline_fit_is_renamed(store):
+    rename_experiment(store, "fitted", "renamed")
+    assert Experiment.find("renamed").config["fit"] == {"seed": 0}
+    assert not (home() / "experiments" / "fitted").exists()
+
+
+@pytest.mark.usefixtures("_offline_fit")
+def test_offline_fit_does_not_take_the_name_of_a_stored_experiment(store):
+    store.experiments.ensure("hopper", ENV_ID, {})
+    with pytest.raises(ExperimentExists):
+        rename_experiment(store, "fitted", "hopper")
+    assert Experiment.find("fitted").config["fit"] == {"seed": 0}
+
+
+@pytest.mark.usefixtures("_offline_fit")
+def test_offline_fit_is_not_archived_but_replaced(store):
+    with pytest.raises(BadInput, match="labelers do not see it"):
+        archive_experiment(store, "fitted", is_archived=True)
+    assert archive_for_new(store, "fitted") == "fitted.archived-1"
+    assert Experiment.find("fitted.archived-1").config["fit"] == {"seed": 0}
 
 
 @pytest.mark.usefixtures("labels")

@@ -290,6 +290,12 @@ class Experiment:
         return config
 
     @property
+    def is_offline_fit(self) -> bool:
+        """True if `rl-teacher fit` has created it, so that the store has no entry of it."""
+        # In other experiments, this is the setting --fit, a text.
+        return isinstance(self.config.get("fit"), dict)
+
+    @property
     def plot_path(self) -> Path:
         """Path of the plot of the learning curves."""
         return self.folder / "plot.png"

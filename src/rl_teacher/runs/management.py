@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_teacher.common.errors import (
+    BadInput,
     ExperimentExists,
     ExperimentInUse,
     ExperimentNotFound,
@@ -107,7 +108,7 @@ def rename_experiment(store: Store, name: str, new_name: str, *, by: str = OWNER
         if target.exists():
             raise ExperimentExists(new_name)
         # The store first, which refuses a name that is taken.
-        if folder is None or not is_renamed_in(store, name, new_name):
+        if folder is None or not is_renamed_in(store, folder, new_name):
             store.experiments.rename(name, new_name, by=by)
         if folder is not None:
             config = Experiment(new_name, folder).config
@@ -117,13 +118,19 @@ def rename_experiment(store: Store, name: str, new_name: str, *, by: str = OWNER
             folder.rename(target)
 
 
-def is_renamed_in(store: Store, name: str, new_name: str) -> bool:
-    """Return whether the store has renamed an experiment, and has none of the earlier name."""
+def is_renamed_in(store: Store, folder: Path, new_name: str) -> bool:
+    """Return whether the store need not rename the experiment of a folder.
+
+    Either it has done so in an interrupted call, or it has no entry of the experiment, because
+    `rl-teacher fit` has created it.
+    """
     id_of = {each.name: each.id for each in store.experiments.all()}
-    if name in id_of or new_name not in id_of:
+    if folder.name in id_of:
         return False
+    if new_name not in id_of:
+        return Experiment(folder.name, folder).is_offline_fit
     events = store.events.page(id_of[new_name]).rows
-    renamed = {"from": name, "to": new_name}
+    renamed = {"from": folder.name, "to": new_name}
     return any(each.kind == "rename" and each.details == renamed for each in events)
 
 
@@ -131,10 +138,20 @@ def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = 
     """Hide an experiment from labelers, or show it again; see `delete_experiment`.
 
     Raises:
+        BadInput: Labelers do not see it anyway, because `rl-teacher fit` has created it.
         BadExperimentName, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
     """
-    with idle_folder(store, name):
-        store.experiments.set_archived(validate_name(name), is_archived=is_archived, by=by)
+    name = validate_name(name)
+    with idle_folder(store, name) as folder:
+        try:
+            store.experiments.set_archived(name, is_archived=is_archived, by=by)
+        except ExperimentNotFound:
+            if folder is None or not Experiment(name, folder).is_offline_fit:
+                raise
+            raise BadInput(
+                f"Experiment {name!r} of `rl-teacher fit` cannot be archived: labelers do not see "
+                "it. Rename it with `rl-teacher rename`, or delete it with `rl-teacher delete`."
+            ) from None
 
 
 def archive_for_new(store: Store, name: str, *, by: str = OWNER) -> str:
@@ -146,9 +163,12 @@ def archive_for_new(store: Store, name: str, *, by: str = OWNER) -> str:
     Raises:
         BadExperimentName, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
     """
-    new_name = archive_name(name, [each.name for each in store.experiments.all()])
+    stored = [each.name for each in store.experiments.all()]
+    new_name = archive_name(name, stored)
     rename_experiment(store, name, new_name, by=by)
-    archive_experiment(store, new_name, is_archived=True, by=by)
+    # Labelers do not see an experiment of `rl-teacher fit`, which is not in the store.
+    if name in stored:
+        archive_experiment(store, new_name, is_archived=True, by=by)
     return new_name
 
 

@@ -130,9 +130,9 @@ class Experiments:
         """
         by_id = self._labelers.id_of(by)
         with self._database.writing() as connection:
-            experiment_id = sql.find_experiment(connection, name)
             if connection.execute(EXPERIMENT_KEY, {"name": new_name}).one_or_none() is not None:
                 raise ExperimentExists(new_name)
+            experiment_id = sql.find_experiment(connection, name)
             config = connection.execute(column(Experiment.config, experiment_id)).scalar_one()
             # Configurations of wrappers contain no name.
             renamed = config | ({"name": new_name} if "name" in config else {})
