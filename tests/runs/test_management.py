@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,17 +79,21 @@ def test_renamed_experiment_keeps_labels_and_continues(store, labels):
     assert events(store) == [("rename", {"from": "hopper", "to": "walker"}, "zoe")]
 
 
+@pytest.mark.parametrize(
+    ("move", "name"),
+    [(partial(rename_experiment, new_name="walker"), "walker"), (archive_for_new, "hopper")],
+)
 @pytest.mark.usefixtures("labels")
-def test_credentials_and_invites_follow_renamed_experiment(store):
+def test_credentials_and_invites_follow_a_renaming_but_stay_for_a_replacement(store, move, name):
     store.labelers.add("ann2")
     token = store.access.issue_credential("ann2", experiment="hopper")
     expires_at = datetime.now(UTC) + timedelta(days=1)
     store.access.invite(experiment="hopper", expires_at=expires_at)
-    rename_experiment(store, "hopper", "walker")
+    move(store, "hopper")
     identity = store.access.identify(token)
     assert identity is not None
-    assert identity.experiment == "walker"
-    assert [each.experiment for each in store.access.invites()] == ["walker"]
+    assert identity.experiment == name
+    assert [each.experiment for each in store.access.invites()] == [name]
 
 
 @pytest.mark.parametrize(

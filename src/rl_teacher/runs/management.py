@@ -94,8 +94,10 @@ def delete_experiment(store: Store, name: str, *, by: str = OWNER) -> None:
             shutil.rmtree(folder)
 
 
-def rename_experiment(store: Store, name: str, new_name: str, *, by: str = OWNER) -> None:
-    """Rename an experiment and its folder; see `delete_experiment`.
+def rename_experiment(
+    store: Store, name: str, new_name: str, *, moves_access: bool = True, by: str = OWNER
+) -> None:
+    """Rename an experiment and its folder; see `Experiments.rename`.
 
     If it was interrupted, the same call continues it.
 
@@ -109,7 +111,7 @@ def rename_experiment(store: Store, name: str, new_name: str, *, by: str = OWNER
             raise ExperimentExists(new_name)
         # The store first, which refuses a name that is taken.
         if folder is None or not is_renamed_in(store, folder, new_name):
-            store.experiments.rename(name, new_name, by=by)
+            store.experiments.rename(name, new_name, moves_access=moves_access, by=by)
         if folder is not None:
             config = Experiment(new_name, folder).config
             if "name" in config:
@@ -157,6 +159,8 @@ def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = 
 def archive_for_new(store: Store, name: str, *, by: str = OWNER) -> str:
     """Archive an experiment under another name, so that a new one can have its name.
 
+    Labelers whose access is limited to the experiment have access to the new one.
+
     Returns:
         The name of the archived experiment.
 
@@ -165,7 +169,7 @@ def archive_for_new(store: Store, name: str, *, by: str = OWNER) -> str:
     """
     stored = [each.name for each in store.experiments.all()]
     new_name = archive_name(name, stored)
-    rename_experiment(store, name, new_name, by=by)
+    rename_experiment(store, name, new_name, moves_access=False, by=by)
     # Labelers do not see an experiment of `rl-teacher fit`, which is not in the store.
     if name in stored:
         archive_experiment(store, new_name, is_archived=True, by=by)

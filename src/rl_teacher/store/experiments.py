@@ -121,8 +121,17 @@ class Experiments:
                 self._events.append(connection, "delete", details, by_id)
         return counts is not None
 
-    def rename(self, name: str, new_name: str, *, by: str = OWNER) -> None:
-        """Rename an experiment; credentials and invites that are limited to it follow.
+    def rename(
+        self, name: str, new_name: str, *, moves_access: bool = True, by: str = OWNER
+    ) -> None:
+        """Rename an experiment.
+
+        Args:
+            name: Name of the experiment.
+            new_name: Its new name.
+            moves_access: Credentials and invites that are limited to the experiment follow. False
+                leaves them to the next experiment of the earlier name.
+            by: Name of the owner.
 
         Raises:
             ExperimentExists: The new name is taken.
@@ -137,7 +146,7 @@ class Experiments:
             # Configurations of wrappers contain no name.
             renamed = config | ({"name": new_name} if "name" in config else {})
             update_experiment(connection, experiment_id, name=new_name, config=renamed)
-            for table in (Credential, Invite):
+            for table in (Credential, Invite) if moves_access else ():
                 of_experiment = update(table).where(table.experiment == name)
                 connection.execute(of_experiment.values(experiment=new_name))
             details = {"from": name, "to": new_name}
