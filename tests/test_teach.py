@@ -26,10 +26,13 @@ from rl_teacher.common.errors import (
 )
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.datasets.given_labels import experiment_of_predictor
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.rewards.learner import RewardLearner
-from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.runs.management import rename_experiment
+from rl_teacher.runs.warm_start import load_warm_start
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
@@ -300,6 +303,24 @@ def test_restarted_finished_run_changes_nothing(finished):
     assert outcome.step == before["step"]
     assert curve("test") == before
     assert finished.state == "finished"
+
+
+@pytest.fixture
+def _accented(finished):
+    """Rename the finished experiment to an accented letter."""
+    with open_store() as store:
+        rename_experiment(store, finished.name, "\u00e9")
+
+
+@pytest.mark.usefixtures("_accented")
+def test_experiment_continues_under_its_name_with_decomposed_accents():
+    assert teach(changed(name="e\u0301"), QUIET).is_finished
+
+
+@pytest.mark.usefixtures("_accented")
+def test_predictor_is_found_by_a_name_with_decomposed_accents():
+    assert load_warm_start(changed(predictor_path="e\u0301")).predictor is not None
+    assert experiment_of_predictor("e\u0301").name == "\u00e9"
 
 
 def test_background_fits_finish():

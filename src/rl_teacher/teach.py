@@ -50,7 +50,7 @@ from rl_teacher.rewards.memory import check_memory
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer, check_renderable
 from rl_teacher.runs.control import Phase, RunStatus
-from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.runs.folder import Experiment, home, open_store, validate_name
 from rl_teacher.runs.history import is_due
 from rl_teacher.runs.management import archive_for_new
 from rl_teacher.runs.reporting import heartbeat
@@ -124,7 +124,7 @@ def teach(
     config = config.with_label_budget()
     env_info = check(config)
     check_machine(config, options, env_info)
-    config = replace(config, env_id=env_info.id)
+    config = replace(config, env_id=env_info.id, name=validate_name(config.name))
     kept = parts_to_keep(config, options)
     if kept is not None:
         config = replace(config, **kept.settings(config.name))

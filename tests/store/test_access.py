@@ -388,6 +388,16 @@ class TestInvites:
         store.experiments.delete("human-175")
         assert store.access.invites()[0].experiment == "human-175"
 
+    def test_accents_of_an_experiment_may_be_decomposed(self, store, tomorrow):
+        composed, decomposed = "\u00e9", "e\u0301"
+        store.experiments.ensure(composed, ENV_ID, {})
+        store.access.invite(experiment=decomposed, expires_at=tomorrow)
+        assert [each.experiment for each in store.access.invites()] == [composed]
+        identity, token = store.access.add_labeler("Zoë", experiment=decomposed)
+        assert identity.experiment == composed
+        assert store.access.identify(token) == identity
+        assert identity.sees(decomposed)
+
     def test_scoped_invite_hides_other_experiments(self, store, experiment_id, tomorrow):
         invite = store.access.invite(experiment="human-175", expires_at=tomorrow).token
         identity, token = store.access.accept_invite(invite, "Zoë")

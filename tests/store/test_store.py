@@ -78,6 +78,16 @@ class TestExperiments:
         with pytest.raises(ExperimentNotFound):
             store.experiments.get("old")
 
+    def test_accents_of_a_name_may_be_decomposed(self, store):
+        composed, decomposed = "\u00e9", "e\u0301"
+        experiment_id = store.experiments.ensure(composed, ENV_ID, {})
+        assert store.experiments.ensure(decomposed, ENV_ID, {}) == experiment_id
+        assert store.experiments.get(decomposed).name == composed
+        store.experiments.set_archived(decomposed, is_archived=True)
+        store.experiments.rename(decomposed, f"{decomposed}2")
+        assert [each.name for each in store.experiments.all()] == [f"{composed}2"]
+        assert store.experiments.delete(f"{decomposed}2")
+
     def test_taken_name_is_refused(self, store, experiment_id):
         store.experiments.ensure("other", ENV_ID, {})
         with pytest.raises(ExperimentExists):

@@ -19,6 +19,7 @@ from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.runs.folder import Experiment, experiments_folder, invalid_name_reason
 from rl_teacher.runs.warm_start import PREDICTOR_FILE
+from rl_teacher.store.records import normalise_experiment_name
 
 COPY = "labels.zip"
 """Data set in the folder of an experiment: labels from elsewhere that its predictor is fitted to or
@@ -276,9 +277,10 @@ def experiment_of_predictor(name_or_folder: str) -> Experiment:
         BadInput: the predictor belongs to none.
     """
     if invalid_name_reason(name_or_folder) is None:
-        folder = experiments_folder() / name_or_folder
+        name = normalise_experiment_name(name_or_folder)
+        folder = experiments_folder() / name
         if (folder / "predictor" / PREDICTOR_FILE).exists():
-            return Experiment(name_or_folder, folder)
+            return Experiment(name, folder)
     folder = Path(name_or_folder).expanduser()
     folder = folder.parent if folder.name == "predictor" else folder
     if not (folder / "config.json").exists():

@@ -47,7 +47,7 @@ from rl_teacher.store.files import (
     write_atomically,
 )
 from rl_teacher.store.lock import FolderLock, is_locked
-from rl_teacher.store.records import Counts, ExperimentView
+from rl_teacher.store.records import Counts, ExperimentView, normalise_experiment_name
 
 if TYPE_CHECKING:
     from rl_teacher.store.store import Store
@@ -150,8 +150,7 @@ def validate_name(name: str) -> str:
     Raises:
         BadExperimentName: the name breaks a rule, which the message gives.
     """
-    # One name, whichever way its accents are encoded: macOS decomposes them.
-    composed = unicodedata.normalize("NFC", name)
+    composed = normalise_experiment_name(name)
     fault = invalid_name_reason(composed)
     if fault:
         shown = composed if len(composed) <= 60 else composed[:60] + "..."

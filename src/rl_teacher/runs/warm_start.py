@@ -22,6 +22,7 @@ from rl_teacher.runs.folder import (
     invalid_name_reason,
     not_found_message,
 )
+from rl_teacher.store.records import normalise_experiment_name
 
 PREDICTOR_FILE = "predictor.json"
 NETWORK_SETTINGS = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
@@ -172,7 +173,8 @@ def load_predictor(
     places = [folder, folder / "predictor"]
     if invalid_name_reason(name_or_folder) is None:
         # An experiment takes precedence over a folder of the same name.
-        places.insert(0, experiments_folder() / name_or_folder / "predictor")
+        name = normalise_experiment_name(name_or_folder)
+        places.insert(0, experiments_folder() / name / "predictor")
     for place in places:
         if (place / PREDICTOR_FILE).exists():
             predictor = RewardPredictor.load(place)

@@ -27,7 +27,14 @@ from rl_teacher.store.labelers import (
     is_reserved,
     normalise_name,
 )
-from rl_teacher.store.records import CredentialView, Identity, InviteView, NewInvite, Role
+from rl_teacher.store.records import (
+    CredentialView,
+    Identity,
+    InviteView,
+    NewInvite,
+    Role,
+    normalise_experiment_name,
+)
 from rl_teacher.store.sql import (
     EXPERIMENT_ID,
     MAX_ID,
@@ -175,6 +182,7 @@ class Access:
         by_id = self._labelers.id_of(by)
         with self._database.writing() as connection:
             if experiment is not None:
+                experiment = normalise_experiment_name(experiment)
                 find_experiment(connection, experiment)
             labeler_id = self._labelers.add_within(connection, name, role)
             token = self._add_credential(connection, labeler_id, expires_at, experiment)

@@ -1,5 +1,6 @@
 """Values that the store accepts and returns."""
 
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +15,14 @@ Row = TypeVar("Row")
 Role = Literal["owner", "labeler", "teacher"]
 
 Purpose = Literal["answer", "repeat"]
+
+
+def normalise_experiment_name(name: str) -> str:
+    """Return a name in Unicode normal form C, so that each is one name.
+
+    Accents can be encoded in several ways; macOS decomposes them.
+    """
+    return unicodedata.normalize("NFC", name)
 
 
 # --- labels ---
@@ -521,7 +530,7 @@ class Identity:
 
     def sees(self, experiment: str) -> bool:
         """Return True if the holder may see an experiment."""
-        return self.experiment is None or self.experiment == experiment
+        return self.experiment in (None, normalise_experiment_name(experiment))
 
 
 @dataclass(frozen=True)

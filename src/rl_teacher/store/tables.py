@@ -36,6 +36,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import JSON
 
+from rl_teacher.store.records import normalise_experiment_name
+
 HASH_LENGTH = 64
 """Length of a SHA-256 in hexadecimal."""
 
@@ -63,6 +65,21 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+class ExperimentName(TypeDecorator[str]):
+    """Name of an experiment, which is normalised where it is stored and where it is looked up."""
+
+    impl = String(255)
+    cache_ok = True
+
+    def process_bind_param(
+        self,
+        value: str | None,
+        dialect: Dialect,  # noqa: ARG002 - SQLAlchemy's own signature
+    ) -> str | None:
+        """Normalise the name."""
+        return None if value is None else normalise_experiment_name(value)
 
 
 class Base(DeclarativeBase):
@@ -103,7 +120,7 @@ class Experiment(Base):
     __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012 - SQLAlchemy's own spelling
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(String(255), unique=True)
+    name: Mapped[str] = mapped_column(ExperimentName, unique=True)
     env_id: Mapped[str]
     config: Mapped[dict[str, Any]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -133,7 +150,7 @@ class ExperimentLock(Base):
 
     __tablename__ = "experiment_locks"
 
-    name: Mapped[str] = mapped_column(String(255), primary_key=True)
+    name: Mapped[str] = mapped_column(ExperimentName, primary_key=True)
     token: Mapped[UUID]
     holder: Mapped[dict[str, Any]] = mapped_column(JSON)
     acquired_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -264,7 +281,7 @@ class Credential(Base):
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    experiment: Mapped[str | None] = mapped_column(String(255))
+    experiment: Mapped[str | None] = mapped_column(ExperimentName)
 
 
 class EndedSession(Base):
@@ -306,7 +323,7 @@ class Invite(Base):
     used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     used_by: Mapped[int | None] = mapped_column(ForeignKey("labelers.id"))
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    experiment: Mapped[str | None] = mapped_column(String(255))
+    experiment: Mapped[str | None] = mapped_column(ExperimentName)
 
 
 class Lease(Base):
