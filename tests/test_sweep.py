@@ -53,6 +53,14 @@ def test_runs_are_all_combinations_of_each_seed(write):
     assert runs[0].flags == ("-p", "rl", "-t", "9", "-e", "A/B-v1", "-l", "5", *own)
 
 
+def test_runs_with_many_settings_have_different_valid_names(write):
+    words = ", ".join(f'"module:{"x" * 90}{end}"' for end in "ab")
+    path = write(f'flags = "-p rl"\nseeds = [3, 1]\n[grid]\n"-e" = [{words}]')
+    names = [run.name for run in read_sweep(path).runs()]
+    assert len(set(names)) == 4
+    assert [name.partition("_seed=")[2] for name in names] == ["3", "3", "1", "1"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -36,7 +36,7 @@ from rl_teacher.common.parallel import in_parallel
 from rl_teacher.report.figures import UNKNOWN, reward
 from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
-from rl_teacher.runs.folder import Experiment, State, home, open_store, validate_name
+from rl_teacher.runs.folder import Experiment, State, home, open_store, shortened_name
 from rl_teacher.runs.management import idle_folder
 from rl_teacher.runs.metrics_file import MetricsFile
 from rl_teacher.store.experiment_locks import STALE_AFTER
@@ -99,8 +99,8 @@ class Sweep:
             varied = dict(zip(self.grid, values, strict=True))
             settings = ", ".join(f"{flag.lstrip('-')}={value}" for flag, value in varied.items())
             # Values may be paths, with characters that names cannot have.
-            parts = [self.name, *re.sub(r"[/\\,]", "", settings).split(), f"seed={seed}"]
-            name = validate_name("_".join(parts))
+            parts = [self.name, *re.sub(r"[/\\,]", "", settings).split()]
+            name = shortened_name("_".join(parts), f"_seed={seed}")
             flags = [word for pair in varied.items() for word in pair]
             own = ("-s", str(seed), "-n", name)
             yield Run(name, settings, seed, (*self.flags, *flags, *own))

@@ -52,6 +52,17 @@ def test_exported_and_imported_data_set_exports_unchanged(
     assert now == was
 
 
+@pytest.mark.usefixtures("dataset")
+@pytest.mark.parametrize("options", [(), ("--format", "jsonl", "--out", f"{'漢' * 80}.jsonl")])
+def test_experiment_with_a_long_name_is_exported(options, experiment, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "漢" * 80
+    rename_experiment(experiment.store, "experiment", name)
+    assert main(["export", name, *options]) == 0
+    [written] = tmp_path.glob(f"{name}.*")
+    assert written.suffix in (".zip", ".jsonl")
+
+
 def test_imported_labelers_are_distinct_from_local_ones(dataset, experiment):
     import_as(dataset, "theirs")
     assert {"zoe", "imported:zoe"} <= {each.name for each in experiment.store.labelers.all()}

@@ -32,8 +32,10 @@ from rl_teacher.runs.folder import (
     flatten,
     hide_places,
     home,
+    invalid_name_reason,
     last_change,
     private_places,
+    shortened_name,
     validate_name,
 )
 from rl_teacher.store.database import default_url
@@ -120,7 +122,7 @@ class TestNames:
             (" a", "space"),
             ("a.unfinished", "ends with .unfinished"),
             ("x" * 300, "300 characters"),
-            ("环" * 90, "255 bytes"),
+            ("环" * 81, "240 bytes"),
         ],
     )
     def test_invalid_name_is_refused_with_broken_rule(self, name, fault):
@@ -139,7 +141,23 @@ class TestNames:
         inside = Path("/experiments") / accepted
         assert inside.parent == Path("/experiments")
         assert os.path.normpath(inside) == str(inside)
-        assert len(os.fsencode(accepted)) <= 255
+        assert len(os.fsencode(accepted)) <= 240
+
+    @given(stem=st.text("aé环😀", min_size=1, max_size=120))
+    def test_shortened_name_is_valid_and_keeps_suffix(self, stem):
+        name = shortened_name(stem, ".archived-12")
+        assert name.endswith(".archived-12")
+        assert invalid_name_reason(name) is None
+        assert name.startswith(stem[:30])
+
+    def test_only_a_name_that_is_too_long_is_shortened(self):
+        assert shortened_name("x" * 90, ".archived1") == "x" * 90 + ".archived1"
+        assert len(shortened_name("x" * 91, ".archived1")) == 100
+
+    def test_shortened_names_of_different_stems_differ(self):
+        one, other = (shortened_name("x" * 100 + end, "_seed=1") for end in "ab")
+        assert one[:70] == other[:70]
+        assert one != other
 
 
 class TestOpening:

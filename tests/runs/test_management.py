@@ -188,6 +188,13 @@ def test_archive_has_a_name_that_neither_this_home_nor_the_store_has(store):
     assert archive_for_new(store, "hopper") == "hopper.archived-3"
 
 
+def test_experiment_with_the_longest_name_is_archived(store):
+    store.experiments.ensure("x" * 100, ENV_ID, {})
+    archived = archive_for_new(store, "x" * 100)
+    assert archived.endswith(".archived-1")
+    assert names(store) == [archived]
+
+
 def test_archived_experiment_is_not_labelled_until_restored(store, labels):
     experiment_id = store.experiments.get("hopper").id
     for is_archived, waiting in ((True, []), (False, [labels[1]])):

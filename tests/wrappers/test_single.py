@@ -28,9 +28,10 @@ from rl_teacher.common.errors import (
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.folder import Experiment, home, invalid_name_reason
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
+from rl_teacher.wrappers.factory import generated_name
 from tests.store.comparisons import answered_comparisons
 from tests.wrappers.environments import (
     QUICK,
@@ -670,3 +671,7 @@ env.pretrain()
     )
     assert "Traceback" not in done.stderr
     assert done.returncode == 0
+
+
+def test_default_name_of_an_environment_with_a_long_id_is_valid():
+    assert invalid_name_reason(generated_name(f"{'A' * 77}-v0")) is None

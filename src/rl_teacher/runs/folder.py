@@ -11,6 +11,7 @@
     plot.png
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
     from rl_teacher.store.waiting import DatabaseWait
 
 MAX_CHARACTERS = 100
-MAX_BYTES = 255
-"""Length of a file name that common file systems accept."""
+MAX_BYTES = 240
+"""Common file systems accept 255 bytes, which leaves room for suffixes such as `.zip`."""
 FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories: control characters, surrogates, line and paragraph separators."""
 
@@ -173,9 +174,32 @@ def invalid_name_reason(name: str) -> str | None:
             unicodedata.category(character) in FORBIDDEN_CATEGORIES for character in name
         ),
         f"it is {len(name)} characters long": len(name) > MAX_CHARACTERS,
-        f"it is more than {MAX_BYTES} bytes long": len(name.encode(errors="replace")) > MAX_BYTES,
+        f"it is more than {MAX_BYTES} bytes long": len(encoded(name)) > MAX_BYTES,
     }
     return next((fault for fault, is_broken in rules.items() if is_broken), None)
+
+
+def shortened_name(stem: str, suffix: str) -> str:
+    """Return the name `stem` + `suffix`; a stem that makes it too long is shortened.
+
+    A hash keeps the names of different stems distinct.
+
+    Raises:
+        BadExperimentName: the name breaks another rule.
+    """
+    stem = normalise_experiment_name(stem)
+    whole = f"{stem}{suffix}"
+    if len(whole) > MAX_CHARACTERS or len(encoded(whole)) > MAX_BYTES:
+        ending = f"-{hashlib.sha256(encoded(stem)).hexdigest()[:8]}{suffix}"
+        kept = encoded(stem[: MAX_CHARACTERS - len(ending)])[: MAX_BYTES - len(encoded(ending))]
+        # The last character may be cut.
+        whole = f"{kept.decode(errors='ignore')}{ending}"
+    return validate_name(whole)
+
+
+def encoded(name: str) -> bytes:
+    """Encode a name, which may contain surrogates."""
+    return name.encode(errors="replace")
 
 
 class Experiment:

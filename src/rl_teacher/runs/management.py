@@ -15,7 +15,12 @@ from rl_teacher.common.errors import (
     ExperimentInUse,
     ExperimentNotFound,
 )
-from rl_teacher.runs.folder import Experiment, experiments_folder, validate_name
+from rl_teacher.runs.folder import (
+    Experiment,
+    experiments_folder,
+    shortened_name,
+    validate_name,
+)
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.files import folder_errors, write_atomically
 from rl_teacher.store.labelers import OWNER
@@ -179,11 +184,13 @@ def archive_for_new(store: Store, name: str, *, by: str = OWNER) -> str:
 def archive_name(name: str, stored: Collection[str]) -> str:
     """Return the name under which an experiment is archived: NAME.archived-1, -2 ...
 
+    A long name is shortened.
+
     Args:
         name: Name of the experiment.
         stored: Names in the store, which may have experiments of other homes.
     """
-    names = (validate_name(f"{name}.archived-{number}") for number in count(1))
+    names = (shortened_name(name, f".archived-{number}") for number in count(1))
     folder = experiments_folder()
     return next(each for each in names if each not in stored and not (folder / each).exists())
 

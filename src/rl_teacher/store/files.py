@@ -5,9 +5,9 @@ import json
 import logging
 import math
 import os
+import secrets
 import stat
 import sys
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -160,10 +160,9 @@ def replaced_atomically(path: Path) -> Iterator[Path]:
     Args:
         path: Path in an existing folder.
     """
-    # Unique among the processes and threads that may write the same file.
-    unfinished = path.with_name(
-        f".{path.name}.{os.getpid()}.{threading.get_ident()}{TEMPORARY_SUFFIX}"
-    )
+    # Unique among the processes and threads that may write the same file, and short, since the name
+    # of the file may be as long as the file system accepts.
+    unfinished = path.with_name(f".{secrets.token_hex(8)}{TEMPORARY_SUFFIX}")
     try:
         yield unfinished
         unfinished.replace(path)

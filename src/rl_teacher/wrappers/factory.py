@@ -23,6 +23,7 @@ from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.memory import LabelNumbers, MemoryUse, bytes_of, learning_memory
 from rl_teacher.rewards.trainer import TrainerSettings
+from rl_teacher.runs.folder import shortened_name
 from rl_teacher.session import ExperimentSpec
 from rl_teacher.store.media import slug
 from rl_teacher.teachers.registry import custom_teacher, teacher_named
@@ -38,7 +39,7 @@ FIRST_FIT_STEPS = 10_000
 def generated_name(env_id: str) -> str:
     """Return a default name: the environment, the time and four random characters."""
     now = datetime.now(UTC).strftime("%Y-%m-%d %H.%M.%S")
-    return f"{slug(env_id)} {now} {secrets.token_hex(2)}"
+    return shortened_name(slug(env_id), f" {now} {secrets.token_hex(2)}")
 
 
 def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings) -> ExperimentSpec:
