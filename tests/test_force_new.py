@@ -173,6 +173,16 @@ def test_labels_of_another_home_are_deleted_only_after_confirmation(
         assert store.experiments.get("agent").answered == 8
 
 
+def test_deletion_is_refused_without_question_if_labels_cannot_be_counted(terminal, capsys):
+    terminal(b"y\n")
+    (home() / "labels.sqlite").write_bytes(b"no database" * 1000)
+    assert main([*TEACH, "--force-new"]) == 2
+    printed = capsys.readouterr()
+    assert "Delete experiment" not in printed.out
+    assert "labels.sqlite" in printed.err
+    assert Experiment.find("agent").summary().step == 1_024
+
+
 @pytest.mark.parametrize("options", [[], ["--force-new", "--yes"]])
 def test_experiment_that_another_trainer_runs_is_refused_with_exit_code_2(options, capsys):
     with open_store() as store, store.locks.hold("agent"):

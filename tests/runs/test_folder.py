@@ -23,6 +23,7 @@ from rl_teacher.common.errors import (
     ExperimentInUse,
     ExperimentNotFound,
     RunFolderUnusable,
+    StoreUnavailable,
 )
 from rl_teacher.runs import folder as run_folder
 from rl_teacher.runs.folder import (
@@ -63,6 +64,10 @@ def answer_one_comparison(name, labeler):
     with Store.open(default_url(home())) as store:
         [comparison_id] = ask(store, store.experiments.ensure(name, ENV_ID, {}), 1)
         store.labels.add(comparison_id, Answer.LEFT, labeler)
+
+
+def damage_store():
+    (home() / "labels.sqlite").write_bytes(b"no database" * 1000)
 
 
 class TestHome:
@@ -237,6 +242,18 @@ class TestOpening:
         with Experiment.open("x", CONFIG, stored_config=stored_config) as again:
             assert again.load_checkpoint() is not None
 
+    @pytest.mark.parametrize("is_config_lost", [False, True])
+    def test_failed_start_is_kept_while_store_cannot_be_read(self, folder, is_config_lost):
+        with Experiment.open("x", CONFIG) as first:
+            first.append_metrics({"step": 1})
+            first.fail()
+        if is_config_lost:
+            (folder / "x" / "config.json").unlink()
+        damage_store()
+        with pytest.raises(StoreUnavailable):
+            Experiment.open("x", {"seed": 1})
+        assert first.metrics() == [{"step": 1}]
+
     def test_refused_config_changes_nothing_and_releases_lock(self):
         with Experiment.open("x", CONFIG) as first:
             first.append_metrics({"step": 1})
@@ -363,7 +380,7 @@ class TestFinding:
 
     def test_unreadable_store_falls_back_to_logged_labels(self, experiment):
         experiment.append_metrics({"step": 4000, "labels_answered": 17})
-        (home() / "labels.sqlite").write_bytes(b"no database" * 1000)
+        damage_store()
         assert [summary.labels.answered for summary in Experiment.all()] == [17]
 
     def test_list_creates_no_database(self, experiment):

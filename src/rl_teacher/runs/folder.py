@@ -245,7 +245,7 @@ class Experiment:
                 share; None if it has no records there.
 
         Raises:
-            BadExperimentName, ConfigMismatch, ExperimentInUse, RunFolderUnusable.
+            BadExperimentName, ConfigMismatch, ExperimentInUse, RunFolderUnusable, StoreUnavailable.
         """
         name = validate_name(name)
         experiment = cls(name, experiments_folder() / name)
@@ -287,7 +287,7 @@ class Experiment:
     def all() -> list[ExperimentSummary]:
         """Return summaries of all experiments, most recently changed first."""
         names = experiment_names()
-        stored = stored_experiments() if names else {}
+        stored = listed_experiments() if names else {}
         summaries = []
         for name in names:
             with suppress(ExperimentNotFound):  # deleted meanwhile
@@ -340,6 +340,9 @@ class Experiment:
 
         Before the first checkpoint of a run that failed or was killed, such results are its labels,
         except those of built-in synthetic teachers.
+
+        Raises:
+            StoreUnavailable: they cannot be looked up.
         """
         state = self._marked_state()
         if state is State.FINISHED or list_checkpoints(self._checkpoints.folder):
@@ -435,10 +438,10 @@ class Experiment:
         """Summarise the experiment, even if its configuration is damaged.
 
         Args:
-            stored: result of `stored_experiments`; read from the store if None.
+            stored: result of `stored_experiments`; that of `listed_experiments` if None.
         """
         newest, state = self.latest_metrics, self.state
-        entry = (stored_experiments() if stored is None else stored).get(self.name)
+        entry = (listed_experiments() if stored is None else stored).get(self.name)
         labels = Counts(
             int(number_in(newest, "labels_asked")), int(number_in(newest, "labels_answered"))
         )
@@ -553,23 +556,31 @@ def not_found_message(name: str) -> str:
 
 
 def stored_experiments() -> dict[str, StoredExperiment]:
-    """Return the experiments in the store by name; empty if it cannot be read.
+    """Return the experiments in the store by name.
 
     Metrics have only the labels that the trainer has read, and start with training.
+
+    Raises:
+        StoreUnavailable: the store cannot be read.
     """
     from rl_teacher.store.database import as_url, default_url, file_of  # noqa: PLC0415 - slow
 
+    file = file_of(as_url(default_url(home())))
+    # Opening a store creates its database.
+    if file is not None and not file.exists():
+        return {}
+    with open_store() as store:
+        times = store.labels.last_times()
+        return {
+            each.name: StoredExperiment(each, times.get(each.id))
+            for each in store.experiments.all()
+        }
+
+
+def listed_experiments() -> dict[str, StoredExperiment]:
+    """Return `stored_experiments`, empty if the store cannot be read: for display only."""
     try:
-        file = file_of(as_url(default_url(home())))
-        # Opening a store creates its database.
-        if file is not None and not file.exists():
-            return {}
-        with open_store() as store:
-            times = store.labels.last_times()
-            return {
-                each.name: StoredExperiment(each, times.get(each.id))
-                for each in store.experiments.all()
-            }
+        return stored_experiments()
     except StoreUnavailable:
         return {}
 

@@ -57,7 +57,7 @@ def locked_experiment(
     records are deleted if the experiment starts over.
 
     Raises:
-        BadExperimentName, ConfigMismatch, ExperimentInUse, RunFolderUnusable.
+        BadExperimentName, ConfigMismatch, ExperimentInUse, RunFolderUnusable, StoreUnavailable.
     """
     name = validate_name(name)
     with (

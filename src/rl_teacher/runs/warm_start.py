@@ -21,6 +21,7 @@ from rl_teacher.runs.folder import (
     experiments_folder,
     invalid_name_reason,
     not_found_message,
+    stored_experiments,
 )
 from rl_teacher.store.records import normalise_experiment_name
 
@@ -110,7 +111,7 @@ def parts_to_keep(config: TeachConfig, options: RunOptions) -> KeptParts | None:
     return KeptParts(
         agent=has_agent and config.agent_path is None and not options.force_new_agent_model,
         predictor=has_predictor and learns_anew and not options.force_new_reward_model,
-        labels=experiment.summary().labels.answered > 0
+        labels=experiment.summary(stored_experiments()).labels.answered > 0
         and learns_anew
         and config.labels is None
         and not forgets_labels,
