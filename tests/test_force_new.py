@@ -183,6 +183,20 @@ def test_deletion_is_refused_without_question_if_labels_cannot_be_counted(termin
     assert Experiment.find("agent").summary().step == 1_024
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--repeats", "0.7", "--gold", "0.7"], "more than 1 together"),
+        (["--port", "99999"], "--port 99999 was given; a number from 0 to 65535 is needed"),
+    ],
+)
+def test_force_new_with_invalid_options_deletes_nothing(options, message, capsys):
+    assert main([*TEACH, "-p", "human", "--force-new", "--yes", *options]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    with open_store() as store:
+        assert store.experiments.get("agent").answered == 8
+
+
 @pytest.mark.parametrize("options", [[], ["--force-new", "--yes"]])
 def test_experiment_that_another_trainer_runs_is_refused_with_exit_code_2(options, capsys):
     with open_store() as store, store.locks.hold("agent"):

@@ -49,7 +49,7 @@ from rl_teacher.rewards.learner import RewardLearner, recorded_steps
 from rl_teacher.rewards.memory import check_memory
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer, check_renderable
-from rl_teacher.runs.control import Phase, RunStatus
+from rl_teacher.runs.control import Phase, RunStatus, given_assignment
 from rl_teacher.runs.folder import Experiment, home, open_store, validate_name
 from rl_teacher.runs.history import is_due
 from rl_teacher.runs.management import archive_for_new
@@ -69,8 +69,9 @@ from rl_teacher.session import (
     SessionSettings,
     open_experiment,
 )
+from rl_teacher.store.experiments import check_assignment
 from rl_teacher.store.files import folder_errors
-from rl_teacher.store.records import Control
+from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
 from rl_teacher.web.address import one_time_link
@@ -121,6 +122,8 @@ def teach(
     # Before the first import of JAX, which reads its settings then.
     runtime.prepare(home() / "cache" / "xla")
     check_bounds(options)
+    # Here, because --force-new deletes labels before the policy is stored.
+    check_assignment(given_assignment(options, AssignmentPolicy()))
     config = config.with_label_budget()
     env_info = check(config)
     check_machine(config, options, env_info)

@@ -175,6 +175,11 @@ def test_label_command_serves_the_page_while_it_runs(home, monkeypatch, capsys):
         assert answers(store, ids) == {ids[0]: Answer.EQUAL}
 
 
+def test_label_command_refuses_port_out_of_range(capsys):
+    assert main(["label", "mine", "--port", "99999"]) == 2
+    assert "--port 99999 was given; a number from 0 to 65535 is needed" in capsys.readouterr().err
+
+
 def test_label_command_starts_no_service_for_unknown_experiment(capsys):
     assert main(["label", "missing"]) == 2
     assert running_service() is None

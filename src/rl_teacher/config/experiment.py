@@ -436,7 +436,7 @@ class RunOptions:
     """serve the page during the run; always on with -p human"""
     host: Annotated[str, PAGE] = "127.0.0.1"
     """address of the page; 0.0.0.0 listens on every network of this machine"""
-    port: Annotated[int, PAGE] = 8765
+    port: Annotated[int, PAGE, Between(0, 65_535)] = 8765
     """port of the page; the next free one if it is taken; 0: any"""
     no_browser: Annotated[bool, PAGE] = False
     """print the link to the page without opening a browser"""

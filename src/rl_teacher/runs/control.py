@@ -113,14 +113,16 @@ class RunControl:
 
     def set_assignment(self, options: RunOptions) -> None:
         """Store the assignment policy; options that are not given keep their stored values."""
-        given = {
-            field.name: getattr(options, field.name, None) for field in fields(AssignmentPolicy)
-        }
-        changes = {name: value for name, value in given.items() if value is not None}
         before = self._store.experiments.assignment(self._experiment_id)
-        policy = replace(before, **changes)
+        policy = given_assignment(options, before)
         if policy != before:
             self._store.experiments.set_assignment(self._experiment_id, policy)
+
+
+def given_assignment(options: RunOptions, before: AssignmentPolicy) -> AssignmentPolicy:
+    """Return an assignment policy, changed by the options that are given."""
+    given = {field.name: getattr(options, field.name, None) for field in fields(AssignmentPolicy)}
+    return replace(before, **{name: value for name, value in given.items() if value is not None})
 
 
 def has_two_rewards(experiment: ExperimentView) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.config.experiment import RunOptions
+from rl_teacher.config.fields import check_bounds
 from rl_teacher.runs.control import ENDED
 from rl_teacher.runs.folder import open_store
 from rl_teacher.store.labelers import OWNER
@@ -39,6 +40,7 @@ def label_at_terminal(name: str, options: RunOptions) -> int:
         ExperimentNotFound: No experiment has this name.
         BadInput: The page cannot be served.
     """
+    check_bounds(options)
     with open_store() as store:
         store.experiments.get(name)
         with closing(PageService(options)) as page:
