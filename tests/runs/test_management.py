@@ -67,6 +67,16 @@ def test_deleted_experiment_leaves_neither_folder_nor_labels(store, labels):
     ]
 
 
+def test_deleted_experiment_leaves_nothing_where_its_folder_links_to(store, labels, tmp_path):
+    folder = home() / "experiments" / "hopper"
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    delete_experiment(store, "hopper")
+    assert store.labels.answers(labels) == {}
+    assert not folder.is_symlink()
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_renamed_experiment_keeps_labels_and_continues(store, labels):
     rename_experiment(store, "hopper", "walker", by="zoe")
     assert names(store) == ["walker"]

@@ -96,7 +96,10 @@ def delete_experiment(store: Store, name: str, *, by: str = OWNER) -> None:
         if not is_deleted and folder is None:
             raise experiment_not_found(name)
         if folder is not None:
-            shutil.rmtree(folder)
+            # It may be a link, for example to a larger disk.
+            shutil.rmtree(folder.resolve())
+            if folder.is_symlink():
+                folder.unlink()
 
 
 def rename_experiment(
