@@ -253,7 +253,7 @@ class TestUpdates:
             {"seconds_between": 1e9},
             {"assignment": {"overlap": 1.5}},
             {"assignment": {"overlap_labelers": 0}},
-            {"assignment": {"repeats": 0.6, "gold": 0.6}},
+            {"assignment": {"repeats": 0.6, "gold": 0.6}, "instructions": "x", "target_labels": 7},
             {"assignment": {"overlaps": 0.5}},
             {"env_id": "Reacher-v1"},
             [],

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
 from rl_teacher.report.label_export import ENCODERS, label_rows
 from rl_teacher.runs.control import switch_reward
-from rl_teacher.store.experiments import ClearableSetting
+from rl_teacher.store.experiments import ClearableSetting, check_assignment
 from rl_teacher.store.records import (
     ClipView,
     ComparisonDetails,
@@ -175,16 +175,19 @@ def update_experiment(
     A training run applies the changes within seconds.
     """
     view = services.experiments.find(name)
-    # First, because an experiment without predicted rewards refuses it.
+    # A refused request changes nothing. The range of every other value has been checked.
+    before = services.store.experiments.assignment(view.id)
+    changes = {} if body.assignment is None else body.assignment.model_dump(exclude_none=True)
+    policy = replace(before, **changes)
+    check_assignment(policy)
+    # The first change, because an experiment without predicted rewards refuses it.
     if body.reward is not None:
         switch_reward(services.store, view.name, body.reward.value, by=owner)
     control = Control(**body.model_dump(exclude={"assignment", "reward"}))
     emptied: list[ClearableSetting] = [name for name in EMPTIABLE if body.is_null(name)]
     if control != Control() or emptied:
         services.store.experiments.set_control(view.id, control, cleared=emptied, by=owner)
-    if body.assignment is not None:
-        changes = body.assignment.model_dump(exclude_none=True)
-        policy = replace(services.store.experiments.assignment(view.id), **changes)
+    if policy != before:
         services.store.experiments.set_assignment(view.id, policy, by=owner)
     return owner_experiment_detail(services.experiments.find(name), services, owner)
 
