@@ -185,6 +185,20 @@ def test_repeated_collect_asks_no_new_comparisons():
     assert labels_of("labels").content_hash == before
 
 
+@pytest.mark.parametrize("queries", ["pairs", "sort"])
+def test_collect_with_more_labels_asks_the_missing_ones(queries):
+    def compared():
+        labels = labels_of("labels")
+        return {(each.left.content_hash, each.right.content_hash) for each in labels}
+
+    collect(n_labels=4, queries=queries)
+    before = compared()
+    for num_labels in (10, 4):
+        assert collect(n_labels=num_labels, queries=queries).is_finished
+        assert len(compared()) == 10
+        assert before < compared()
+
+
 @pytest.mark.usefixtures("first")
 def test_collect_with_agent_path_compares_behaviour_of_agent():
     collect(name="random")

@@ -161,6 +161,7 @@ def teach(
             given.keep(experiment.folder)
         if extension is not None:
             experiment.store.experiments.set_control(experiment.id, extension)
+        config = with_labels_to_collect(config, experiment)
         metrics = experiment.folder.latest_metrics
         display = Display(config.name, env_info.id, config.num_timesteps, metrics)
         stack.enter_context(display)
@@ -289,6 +290,17 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
     return config, None if target == Control() else target
 
 
+def with_labels_to_collect(config: TeachConfig, experiment: OpenExperiment) -> TeachConfig:
+    """Return the configuration with the labels of extensions, for a run that only collects.
+
+    It has no training, during which others ask them.
+    """
+    if not config.collect_only:
+        return config
+    target = experiment.store.experiments.control(experiment.id).target_labels
+    return replace(config, n_labels=max(config.n_labels or 0, target or 0))
+
+
 class TrainingLoop:
     """The loop of one run: environments and agent, around a `PreferenceSession`."""
 
@@ -381,7 +393,8 @@ class TrainingLoop:
             records_episodes=(
                 renderer.kind == "poses" or options.serve or options.videos or config.asks_a_person
             ),
-            repeats_steps=True,
+            # A run that collects more labels chooses other comparisons.
+            repeats_steps=not config.collect_only,
             checkpoint_seconds=options.checkpoint_seconds,
         )
         videos = VideoWriter(env_info, experiment.folder.videos) if options.videos else None

@@ -189,6 +189,15 @@ def test_answer_to_comparison_of_killed_run_is_read_although_it_was_not_recovere
     assert [each.id for each in queue.read_answers().first] == [survey.ids[1]]
 
 
+def test_recovered_comparison_that_is_asked_again_counts_once(survey):
+    survey.answer("ann", 0, LEFT)
+    queue = survey.new_queue()
+    queue.recover()
+    for num_asked in (1, 2):
+        queue.ask([(a_segment(0), a_segment(1))], 0, RECENT)
+        assert queue.num_asked == num_asked
+
+
 def test_ranking_of_clips_is_taken_over_and_survives_kill_and_resume(survey, tmp_path):
     """A ranking of two comparisons' clips adds four comparisons that the trainer did not ask."""
     experiment_id = survey.store.experiments.ensure("mine", ENV_ID, {})

@@ -176,6 +176,8 @@ class QueryQueue:
         self._waiting: set[int] = set()
         self._excluded: frozenset[int] = frozenset()
         self._num_repeated = 0
+        # Comparisons of an earlier run that this one has not asked itself.
+        self._recovered: set[int] = set()
         self._unread: dict[str, Segment] = {}
         # Not saved in checkpoints: ids belong to one database, and reading the whole log again
         # after a resume changes nothing.
@@ -272,6 +274,7 @@ class QueryQueue:
         for asked in self._store.store.comparisons.asked(self._store.experiment_id):
             is_waiting = asked.is_rendered and not asked.is_withdrawn
             if asked.id not in self._queries and (asked.is_answered or is_waiting):
+                self._recovered.add(asked.id)
                 self._add(Query(asked.id, asked.left_hash, asked.right_hash))
         self._newest_label_id = 0
 
@@ -310,7 +313,9 @@ class QueryQueue:
             self._store.experiment_id, hashes, env_id, num_steps, step
         )
         for comparison_id, pair in zip(ids, hashes, strict=True):
-            if comparison_id in self._queries:
+            if comparison_id in self._recovered:
+                self._recovered.remove(comparison_id)
+            elif comparison_id in self._queries:
                 # An environment without randomness offers the same pairs again. They count, or a
                 # run without further pairs would never reach its number of labels.
                 self._num_repeated += 1
