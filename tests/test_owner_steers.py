@@ -16,7 +16,7 @@ from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.store.store import Store
-from rl_teacher.teach import teach
+from rl_teacher.teach import split_extension, teach
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
@@ -156,6 +156,39 @@ def test_agent_learns_from_reward_that_owner_selects(monkeypatch):
         assert Experiment.find("mine").metrics()[-1]["uses_true_reward"] == (reward == "true")
         # 5,000 steps without relabelling: a replay buffer would lose its true rewards.
         assert reward == "predicted" or not relabelled
+
+
+@pytest.mark.parametrize(
+    ("steps", "labels", "expected"),
+    [
+        (1_000_000, 40, None),
+        (2_000_000, 80, None),
+        (1_000_000, 160, Control(target_labels=160)),
+        (4_000_000, 40, Control(target_steps=4_000_000)),
+    ],
+)
+def test_command_that_extends_no_further_than_the_page_keeps_its_extension(steps, labels, expected):
+    begun = replace(CONFIG, num_timesteps=500_000)
+    extend_on_page(begun, step=1_200_000)
+    given = replace(CONFIG, num_timesteps=steps, n_labels=labels)
+    assert split_extension(given) == (begun, expected)
+
+
+def test_more_labels_are_refused_after_the_last_step_of_an_extension_on_the_page():
+    extend_on_page(replace(CONFIG, num_timesteps=500_000), step=2_000_000)
+    with pytest.raises(BadConfig, match=r"all 2,000,000 steps.*-t 4000000"):
+        split_extension(replace(CONFIG, num_timesteps=1_000_000, n_labels=160))
+
+
+def extend_on_page(config, step):
+    """Create an experiment that was extended to 2 million steps and 80 labels, at a step."""
+    with Experiment.open("mine", config.saved()) as experiment:
+        experiment.append_metrics({"step": step})
+        experiment.save_checkpoint(step, {}, {})
+    with Store.open(default_url(home())) as store:
+        experiment_id = store.experiments.ensure("mine", config.env_id, config.saved())
+        extension = Control(target_steps=2_000_000, target_labels=80)
+        store.experiments.set_control(experiment_id, extension)
 
 
 def test_run_on_true_reward_has_no_other_reward_to_switch_to():

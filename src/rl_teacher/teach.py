@@ -261,7 +261,8 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
 
     Returns:
         The configuration with the numbers of steps and labels that the experiment began with, and
-        the larger numbers as a command of the owner; None if no number is larger.
+        those of the given numbers that exceed it and all earlier extensions, also on the page, as a
+        command of the owner; None if there are none.
 
     Raises:
         BadConfig: there are more labels but no steps left to learn from them.
@@ -272,22 +273,33 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
         return config, None
     if not experiment.has_records:
         return config, None
-    saved = experiment.config
+    saved, stored = experiment.config, stored_control(config.name)
     steps, labels = int(saved.get("num_timesteps") or 0), saved.get("n_labels")
+    all_steps = max(steps, stored.target_steps or 0)
     target = Control()
     # A smaller number is left as given, and refused with the differences of the configurations.
     if 0 < steps < config.num_timesteps:
-        target = replace(target, target_steps=config.num_timesteps)
+        if config.num_timesteps > all_steps:
+            target = replace(target, target_steps=config.num_timesteps)
         config = replace(config, num_timesteps=steps)
     if isinstance(labels, int) and config.n_labels is not None and labels < config.n_labels:
-        if target.target_steps is None and experiment.summary().step >= steps:
-            raise BadConfig(
-                f"Experiment {config.name!r} has done all {steps:,} steps, so that it cannot learn "
-                f"from more labels. Give it more steps as well, for example -t {2 * steps}."
-            )
-        target = replace(target, target_labels=config.n_labels)
+        if config.n_labels > (stored.target_labels or 0):
+            if target.target_steps is None and experiment.summary().step >= all_steps:
+                raise BadConfig(
+                    f"Experiment {config.name!r} has done all {all_steps:,} steps, so that it "
+                    "cannot learn from more labels. Give it more steps as well, for example "
+                    f"-t {2 * all_steps}."
+                )
+            target = replace(target, target_labels=config.n_labels)
         config = replace(config, n_labels=labels)
     return config, None if target == Control() else target
+
+
+def stored_control(name: str) -> Control:
+    """Return the owner's commands to an experiment; empty if the database does not have it."""
+    with open_store() as store, contextlib.suppress(ExperimentNotFound):
+        return store.experiments.control(store.experiments.get(name).id)
+    return Control()
 
 
 def with_labels_to_collect(config: TeachConfig, experiment: OpenExperiment) -> TeachConfig:
