@@ -222,6 +222,19 @@ def test_run_paced_by_labels_ends_with_all_labels_answered_and_all_steps_done():
     assert last["labels_answered"] == last["labels_asked"] == len(labeler.answers) == 16
 
 
+def test_run_that_waits_for_labels_reads_them_after_the_fit_in_the_background(monkeypatch):
+    def refit_slowly(trainer):
+        time.sleep(0.5)
+        return refit(trainer)
+
+    refit = PredictorTrainer._refit
+    monkeypatch.setattr(PredictorTrainer, "_refit", refit_slowly)
+    with Labeler() as labeler, running(replace(CONFIG, fit="async")) as run:
+        seconds_until(lambda: run.outcome is not None)
+    assert run.outcome.is_finished
+    assert len(labeler.answers) == 16
+
+
 def test_run_paced_by_labels_waits_for_an_absent_person_and_resumes_within_a_second(monkeypatch):
     slept_s, slept_before_resuming = record_waiting(monkeypatch)
     with Labeler(limit=12) as labeler:

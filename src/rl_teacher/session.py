@@ -521,6 +521,8 @@ class PreferenceSession:
                     return False
                 labels = counted(missing, "more label")
                 self.set_phase(Phase.WAITING, f"{labels} until {then}", missing)
+                # No answers are read during a fit in the background.
+                self.finish_fit()
                 time.sleep(WAITING_POLL_S)
         return True
 
