@@ -535,9 +535,10 @@ class TrainingLoop:
 
     def _relabel_buffer(self) -> None:
         """Give the steps in the agent's replay buffer their current predicted rewards."""
-        predictor = self.session.rewards.predictor
-        # A replay buffer keeps no true rewards, which relabelling would replace for good.
-        if predictor is not None and not self.session.control.uses_true_reward:
+        session, predictor = self.session, self.session.rewards.predictor
+        # Relabelling would replace true rewards for good. Steps before training have none yet.
+        has_true_rewards = session.control.uses_true_reward and session.step > 0
+        if predictor is not None and not has_true_rewards:
             self._agent.relabel_buffer(predictor)
 
     # --- before training ---

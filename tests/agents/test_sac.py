@@ -26,6 +26,7 @@ from rl_teacher.config.agents import SACConfig
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.nn.mlp import MLP
+from rl_teacher.runs.control import RunControl
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
 from tests.agents.rollouts import numpy_policy_of
@@ -476,6 +477,17 @@ def checkpoint_of_agent(name):
     checkpoint = Experiment.find(name).load_checkpoint()
     assert checkpoint is not None
     return {key: array for key, array in checkpoint.arrays.items() if key.startswith("agent")}
+
+
+@pytest.mark.parametrize("reward", ["predicted", "true"])
+def test_first_fit_rewards_the_steps_of_the_exploration(tmp_path, monkeypatch, reward):
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
+    monkeypatch.setattr(RunControl, "uses_true_reward", reward == "true")
+    teach(teach_config("explored", 32))
+    saved = checkpoint_of_agent("explored")
+    assert not saved["agent/self/has_unrewarded"]
+    assert not saved["agent/self/has_explored"]
+    assert saved["agent/buffer/rewards"].all()
 
 
 def test_sac_run_is_reproducible(tmp_path, monkeypatch):
