@@ -35,9 +35,10 @@ def test_uniform_selects_every_pair_equally_often():
     assert np.bincount(chosen) == pytest.approx([100] * 4, abs=35)
 
 
+@pytest.mark.parametrize("features", [FEATURES, np.zeros((4, 1))])
 @pytest.mark.parametrize("name", SELECTORS)
-def test_selector_returns_each_pair_at_most_once(name):
-    chosen = selector(name)(CANDIDATES, 10, RNG(0))
+def test_selector_returns_each_pair_at_most_once(name, features):
+    chosen = selector(name)(Candidates(LOGITS, features), 10, RNG(0))
     assert sorted(chosen) == [0, 1, 2, 3]
 
 

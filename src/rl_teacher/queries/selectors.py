@@ -94,6 +94,8 @@ def k_center(
     chosen = [int(rng.integers(len(features)))]
     distance = np.linalg.norm(features - features[chosen[0]], axis=1)
     while len(chosen) < min(num, len(features)):
+        # Not even where all others have its features is a pair chosen again.
+        distance[chosen[-1]] = -1.0
         farthest = int(np.argmax(distance))
         chosen.append(farthest)
         # Distance to the nearest chosen pair, updated with the newest: O(num * C) instead of all
