@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.agents.on_policy import OnPolicyAgent
+from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.runs.control import switch_reward
@@ -130,7 +131,7 @@ def test_assignment_policy_is_stored_and_unset_options_are_kept():
 
 
 def test_agent_learns_from_reward_that_owner_selects(monkeypatch):
-    learned_from_true, relabelled = [], []
+    learned_from_true, relabelled, judged = [], [], []
     learn = OnPolicyAgent.learn
 
     def recording_learn(agent, rollout, rewards):
@@ -139,6 +140,7 @@ def test_agent_learns_from_reward_that_owner_selects(monkeypatch):
 
     monkeypatch.setattr(OnPolicyAgent, "learn", recording_learn)
     monkeypatch.setattr(OnPolicyAgent, "relabel_buffer", lambda *_: relabelled.append(True))
+    monkeypatch.setattr(AgentReset, "apply_if_due", lambda *_: judged.append(True))
     teach(replace(CONFIG, num_timesteps=512), OPTIONS)
     assert learned_from_true == [False, False]
     assert "uses_true_reward" not in Experiment.find("mine").metrics()[-1]
@@ -151,11 +153,14 @@ def test_agent_learns_from_reward_that_owner_selects(monkeypatch):
             switch_reward(store, "mine", reward)
         learned_from_true.clear()
         relabelled.clear()
+        judged.clear()
         teach(replace(CONFIG, num_timesteps=steps), OPTIONS)
         assert set(learned_from_true) == {reward == "true"}
         assert Experiment.find("mine").metrics()[-1]["uses_true_reward"] == (reward == "true")
         # 5,000 steps without relabelling: a replay buffer would lose its true rewards.
         assert reward == "predicted" or not relabelled
+        # The predictor would restore the earlier agent, which learned from it.
+        assert (reward == "predicted") == bool(judged)
 
 
 @pytest.mark.parametrize(

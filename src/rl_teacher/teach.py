@@ -518,8 +518,10 @@ class TrainingLoop:
         if is_due and not is_fitted:
             self._relabel_buffer()
         self._agent_reset.observe(rollout)
-        num_answered, predictor = session.rewards.num_answered, session.rewards.predictor
-        self._agent_reset.apply_if_due(agent, step, num_answered, predictor)
+        # The predictor cannot judge an agent that learns from the true reward.
+        if not session.control.uses_true_reward:
+            num_answered, predictor = session.rewards.num_answered, session.rewards.predictor
+            self._agent_reset.apply_if_due(agent, step, num_answered, predictor)
         return {f"agent/{name}": value for name, value in losses.items()}
 
     def _keep_policy(self) -> None:
