@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rl_teacher.clips.answer import MIRRORED, Answer
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.queries.sorter import SHARED_EVERY, SorterSettings, consensus, sorter_settings
+from rl_teacher.store.records import NewLabel
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.synthetic import SYNTHETIC
 from rl_teacher.teachers.teacher import human_teacher
@@ -248,6 +249,20 @@ def test_clips_that_cannot_be_shown_are_replaced(sorting, settings, lost):
     assert not clips & set(asked)
     if settings.method == "tree":
         assert len(set(sort.clips) - sort.queue.hidden) == 12
+
+
+@pytest.mark.parametrize("settings", [SORT, TREE])
+def test_undone_answer_to_a_withdrawn_comparison_does_not_count(sorting, settings):
+    sort = sorting(settings)
+    sort.sort(10)
+    query = sort.queue.asked()[0]
+    sort.lose_media({query.left})
+    sort.store.labels.add_many([NewLabel(query.id, None, "synthetic:oracle")])
+    sort.queue.read_answers()
+    sort.queue.withdraw_hidden()
+    saved(sort)
+    sort.sorter._read(sort.queue, sort.queue.asked())
+    assert len(sort.sorter._ranking.answers().left) == 9
 
 
 def test_clips_of_other_experiments_join(sorting):

@@ -6,7 +6,7 @@ Clip i has a latent quality q_i with a Gaussian prior. With error rate e, left i
 probability p = (1 - e) sigmoid(q_left - q_right) + e / 2, as in `predictor.likelihood`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -227,6 +227,11 @@ class ClipRanking:
         """
         self.pairs[comparison_id] = self.add_clip(left), self.add_clip(right)
         self._answers[comparison_id] = dict(answers)
+
+    def keep(self, comparison_ids: Set[int]) -> None:
+        """Remove all comparisons but these, with their answers; the clips stay."""
+        for withdrawn in self.pairs.keys() - comparison_ids:
+            del self.pairs[withdrawn], self._answers[withdrawn]
 
     def reliability(self, gold: Mapping[int, Answer]) -> dict[int, Reliability]:
         """Estimate the reliability of each labeler.

@@ -221,7 +221,8 @@ class ClipSorter:
             queries: all of them, in the order asked. The fit sums in this order.
             inserted: ids of those whose answers count first in the tree.
         """
-        known: dict[int, Answer] = {}
+        queries, known = list(queries), {}
+        self._ranking.keep({query.id for query in queries})
         for query in queries:
             for each in query.segments:
                 self._add_clip(each)
@@ -298,7 +299,9 @@ class ClipSorter:
         Args:
             places: places of the comparisons in the order asked, since ids differ between stores.
         """
-        saved = [self._ranking.clips, [places[each] for each in self._inserted]]
+        # A comparison whose answer was undone may have been withdrawn since the last choice.
+        inserted = [places[each] for each in self._inserted if each in places]
+        saved = [self._ranking.clips, inserted]
         return {"sorted": text_to_array(json.dumps(saved))}
 
     def load_state(self, state: Mapping[str, np.ndarray], queue: QueryQueue) -> None:
