@@ -107,11 +107,11 @@ def test_sweep_trains_each_run_once_and_compares_them(write, home, capsys):
     assert [Experiment.find(name).state for name in names] == [State.FINISHED] * 2
     lines = (home / "sweeps" / "gae.jsonl").read_text().splitlines()
     results = [json.loads(line) for line in lines]
-    returns = {
-        each["seed"]: (Experiment.find(each["name"]).metrics()[-1]["true_return"])
-        for each in results
-    }
+    last = {each["seed"]: Experiment.find(each["name"]).metrics()[-1] for each in results}
+    returns = {seed: row["true_return"] for seed, row in last.items()}
     assert {each["seed"]: each["final_return"] for each in results} == returns
+    # Not the time of the process, which may have continued the run of an earlier one.
+    assert all(each["wall_s"] == last[each["seed"]]["wall_s"] for each in results)
     low, high = sorted(returns.values())
     assert f"{(low + high) / 2:.1f} ({low:.1f} to {high:.1f})" in first
 

@@ -33,7 +33,7 @@ from rl_teacher.common.errors import (
     RlTeacherError,
 )
 from rl_teacher.common.parallel import in_parallel
-from rl_teacher.report.figures import UNKNOWN, reward
+from rl_teacher.report.figures import UNKNOWN, duration, reward
 from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
 from rl_teacher.runs.folder import Experiment, State, home, open_store, shortened_name
@@ -54,7 +54,8 @@ LOCK_POLL_S = 5.0
 
 Result = dict[str, Any]
 """Result of a finished run: `name`, `flags`, `settings` and `seed`; `final_return` and `area` of
-the true return, or None without one; `steps`, `labels` and `wall_s`."""
+the true return, or None without one; `steps`, `labels` and `wall_s`, over all processes of a
+continued run."""
 
 MEASURED = ("final_return", "area", "steps", "labels", "wall_s")
 """Numbers of a result."""
@@ -201,7 +202,7 @@ def sweep(
             file.path.parent.mkdir(parents=True, exist_ok=True)
             file.append(result)
         shown = reward(result["final_return"])
-        report(f"{run.name}: return {shown} in {result['wall_s']:.0f} s")
+        report(f"{run.name}: return {shown} in {duration(result['wall_s'])}")
     file.close()
     if failures:
         raise RunFailed(
@@ -241,7 +242,6 @@ def execute(run: Run) -> Result:
     Raises:
         RunFailed: the process failed; the message has the end of its output.
     """
-    began_s = time.monotonic()
     ended = subprocess.run(  # noqa: S603
         [sys.executable, "-m", "rl_teacher.cli", "teach", *run.flags],
         stdin=subprocess.DEVNULL,
@@ -249,11 +249,10 @@ def execute(run: Run) -> Result:
         stderr=subprocess.STDOUT,
         check=False,
     )
-    wall_s = time.monotonic() - began_s
     output = ended.stdout.decode(errors="replace")
     if ended.returncode != 0:
         raise RunFailed(output[-OUTPUT_TAIL:].strip() or f"exit code {ended.returncode}")
-    return result_of(run, wall_s)
+    return result_of(run)
 
 
 def execute_on_node(run: Run) -> Result:
@@ -287,7 +286,7 @@ def wait_until_idle(name: str) -> None:
         time.sleep(LOCK_POLL_S)
 
 
-def result_of(run: Run, wall_s: float) -> Result:
+def result_of(run: Run) -> Result:
     """Return the result of a run whose process has ended.
 
     Raises:
@@ -302,7 +301,7 @@ def result_of(run: Run, wall_s: float) -> Result:
         "area": area_under_curve(rows),
         "steps": newest(rows, "step"),
         "labels": newest(rows, "labels_answered"),
-        "wall_s": wall_s,
+        "wall_s": newest(rows, "wall_s"),
     }
 
 
