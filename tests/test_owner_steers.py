@@ -130,6 +130,22 @@ def test_assignment_policy_is_stored_and_unset_options_are_kept():
         assert store.experiments.assignment(experiment_id) == AssignmentPolicy(0.5, 3, repeats=0.25)
 
 
+def test_learning_rate_is_annealed_to_the_last_step_of_an_extension(monkeypatch):
+    rates = []
+    annealed = OnPolicyAgent._annealed
+
+    def recorded(agent, first, last):
+        rates.append(float(annealed(agent, first, last)))
+        return rates[-1]
+
+    monkeypatch.setattr(OnPolicyAgent, "_annealed", recorded)
+    ppo = replace(CONFIG.ppo, learning_rate=1e-3, final_learning_rate=0.0)
+    config = replace(CONFIG, predictor="rl", num_timesteps=512, ppo=ppo)
+    teach(config, OPTIONS)
+    teach(replace(config, num_timesteps=1024), OPTIONS)
+    assert rates == pytest.approx([1e-3, 0.5e-3, 0.5e-3, 0.25e-3])
+
+
 def test_agent_learns_from_reward_that_owner_selects(monkeypatch):
     learned_from_true, relabelled, judged = [], [], []
     learn = OnPolicyAgent.learn

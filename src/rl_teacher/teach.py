@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rl_teacher.agents.agent import Agent, SupportsExploration
+from rl_teacher.agents.agent import Agent, SupportsExploration, SupportsExtension
 from rl_teacher.agents.collector import (
     Collector,
     InterruptibleRollouts,
@@ -464,7 +464,6 @@ class TrainingLoop:
                     session.set_phase(Phase.FINISHED, "finished")
                     return outcome
                 session.experiment.folder.reopen()
-                self._display.extend(session.num_steps)
 
     @property
     def _waits_for_extension(self) -> bool:
@@ -481,6 +480,7 @@ class TrainingLoop:
         before_rollout: Mapping[str, StateDict] | None = {}
         try:
             while session.step < session.num_steps and session.should_continue():
+                self._follow_extension()
                 self._keep_policy()
                 metrics = self.train_step()
                 session.report_if_due(metrics)
@@ -498,6 +498,14 @@ class TrainingLoop:
                 session.fit_remaining()
             session.report(metrics)
             session.save(before_rollout)
+
+    def _follow_extension(self) -> None:
+        """Adopt the number of steps of the whole run, which the owner may have extended."""
+        num_steps = self.session.num_steps
+        self._display.extend(num_steps)
+        # Its learning rate may have been annealed to 0.
+        if isinstance(self._agent, SupportsExtension):
+            self._agent.extend(num_steps)
 
     def train_step(self) -> Metrics:
         """Act, reward, learn, ask, fit: one turn of the loop. Return the agent's metrics."""
@@ -683,7 +691,7 @@ class TrainingLoop:
         history = self.session.experiment.folder.history
         history.drop_after(self.session.step)
         self._kept_step = max(history.steps, default=None)
-        self._display.extend(self.session.num_steps)
+        self._follow_extension()
         if not self._options.no_tensorboard:
             resumed_at = self.session.step if is_resumed else None
             folder = home() / "tensorboard" / self._config.name

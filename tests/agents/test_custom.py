@@ -98,6 +98,8 @@ def test_custom_agent_needs_only_act_and_learn():
     assert agent.arguments == {"pace": 0.5}
     assert agent.num_envs == 4
     assert agent.total_steps == 320
+    agent.extend(640)
+    assert agent.total_steps == 640
 
 
 def test_required_methods_match_protocol():

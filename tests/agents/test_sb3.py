@@ -534,6 +534,9 @@ def test_lin_learning_rate_anneals_linearly():
     train(agent, collector_for("sb3:PPO"), 1)
     (group,) = agent.algorithm.policy.optimizer.param_groups
     assert group["lr"] == pytest.approx(0.5e-3)
+    agent.extend(512)
+    train(agent, collector_for("sb3:PPO"), 1)
+    assert group["lr"] == pytest.approx(0.75e-3)
 
 
 def test_on_policy_observations_are_normalised_unless_disabled():

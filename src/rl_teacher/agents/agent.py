@@ -106,6 +106,15 @@ class SupportsExploration(Protocol):
         ...
 
 
+@runtime_checkable
+class SupportsExtension(Protocol):
+    """An agent with settings that change over the run, such as an annealed learning rate."""
+
+    def extend(self, total_steps: int) -> None:
+        """Change the number of environment steps of the whole run."""
+        ...
+
+
 def check_shapes(
     own: Mapping[str, np.ndarray], saved: Mapping[str, np.ndarray], advice: str
 ) -> None:

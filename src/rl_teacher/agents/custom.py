@@ -137,6 +137,10 @@ class CustomAgent(ABC):
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:  # noqa: B027
         """Recompute stored rewards after a fit of the predictor; by default, nothing."""
 
+    def extend(self, total_steps: int) -> None:
+        """Change `total_steps`, since the owner has extended the run."""
+        self.total_steps = total_steps
+
     def reinitialise(self) -> None:
         """Forget what was learned; by default, by constructing the agent again with a new seed."""
         seed = int(self.rng.integers(2**31))

@@ -76,7 +76,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """
         self.config = config
         self.rollout_steps = config.rollout_steps
-        self._total_steps = max(total_steps, 1)
+        self.extend(total_steps)
         self._steps = 0
         self._rng = np.random.default_rng([seed, 1])
         self._action_space = action_space
@@ -268,6 +268,10 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Do nothing: each rollout is used once, with the rewards of its time."""
+
+    def extend(self, total_steps: int) -> None:
+        """Change the number of steps after which annealed settings reach their final value."""
+        self._total_steps = max(total_steps, 1)
 
     def _annealed(self, first: float, last: float) -> np.float32:
         """Interpolate a setting linearly from the first step of the run to the last."""

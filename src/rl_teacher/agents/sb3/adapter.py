@@ -305,6 +305,10 @@ class LibraryAgent:
             self.algorithm.num_timesteps, self._total_steps
         )
 
+    def extend(self, total_steps: int) -> None:
+        """Change the number of environment steps after which schedules reach their final value."""
+        self.algorithm._total_timesteps = self._total_steps = total_steps
+
     def _metrics(self) -> dict[str, float]:
         """Return the metrics that the algorithm logged since the last call."""
         recorded = dict(self.algorithm.logger.name_to_value)
