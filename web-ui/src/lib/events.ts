@@ -21,6 +21,9 @@ export interface EventHandlers {
 /**
  * Subscribe to the events of one experiment, or of all. Poll and reconnect while the stream is lost.
  *
+ * A hidden page has no stream: over HTTP/1.1 a browser opens six connections to a server, for all tabs
+ * together, so the streams of six tabs would block every request.
+ *
  * @returns a function that ends the subscription.
  */
 export function listen(experiment: string | null, handlers: EventHandlers): () => void {
@@ -34,7 +37,14 @@ export function listen(experiment: string | null, handlers: EventHandlers): () =
     isLive = now
     handlers.live?.(now)
   }
+  const close = () => {
+    clearTimeout(reconnectTimer)
+    source?.close()
+    source = null
+    setLive(false)
+  }
   const open = () => {
+    if (document.hidden) return
     source = new EventSource(`${API}/events${query}`)
     source.onopen = () => setLive(true)
     source.onerror = () => {
@@ -49,9 +59,15 @@ export function listen(experiment: string | null, handlers: EventHandlers): () =
   const polling = setInterval(() => {
     if (!isLive && !document.hidden) handlers.poll?.()
   }, POLL_MS)
+  const followVisibility = () => {
+    close()
+    open()
+  }
+  document.addEventListener('visibilitychange', followVisibility)
   open()
   return () => {
     clearInterval(polling)
+    document.removeEventListener('visibilitychange', followVisibility)
     clearTimeout(reconnectTimer)
     source?.close()
   }
