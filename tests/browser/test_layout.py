@@ -2,6 +2,7 @@
 
 import pytest
 
+from rl_teacher.store.records import Control
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.pages import PAGES, go_to_experiment, go_to_experiments, go_to_labelling
 
@@ -49,6 +50,16 @@ def test_page_fits_zoomed_windows(open_context, service, full, page_name):
         page.evaluate(NEXT_FRAMES)
         assert page.evaluate(OVERFLOWING) == []
         assert page.evaluate(CUT_OFF_CONTROLS) == []
+
+
+def test_long_instructions_leave_room_for_clips(open_context, service, full):
+    instructions = "Prefer the clip that hops higher. " * 55
+    full.store.experiments.set_control(full.id, Control(instructions=instructions), by="owner")
+    page = open_context(viewport={"width": 390, "height": 700}).new_page()
+    go_to_labelling(page, service, full)
+    assert page.locator(".clip-player").bounding_box()["height"] > 300
+    heading = page.get_by_role("heading", level=1)
+    assert heading.evaluate("element => element.scrollHeight > element.clientHeight")
 
 
 def test_brand_bar_is_aligned_with_content_of_wide_window(open_context, service, full):

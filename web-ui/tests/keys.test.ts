@@ -69,6 +69,12 @@ describe('actionOf', () => {
     expect(actionOf(pressed('s', { target: typing }))).toBeNull()
   })
 
+  it('leaves the vertical arrow keys to focused instructions, which scroll', () => {
+    const target = { matches: (what: string) => what === '.instructions' } as unknown as EventTarget
+    expect(actionOf(pressed('ArrowDown', { target }))).toBeNull()
+    expect(actionOf(pressed('ArrowLeft', { target }))).toEqual({ kind: 'answer', answer: 'left' })
+  })
+
   it('maps Shift with arrow keys to the camera', () => {
     expect(actionOf(pressed('ArrowLeft', { shiftKey: true }))).toMatchObject({ kind: 'orbit' })
   })

@@ -101,6 +101,8 @@ function isUsedByFocusedElement(event: KeyPress): boolean {
   const element = event.target as Partial<HTMLElement> | null
   if (element === null || typeof element.matches !== 'function') return false
   if (element.matches('input[type=range], [role=slider]')) return event.key.startsWith('Arrow')
+  // Long instructions scroll; only then can they have the focus.
+  if (element.matches('.instructions')) return ['ArrowUp', 'ArrowDown'].includes(event.key)
   if (element.matches('input, textarea, select') || element.isContentEditable) return true
   const isActivated = [' ', 'Enter'].includes(event.key) && element.matches('button, a[href], summary')
   return isActivated && element.matches(':focus-visible')
