@@ -248,6 +248,28 @@ class TestStreams:
         num_events = asyncio.run(asyncio.wait_for(consume(), 30))
         assert num_events >= 5
 
+    @pytest.mark.parametrize(
+        ("subscriber", "lose"),
+        [
+            (owners("hopper"), lambda store: store.experiments.delete("hopper")),
+            (labelers("hopper"), lambda store: store.experiments.rename("hopper", "walker")),
+            (owners(None), lambda store: store.experiments.rename("hopper", "walker")),
+            (
+                labelers(None),
+                lambda store: store.experiments.set_archived("hopper", is_archived=True),
+            ),
+        ],
+    )
+    def test_stream_ends_when_its_experiment_is_lost(self, app, store, trainer, subscriber, lose):
+        request = Request({"type": "http", "state": {"credential": TOKEN}})
+
+        async def consume():
+            async for event in listen(request, app.state.services, subscriber):
+                if event.event == "experiment":
+                    lose(store)
+
+        asyncio.run(asyncio.wait_for(consume(), 10))
+
     def test_missing_store_keeps_credential_valid(self, app, guest, database):
         token = guest.headers["Authorization"].split()[1]
         database.unlink()

@@ -14,7 +14,7 @@ from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import redact_for_labelers
 from rl_teacher.web.poller import Snapshot, Subscriber
 from rl_teacher.web.problems import TOO_MANY, ProblemError
-from rl_teacher.web.schemas.experiments import MetricsEntry
+from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
 from rl_teacher.web.services import ServicesDep
 from rl_teacher.web.shared_state import SharedState
 
@@ -74,7 +74,7 @@ async def listen(
 
     Without `experiment`: an `experiment` event (a summary) for each experiment. With it: also
     `progress` and `episode`, and for owners `metrics`. `problem` reports that the store cannot be
-    read.
+    read. The stream ends when an experiment of it is deleted, renamed or hidden.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MS)
     stream = EventStream(subscriber)
@@ -85,6 +85,8 @@ async def listen(
             checked_s = clock_s()
             if not await services.authenticator.is_valid(request.state.credential):
                 return
+        if stream.has_lost(snapshot):
+            return
         for event in stream.of(snapshot):
             yield event
 
@@ -100,6 +102,24 @@ class EventStream:
         self._sent: dict[tuple[str, str], str] = {}
         self._last_row_id: int | None = None
 
+    def has_lost(self, snapshot: Snapshot) -> bool:
+        """Return whether an experiment that was sent is missing: the subscriber must read again."""
+        if snapshot.problem is not None:
+            return False
+        sent = {name for kind, name in self._sent if kind == "experiment"}
+        return not sent <= self._visible(snapshot).keys()
+
+    def _visible(self, snapshot: Snapshot) -> dict[str, ExperimentSummary]:
+        """Return the summaries that the subscriber receives."""
+        followed, only = self._subscriber.name, self._subscriber.only
+        shows_archived = followed is not None or self._subscriber.is_owner
+        return {
+            name: summary
+            for name, summary in snapshot.summaries.items()
+            if (name == followed if followed is not None else only in (None, name))
+            and (shows_archived or not summary.is_archived)
+        }
+
     def of(self, snapshot: Snapshot) -> Iterator[ServerSentEvent]:
         """Yield the new events of a snapshot."""
         if snapshot.problem is not None:
@@ -108,13 +128,7 @@ class EventStream:
         # Forgotten, so that the same problem is reported when it recurs.
         self._sent.pop(("problem", ""), None)
         followed = self._subscriber.name
-        for name, shared in snapshot.summaries.items():
-            if name != followed and (
-                followed is not None or self._subscriber.only not in (None, name)
-            ):
-                continue
-            if followed is None and shared.is_archived and not self._subscriber.is_owner:
-                continue
+        for name, shared in self._visible(snapshot).items():
             mine = snapshot.mine.get((name, self._subscriber.labeler), 0)
             progress = shared.progress.model_copy(update={"mine": mine})
             summary = shared.model_copy(update={"progress": progress})
