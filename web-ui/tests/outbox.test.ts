@@ -52,6 +52,23 @@ describe('Outbox', () => {
     after.close()
   })
 
+  it('sends labels that the browser does not store after it was closed', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+    const database = new IDBFactory()
+    vi.spyOn(database, 'open').mockImplementation(() => {
+      throw new Error('blocked')
+    })
+    const sent: LabelSubmission[][] = []
+    const send = vi.fn(acceptAll(sent)).mockRejectedValueOnce(new ServerUnreachable('offline'))
+    send.mockRejectedValueOnce(new ServerUnreachable('offline'))
+    const outbox = await open({ send, database })
+    await outbox.add(unsent(1))
+    outbox.close()
+    await vi.advanceTimersByTimeAsync(15_000)
+    vi.useRealTimers()
+    expect(sent.flat().map((one) => one.comparison_id)).toEqual([1])
+  })
+
   it('reports the answer of another tab and the warning', async () => {
     const problem = { type: '/api/docs#already-answered', title: '', status: 409, detail: '' }
     const receipt: LabelReceipt = {

@@ -109,7 +109,10 @@ export class Outbox {
     return this.#sending
   }
 
-  /** Send all labels a last time, then close the database: it keeps those that cannot be sent. */
+  /**
+   * Send all labels a last time, then close the database: it keeps those that cannot be sent. If the
+   * browser does not store them, they are sent later.
+   */
   close(): void {
     this.#isClosed = true
     void this.flush().finally(() => this.#database?.close())
@@ -170,7 +173,7 @@ export class Outbox {
   }
 
   #retryLater(error: unknown): void {
-    if (this.#isClosed) return
+    if (this.#isClosed && this.isDurable) return
     this.delivery = error instanceof SignedOut ? 'signed out' : 'offline'
     const delay_ms = Math.min(MIN_RETRY_MS * 2 ** this.#numFailures++, MAX_RETRY_MS)
     this.#retry = setTimeout(() => void this.flush(), delay_ms * (0.75 + 0.25 * Math.random()))
