@@ -237,6 +237,26 @@ describe('labelling session', () => {
     session.stop()
   })
 
+  it('forgets a rejected request once the service has answered again', async () => {
+    const problem = { type: '', title: '', status: 404, detail: 'It is being replaced.' }
+    const getNext = vi
+      .fn<Service['getNext']>()
+      .mockResolvedValueOnce({ comparisons: [1, 2, 3, 4].map(comparison), progress })
+      .mockRejectedValueOnce(new RequestRejected(problem))
+      .mockResolvedValue({ comparisons: [], progress })
+    const summary = { phase: 'training', progress, latest_episode: null } as ExperimentSummary
+    const getExperiment = vi.fn<Service['getExperiment']>().mockResolvedValueOnce(summary as never)
+    getExperiment.mockRejectedValue(new ServerUnreachable('not asked again'))
+    const { session } = createSession({ service: { getNext, getExperiment } })
+    await session.start()
+    for (let i = 0; i < 4; i++) {
+      session.answer('left')
+      await settle()
+    }
+    expect([session.isFailed, session.isIdle]).toEqual([false, true])
+    session.stop()
+  })
+
   it.each([
     [true, 'in this browser'],
     [false, 'only on this page, so leave it open'],

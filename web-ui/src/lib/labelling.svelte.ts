@@ -456,6 +456,8 @@ export class LabellingSession {
     }
     this.progress.update(progress)
     this.#hasFetched = true
+    // An experiment may be replaced by one of the same name.
+    if (this.summary !== null) this.failure = null
     return comparisons
   }
 
