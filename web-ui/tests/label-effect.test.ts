@@ -50,6 +50,16 @@ describe('effect of labels', () => {
     expect(effects.latest?.num_agreed).toBe(17)
   })
 
+  it('is that of a later fit when an earlier request fails meanwhile', async () => {
+    const getLabelEffect = vi
+      .fn<() => Promise<LabelEffect>>()
+      .mockRejectedValueOnce(new Error('offline'))
+      .mockImplementationOnce(() => new Promise((done) => setTimeout(done, 5, effectOf({ num_fits: 2 }))))
+    const effects = new LabelEffects('hop', { getLabelEffect })
+    await Promise.all([effects.follow(summary(1)), effects.follow(summary(2))])
+    expect(effects.latest?.num_fits).toBe(2)
+  })
+
   it('keeps that of a later fit when an earlier request is answered last', async () => {
     const answers: ((effect: LabelEffect) => void)[] = []
     const getLabelEffect = () => new Promise<LabelEffect>((answer) => answers.push(answer))

@@ -28,7 +28,7 @@ export class LabelEffects {
       this.latest = effect
     } catch {
       // The next summary tries again.
-      this.#wantedFit = 0
+      if (this.#wantedFit === num_fits) this.#wantedFit = 0
     }
   }
 }

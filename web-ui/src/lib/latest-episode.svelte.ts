@@ -24,7 +24,7 @@ export class LatestEpisode {
       if (this.#wantedHash === hash) this.current = { episode, loaded }
     } catch {
       // The episode stays optional: the next announcement of it tries again.
-      this.#wantedHash = ''
+      if (this.#wantedHash === hash) this.#wantedHash = ''
     }
   }
 }
