@@ -11,6 +11,7 @@ from rl_teacher.clips.recorder import Recorder
 from rl_teacher.envs.registry import get_env_info, make_rendered_env, make_vector
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from tests.browser.experiments import Experiment, in_shown_order
+from tests.browser.labelling_page import PATIENCE_MS
 from tests.browser.processes import media_of
 
 pytestmark = pytest.mark.browser
@@ -19,6 +20,11 @@ FPS = 25.0
 NUM_FRAMES = 40
 
 SHOWN = "[...document.querySelectorAll('video.clip-video:not(.preloaded)')]"
+
+PLAYS_ANOTHER = """known => {
+  const film = document.querySelector('.thumbnail video')
+  return film !== null && !known.includes(film.getAttribute('src')) && film.currentTime > 0
+}"""
 
 READ_FRAMES = f"""
 () => {SHOWN}.map((film) => {{
@@ -136,6 +142,20 @@ def games_of_pong(open_page, store, service):
     opened.wait_for_comparison(comparison_id)
     opened.wait_until(f"{SHOWN}.length === 2 && {SHOWN}.every((film) => film.readyState >= 2)")
     return opened
+
+
+def test_thumbnail_plays_the_latest_of_two_episodes(open_context, service, experiment):
+    rng = np.random.default_rng(1)
+    page = open_context().new_page()
+    sources = []
+    for step in (1, 2):
+        frames = rng.integers(0, 255, (NUM_FRAMES, 48, 48, 3), dtype=np.uint8)
+        clip = experiment.add_video_clip(frames, fps=FPS)
+        experiment.store.experiments.set_latest_episode(experiment.id, {"clip": clip, "step": step})
+        if step == 1:
+            page.goto(f"{service.address.url}/?search={experiment.name}&token={service.token}")
+        page.wait_for_function(PLAYS_ANOTHER, arg=sources, timeout=PATIENCE_MS)
+        sources.append(page.locator(".thumbnail video").get_attribute("src"))
 
 
 def test_game_is_shown_in_original_colours(games_of_pong):
