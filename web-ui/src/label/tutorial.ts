@@ -2,7 +2,7 @@
 
 import { startPractice } from '../lib/api'
 import type { Answer, Geom, Scene } from '../lib/api-types'
-import { ClipLoader, type ClipGroup, type PosesClip } from '../lib/clips'
+import { clipLoader, type ClipGroup, type PosesClip } from '../lib/clips'
 
 const FPS = 25
 const NUM_FRAMES = 50
@@ -108,8 +108,7 @@ export async function loadPractice(name: string): Promise<readonly Practice[]> {
   try {
     const { instructions, comparisons } = await startPractice(name)
     if (comparisons.length === 0) return BUILT_IN
-    const loader = new ClipLoader()
-    const loaded = await Promise.all(comparisons.map((comparison) => loader.comparison(comparison)))
+    const loaded = await Promise.all(comparisons.map((comparison) => clipLoader.comparison(comparison)))
     return loaded.map(({ comparison, left, right }) => ({
       instructions: instructions || 'Which clip is better?',
       clips: { key: String(comparison.id), sides: [left, right] },

@@ -98,6 +98,9 @@ export class ClipLoader {
   }
 }
 
+/** The loader of all pages: what one of them leaves in memory is reused or replaced by the next. */
+export const clipLoader = new ClipLoader()
+
 function release(loaded: LoadedClip): void {
   if (loaded.kind === 'video') URL.revokeObjectURL(loaded.url)
 }

@@ -5,7 +5,7 @@
 
 import * as api from './api'
 import { RequestRejected } from './api'
-import { ClipLoader, type LoadedComparison } from './clips'
+import { clipLoader, type ClipLoader, type LoadedComparison } from './clips'
 import { ComparisonQueue } from './comparison-queue.svelte'
 import { listen } from './events'
 import { errorText } from './format'
@@ -114,7 +114,7 @@ export class LabellingSession {
   ) {
     const service = options.service ?? { ...api, listen }
     this.#service = service
-    this.clips = options.clips ?? new ClipLoader()
+    this.clips = options.clips ?? clipLoader
     this.#now_ms = options.now_ms ?? (() => performance.now())
     this.latestEpisode = new LatestEpisode(this.clips)
     this.effects = new LabelEffects(name, service)

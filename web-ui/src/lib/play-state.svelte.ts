@@ -2,7 +2,7 @@
 
 import { RequestRejected, ServerUnreachable } from './api'
 import type { PlayedEpisode, PlaySession } from './api-types'
-import { ClipLoader, type ClipGroup } from './clips'
+import { clipLoader, type ClipGroup } from './clips'
 import { getEpisode, getPlaySession } from './play-api'
 import { RETRY_MS } from './retry-timer'
 
@@ -23,7 +23,6 @@ export class PlayState {
   /** Number of the episode that was selected last; it may still be loading. */
   selected = $state(0)
   #isStopped = false
-  readonly #loader = new ClipLoader()
 
   get numEpisodes(): number {
     return this.session?.num_episodes ?? 0
@@ -79,7 +78,7 @@ export class PlayState {
   #load(number: number): Promise<LoadedEpisode | null> {
     return this.#retrying(async () => {
       const episode = await getEpisode(number)
-      const sides = await Promise.all(episode.sides.map(({ clip }) => this.#loader.clip(clip)))
+      const sides = await Promise.all(episode.sides.map(({ clip }) => clipLoader.clip(clip)))
       this.episodes = { ...this.episodes, [number]: episode }
       return { episode, clips: { key: `episode ${number}`, sides } }
     })
