@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 
 import { RequestRejected, ServerUnreachable, SignedOut } from '../src/lib/api'
-import { failureText } from '../src/lib/format'
+import { failureText, localTime } from '../src/lib/format'
 
 it('names the cause of a failure', () => {
   const rejection = (status: number) =>
@@ -9,4 +9,10 @@ it('names the cause of a failure', () => {
   const errors = [rejection(404), rejection(403), new SignedOut(), new ServerUnreachable()]
   const texts = ['Experiment not found', 'Forbidden', 'Signed out', 'Server unreachable']
   expect(errors.map(failureText)).toEqual(texts)
+})
+
+it('gives the day of a moment that is not today', () => {
+  const moment = new Date(2026, 10, 25, 14, 2)
+  const texts = [25, 26].map((day) => localTime(moment.toISOString(), new Date(2026, 10, day, 23)))
+  expect(texts).toEqual(['14:02', '25 Nov, 14:02'])
 })

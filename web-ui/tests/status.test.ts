@@ -42,7 +42,7 @@ describe('describeStatus', () => {
   })
 
   it('states since when a run waits', () => {
-    const waiting_since = '2026-11-25T14:02:30Z'
+    const waiting_since = new Date().toISOString()
     const message = '7 more labels until training starts'
     const waiting = { ...status, phase: 'waiting' as const, num_missing: 7, message, waiting_since }
     const time = new Date(waiting_since).toTimeString().slice(0, 5)

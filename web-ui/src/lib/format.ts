@@ -33,9 +33,13 @@ export function duration(seconds: number): string {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`
 }
 
-/** Format the local time of a moment: 14:02. */
-export const timeOfDay = (moment: string): string =>
-  new Date(moment).toLocaleTimeString('en-GB', { hour: '2-digit', minute: '2-digit' })
+/** Format the local time of a moment: 14:02, or 25 Nov, 14:02 on another day. */
+export function localTime(moment: string, now = new Date()): string {
+  const date = new Date(moment)
+  const isToday = date.toDateString() === now.toDateString()
+  const day = isToday ? {} : ({ day: 'numeric', month: 'short' } as const)
+  return date.toLocaleString('en-GB', { ...day, hour: '2-digit', minute: '2-digit' })
+}
 
 export const plural = (value: number, one: string, many = `${one}s`): string =>
   `${count(value)} ${value === 1 ? one : many}`

@@ -1,6 +1,6 @@
 /** What an experiment is doing, in one sentence. */
 
-import { duration, plural, short, timeOfDay } from './format'
+import { duration, localTime, plural, short } from './format'
 import type { ExperimentSummary } from './api-types'
 
 type Status = Pick<
@@ -34,7 +34,7 @@ export function describeStatus(status: Status): string {
 }
 
 function describeWaiting(status: Status): string {
-  const since = status.waiting_since === null ? '' : `, since ${timeOfDay(status.waiting_since)}`
+  const since = status.waiting_since === null ? '' : `, since ${localTime(status.waiting_since)}`
   const missing = missingLabels(status)
   if (missing !== null) return `${missing}${since}.`
   const { waiting } = status.progress
