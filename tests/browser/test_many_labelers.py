@@ -172,8 +172,13 @@ class TestInvites:
     def test_owner_creates_working_invite_link(self, open_tab, join, experiment):
         experiment.ask(2)
         page = open_tab("Labelers")
-        page.get_by_role("button", name="Create link").click(timeout=PATIENCE_MS)
+        create = page.get_by_role("button", name="Create link")
+        create.wait_for(timeout=PATIENCE_MS)
+        page.clock.set_fixed_time(datetime.now(UTC) + timedelta(hours=3))
+        page.get_by_label("Valid for").select_option("1 hour")
+        create.click()
         link = page.get_by_label("Invite link").input_value()
+        page.get_by_role("list", name="Open invites").get_by_text("1 h 0 min left").wait_for()
         LabellingPage(join(link, f"Cleo of {experiment.name}")).shown_comparison()
 
     def test_owner_creates_link_for_a_class(self, open_tab, join, experiment):
