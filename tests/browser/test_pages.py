@@ -127,10 +127,13 @@ class TestEveryPage:
         self, open_context, service, store, full
     ):
         old = Experiment(store, full.media, f"{full.name}-old")
-        old.set_status("finished", "Finished.")
+        old.set_status("stopped", "Stopped.")
+        old.ask(1)
         new_name = f"{full.name}-new"
         page = open_context().new_page()
         go_to_experiments(page, service, full)
+        to_label = page.get_by_text(re.compile(r"comparisons? to label$"))
+        num_waiting = int(to_label.inner_text().split()[0])
         page.get_by_role("button", name=f"Manage {old.name}").click()
         page.get_by_label("Name").fill(new_name)
         page.get_by_role("button", name="Rename").click()
@@ -141,6 +144,7 @@ class TestEveryPage:
         page.get_by_role("button", name="Archive").click()
         link.wait_for(state="detached")
         page.get_by_role("button", name="archived experiment").click()
+        assert int(to_label.inner_text().split()[0]) == num_waiting - 1
         manage.click()
         page.get_by_role("button", name="Delete…").click()
         page.get_by_role("button", name="Delete permanently").click()
