@@ -52,6 +52,31 @@ describe('Outbox', () => {
     after.close()
   })
 
+  it('keeps labels that are rejected because another account was just signed in', async () => {
+    const problem = { type: '/api/docs#not-leased', title: '', status: 409, detail: '' }
+    const rejected = vi.fn()
+    let labeler = 'ann'
+    const outbox = await open({
+      readLabeler: () => Promise.resolve(labeler),
+      send: ([label]) => {
+        const isOwn = label!.comparison_id === 1
+        const receipt: LabelReceipt = {
+          accepted: isOwn ? [label!.request_id] : [],
+          rejected: isOwn ? [] : [{ request_id: label!.request_id, problem }],
+        }
+        return Promise.resolve(receipt)
+      },
+      rejected,
+      database: new IDBFactory(),
+    })
+    await outbox.add(unsent(1))
+    labeler = 'bob'
+    await outbox.add(unsent(2))
+    expect([outbox.length, outbox.delivery]).toEqual([1, 'signed out'])
+    expect(rejected).not.toHaveBeenCalled()
+    outbox.close()
+  })
+
   it('sends labels that the browser does not store after it was closed', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const database = new IDBFactory()

@@ -158,6 +158,11 @@ export class Outbox {
     if (done.length + rejected.length === 0) {
       throw new ServerUnreachable('The server did not acknowledge any label.')
     }
+    if (rejected.length > 0) {
+      // Labels of one account are rejected while another one is signed in.
+      this.#checked_ms = -Infinity
+      await this.#checkLabeler()
+    }
     await this.#remove([...done, ...rejected])
     this.options.accepted?.(done)
     for (const one of rejected) {
