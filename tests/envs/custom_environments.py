@@ -43,6 +43,29 @@ class Endless(Point):
     pass
 
 
+class OneWay(Point):
+    """A point that refuses the action that its mask does not allow."""
+
+    allowed = (0, 1)
+
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset(seed=seed)
+        return observation, {"action_mask": np.array(self.allowed, np.int8)}
+
+    def step(self, action):
+        if not self.allowed[action]:
+            raise ValueError(f"action {action} is not allowed")
+        return super().step(action)
+
+
+def one_way(render_mode=None):
+    return gym.wrappers.TimeLimit(OneWay(render_mode), 40)
+
+
+class LongMask(OneWay):
+    allowed = (0, 1, 1)
+
+
 class GrowsAfterThirtySteps(Point):
     """An observation that gets a second number after the check before training."""
 

@@ -22,8 +22,9 @@ def faults(name, *, is_shown=True):
     return inspect_environment(own(name), is_shown=is_shown)[1]
 
 
-def test_correct_environment_has_no_faults():
-    assert faults("point") == []
+@pytest.mark.parametrize("name", ["point", "one_way"])
+def test_correct_environment_has_no_faults(name):
+    assert faults(name) == []
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "ShortReacher-v1", "Pusher-v5"])
@@ -41,6 +42,7 @@ def test_known_environments_have_no_fatal_faults(env_id):
         ("WrongShape", "observation of shape (2,): observation_space declares (1,)"),
         ("IsAList", "returned builtins.list as the observation: a NumPy array is needed"),
         ("IsNaN", "not finite: nan at (0,)"),
+        ("LongMask", "action_mask of shape (3,): one value for each of the 2 actions is needed"),
         ("RewardIsAnArray", "returned numpy.ndarray as the reward: a number is needed"),
         ("RewardIsNaN", "a reward that is not finite: nan"),
         ("TruncatedIsANumber", "for truncated: True or False is needed"),

@@ -16,14 +16,12 @@ from rl_teacher.agents.agent import Agent, agent_diverged
 from rl_teacher.agents.shards import ShardGenerator
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
-from rl_teacher.envs.interface import Shard, SupportsShards, environment_seeds
+from rl_teacher.envs.interface import ACTION_MASK, Shard, SupportsShards, environment_seeds
 from rl_teacher.envs.rollout import Rollout
 
 Act = Callable[..., np.ndarray]
 """(observations [N, ...]) -> actions [N, ...]; with masks [N, A] as second argument if the
 environment reports them."""
-ACTION_MASK = "action_mask"
-"""Key of an environment's info for the actions that it allows now."""
 IGNORES_ACTION = "ignores_action"
 """Key of an environment's info for whether its next step belongs to no episode."""
 MAX_FREE_BUFFERS = 2

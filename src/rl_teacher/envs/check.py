@@ -20,6 +20,7 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.rules import SCREEN_HEIGHT, SCREEN_WIDTH
 from rl_teacher.envs.factories import type_name
+from rl_teacher.envs.interface import ACTION_MASK, sample_allowed
 from rl_teacher.envs.preprocessing import (
     describe_preprocessing,
     find_image_fault,
@@ -123,8 +124,7 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
     with warnings.catch_warnings(), closing(make_single_env(env_info.id)) as env:
         warnings.simplefilter("ignore")
         try:
-            check_reset(env, note)
-            check_returns(env, note)
+            check_returns(env, check_reset(env, note), note)
             step_randomly(env, num_steps, note)
             if env_info.max_episode_steps is None:
                 note(
@@ -160,8 +160,8 @@ def attempt(what: str, call: Callable[[], Any], note: Note) -> Any:
 # --- the form of results ---
 
 
-def check_reset(env: gymnasium.Env, note: Note) -> None:
-    """Check that `reset` takes a seed and returns an observation and a dict."""
+def check_reset(env: gymnasium.Env, note: Note) -> dict[str, Any]:
+    """Check that `reset` takes a seed and returns an observation and a dict; return the latter."""
     # Without Gymnasium's wrappers, whose assertions would hide the fault.
     own = env.unwrapped
 
@@ -186,12 +186,14 @@ def check_reset(env: gymnasium.Env, note: Note) -> None:
         )
     if not isinstance(returned[1], dict):
         note(f"reset() returned {type_name(returned[1])} after the observation: a dict is needed.")
+    return returned[1]
 
 
-def check_returns(env: gymnasium.Env, note: Note) -> None:
+def check_returns(env: gymnasium.Env, reset_info: dict[str, Any], note: Note) -> None:
     """Check that `step` returns five values."""
     own = env.unwrapped
-    action = sample_action(env, np.random.default_rng(SEED))
+    check_mask(env, reset_info, "reset()", note)
+    action = sample_action(env, np.random.default_rng(SEED), reset_info.get(ACTION_MASK))
     returned = attempt("step()", lambda: own.step(action), note)
     num_values = len(returned) if isinstance(returned, tuple) else None
     if num_values != 5:
@@ -211,11 +213,11 @@ def describe_returned(returned: Any) -> str:
     return f"{len(returned)} values" if isinstance(returned, tuple) else type_name(returned)
 
 
-def sample_action(env: gymnasium.Env, rng: np.random.Generator) -> Any:
-    """Sample an action; every check samples the same ones."""
+def sample_action(env: gymnasium.Env, rng: np.random.Generator, mask: Any) -> Any:
+    """Sample an action that the environment allows; every check samples the same ones."""
     space = env.action_space
     space.seed(int(rng.integers(2**31)))
-    return space.sample()
+    return sample_allowed(space, mask)
 
 
 # --- random steps ---
@@ -224,14 +226,16 @@ def sample_action(env: gymnasium.Env, rng: np.random.Generator) -> Any:
 def step_randomly(env: gymnasium.Env, num_steps: int, note: Note) -> None:
     """Take random steps and check every result."""
     rng = np.random.default_rng(SEED)
-    obs, _ = attempt("reset(seed=7)", lambda: env.reset(seed=SEED), note)
+    obs, info = attempt("reset(seed=7)", lambda: env.reset(seed=SEED), note)
     check_observation(env, obs, "reset()", note)
+    mask = info.get(ACTION_MASK)
     for _ in range(num_steps):
-        action = sample_action(env, rng)
-        obs, reward, terminated, truncated, _ = attempt(
+        action = sample_action(env, rng, mask)
+        obs, reward, terminated, truncated, info = attempt(
             "step()", lambda a=action: env.step(a), note
         )
         check_observation(env, obs, "step()", note)
+        check_mask(env, info, "step()", note)
         check_reward(reward, note)
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool | np.bool_):
@@ -240,8 +244,11 @@ def step_randomly(env: gymnasium.Env, num_steps: int, note: Note) -> None:
                     f"is needed. Return bool({name})."
                 )
         if terminated or truncated:
-            obs, _ = attempt("reset()", env.reset, note)
+            obs, info = attempt("reset()", env.reset, note)
             check_observation(env, obs, "reset()", note)
+            check_mask(env, info, "reset()", note)
+        # An info without a mask leaves the previous one valid, as in training.
+        mask = info.get(ACTION_MASK, mask)
 
 
 def check_observation(env: gymnasium.Env, obs: Any, source: str, note: Note) -> None:
@@ -314,6 +321,19 @@ def check_reward(reward: Any, note: Note) -> None:
         )
 
 
+def check_mask(env: gymnasium.Env, info: dict[str, Any], source: str, note: Note) -> None:
+    """Check that an action mask has one value for each discrete action."""
+    space = env.action_space
+    if ACTION_MASK not in info or not isinstance(space, gymnasium.spaces.Discrete):
+        return
+    shape = np.shape(info[ACTION_MASK])
+    if shape != (space.n,):
+        note(
+            f"{source} returned an action_mask of shape {shape}: one value for each of the "
+            f"{space.n} actions is needed, 1 where it is allowed and 0 where it is not."
+        )
+
+
 # --- other instances ---
 
 
@@ -349,10 +369,12 @@ def replay_observations(env_id: str) -> Iterator[np.ndarray]:
     """Yield observations of a few steps, always with the same seed and actions."""
     rng = np.random.default_rng(SEED)
     with closing(make_single_env(env_id)) as env:
-        obs, _ = env.reset(seed=SEED)
+        obs, info = env.reset(seed=SEED)
+        mask = info.get(ACTION_MASK)
         yield obs
         for _ in range(SHORT_CHECK_STEPS):
-            obs, _, terminated, truncated, _ = env.step(sample_action(env, rng))
+            obs, _, terminated, truncated, info = env.step(sample_action(env, rng, mask))
+            mask = info.get(ACTION_MASK, mask)
             yield obs
             if terminated or truncated:
                 return

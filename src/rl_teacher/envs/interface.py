@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 from gymnasium.vector import VectorEnv
@@ -13,6 +14,21 @@ from jaxtyping import Float, Int, Shaped, UInt8
 
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
+
+ACTION_MASK = "action_mask"
+"""Key of an environment's info for the actions that it allows now."""
+
+
+def sample_allowed(space: gym.Space, mask: Any) -> Any:
+    """Sample an action that the environment allows.
+
+    Args:
+        space: action space of one environment.
+        mask: latest value of `ACTION_MASK` in its infos; None if it allows all actions.
+    """
+    if mask is None or not isinstance(space, gym.spaces.Discrete):
+        return space.sample()
+    return space.sample(mask=np.asarray(mask, bool).astype(np.int8))
 
 
 @dataclass(frozen=True)
