@@ -65,6 +65,23 @@ class InPlace(Continuous):
         return outcome
 
 
+class OneMove(Counter):
+    """Environment that allows one action at a time, and refuses the others."""
+
+    def info(self):
+        return {"action_mask": np.eye(3, dtype=np.int8)[self.age % 3]}
+
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset(seed=seed)
+        return observation, self.info()
+
+    def step(self, action):
+        if action != self.age % 3:
+            raise ValueError(f"action {action} is not allowed")
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, self.info()
+
+
 class ManyActions(Counter):
     action_space = gym.spaces.MultiDiscrete([3, 2])
 

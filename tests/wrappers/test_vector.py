@@ -12,7 +12,7 @@ from rl_teacher import PreferenceVectorWrapper
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.envs.registry import make_vector
-from tests.wrappers.environments import QUICK, Counter, InPlace, Parts, quick_with, wrapped
+from tests.wrappers.environments import QUICK, Counter, InPlace, OneMove, Parts, quick_with, wrapped
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
@@ -145,6 +145,14 @@ def test_pretraining_of_adjacent_seeds_shares_no_random_stream(wrap):
         streams += [np.random.default_rng(seed).bit_generator.state["state"]["inc"]]
         env.close()
     assert len(set(streams)) == len(streams)
+
+
+@pytest.mark.parametrize("mode", [None, *MODES])
+def test_pretraining_takes_actions_that_masks_allow(mode):
+    env = wrapped(OneMove) if mode is None else vector(mode, OneMove)
+    env.pretrain()
+    assert env.using_predicted_reward
+    env.close()
 
 
 def test_nan_reward_is_refused_with_index_of_environment():

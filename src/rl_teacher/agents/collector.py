@@ -116,26 +116,13 @@ class Collector:
         # Gymnasium's type of a vector environment's `seed` lacks the list that it accepts.
         seeds: Any = environment_seeds(seed, shard.num_envs)[shard.rows]
         self._observations, infos = venv.reset(seed=seeds, options=options)
-        self._masks: Masks = None
-        action_space = venv.single_action_space
-        if ACTION_MASK in infos and isinstance(action_space, gym.spaces.Discrete):
-            all_allowed = np.ones((self.num_envs, int(action_space.n)), bool)
-            self._masks = self._updated_masks(all_allowed, infos)
+        self._masks = first_masks(venv.single_action_space, self.num_envs, infos)
         self._next_observations = self._observations
         self._resets_next = self._ignores_action(infos)
 
     def _ignores_action(self, infos: Mapping[str, Any]) -> np.ndarray:
         """Return [N] whether the next step belongs to no episode."""
         return np.array(infos.get(IGNORES_ACTION, np.zeros(self.num_envs)), bool)
-
-    def _updated_masks(self, masks: np.ndarray, infos: Mapping[str, Any]) -> np.ndarray:
-        """Return the masks, replaced where the environments reported new ones."""
-        given, is_given = infos.get(ACTION_MASK, ()), infos.get(f"_{ACTION_MASK}")
-        updated = masks.copy()
-        for env in range(len(given)):
-            if is_given is None or is_given[env]:
-                updated[env] = np.asarray(given[env], bool)
-        return updated
 
     def random_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
         """Sample actions uniformly from the action space.
@@ -255,8 +242,7 @@ class Collector:
         columns["observations"][t] = self._observations
         step = venv.end_step() if is_async else venv.step(actions)
         observations, rewards, terminated, truncated, step_infos = step
-        if self._masks is not None:
-            self._masks = self._updated_masks(self._masks, step_infos)
+        self._masks = updated_masks(self._masks, step_infos)
         columns["rewards"][t] = rewards
         ended = terminated | truncated
         columns["terminated"][t] = False if self._hide_terminations else terminated
@@ -278,8 +264,7 @@ class Collector:
                 self._next_observations[env] = infos["final_obs"][env]
         else:
             self._observations, infos = self.venv.reset(options={"reset_mask": ended})
-            if self._masks is not None:
-                self._masks = self._updated_masks(self._masks, infos)
+            self._masks = updated_masks(self._masks, infos)
 
     def state(self) -> StateDict:
         """Return everything needed to continue exactly, between two rollouts."""
@@ -339,6 +324,25 @@ class Collector:
     def close(self) -> None:
         """Close the environments."""
         self.venv.close()
+
+
+def first_masks(action_space: gym.Space, num_envs: int, infos: Mapping[str, Any]) -> Masks:
+    """Return the masks that N environments reported when they were reset; None without any."""
+    if ACTION_MASK not in infos or not isinstance(action_space, gym.spaces.Discrete):
+        return None
+    return updated_masks(np.ones((num_envs, int(action_space.n)), bool), infos)
+
+
+def updated_masks(masks: Masks, infos: Mapping[str, Any]) -> Masks:
+    """Return the masks, replaced where the environments reported new ones; None without any."""
+    if masks is None:
+        return None
+    given, is_given = infos.get(ACTION_MASK, ()), infos.get(f"_{ACTION_MASK}")
+    updated = masks.copy()
+    for env in range(len(given)):
+        if is_given is None or is_given[env]:
+            updated[env] = np.asarray(given[env], bool)
+    return updated
 
 
 def assemble_rollout(

@@ -45,8 +45,12 @@ class Controls:
         """Start episodes."""
 
     @abstractmethod
-    def _random_steps(self) -> Iterator[int]:
-        """Take random steps without end; yield the number of environment steps of each."""
+    def _random_steps(self, infos: dict[str, Any]) -> Iterator[int]:
+        """Take random steps without end; yield the number of environment steps of each.
+
+        Args:
+            infos: what the reset before the first step returned, possibly with action masks.
+        """
 
     def pretrain(self, max_steps: int = 1_000_000) -> None:
         """Take random actions until the first fit, before which the rewards are 0.
@@ -59,8 +63,8 @@ class Controls:
         """
         session, num_steps = self.session, 0
         # One number, since not every vector environment accepts a list of seeds.
-        self.reset(seed=environment_seeds(self._seed, 1)[0])
-        steps = self._random_steps()
+        _, infos = self.reset(seed=environment_seeds(self._seed, 1)[0])
+        steps = self._random_steps(infos)
         while not session.using_predicted_reward:
             if num_steps >= max_steps:
                 raise NoPredictor(

@@ -6,6 +6,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
+from rl_teacher.envs.interface import ACTION_MASK, sample_allowed
 from rl_teacher.wrappers.controls import Controls, seeded
 from rl_teacher.wrappers.driver import StepResult, WrapperDriver
 from rl_teacher.wrappers.environments import describe_env
@@ -69,12 +70,13 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         info = {**info, "true_reward": float(reward)}
         return observation, float(rewards[0]), terminated, truncated, info
 
-    def _random_steps(self) -> Iterator[int]:
-        actions = seeded(self.action_space, self._seed)
+    def _random_steps(self, infos: dict[str, Any]) -> Iterator[int]:
+        actions, mask = seeded(self.action_space, self._seed), infos.get(ACTION_MASK)
         while True:
-            *_, terminated, truncated, _ = self.step(actions.sample())
+            *_, terminated, truncated, info = self.step(sample_allowed(actions, mask))
             if terminated or truncated:
-                self.reset()
+                _, info = self.reset()
+            mask = info.get(ACTION_MASK, mask)
             yield 1
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from jaxtyping import Bool, Shaped
 
+from rl_teacher.agents.collector import first_masks, updated_masks
 from rl_teacher.wrappers.controls import Controls, seeded
 from rl_teacher.wrappers.driver import StepResult, WrapperDriver
 from rl_teacher.wrappers.environments import describe_vector
@@ -89,13 +90,17 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
             next_observations[env] = self._converter.one(infos["final_obs"][env])
         return next_observations
 
-    def _random_steps(self) -> Iterator[int]:
+    def _random_steps(self, infos: dict[str, Any]) -> Iterator[int]:
         actions: gym.Space = seeded(self.action_space, self._seed)
+        masks = first_masks(self.single_action_space, self.num_envs, infos)
         while True:
-            _, _, terminated, truncated, _ = self.step(actions.sample())
+            allowed = None if masks is None else tuple(masks.astype(np.int8))
+            _, _, terminated, truncated, infos = self.step(actions.sample(mask=allowed))
+            masks = updated_masks(masks, infos)
             ended = terminated | truncated
             if self._envs.autoreset_mode == AutoresetMode.DISABLED and ended.any():
-                self.reset(options={"reset_mask": ended})
+                _, infos = self.reset(options={"reset_mask": ended})
+                masks = updated_masks(masks, infos)
             yield self.num_envs
 
     def close(self, **kwargs: Any) -> None:
