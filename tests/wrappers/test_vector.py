@@ -168,6 +168,19 @@ def test_nan_reward_is_refused_with_index_of_environment():
     venv.close()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_nan_observation_of_a_later_reset_is_refused(mode):
+    class Broken(Counter):
+        def reset(self, *, seed=None, options=None):
+            observation, info = super().reset(seed=seed)
+            return observation * (np.nan if self.episode == 1 else 1), info
+
+    venv = vector(mode, Broken)
+    with pytest.raises(BadObservation, match="number 0 returned observations"):
+        take_steps(venv, 7)
+    venv.close()
+
+
 @pytest.mark.parametrize("wrap", [wrapped, vector])
 def test_actions_changed_in_place_by_environments_are_recorded_as_given(wrap):
     seen: list[Segment] = []

@@ -153,6 +153,8 @@ class WrapperDriver:
         if self._observations is None:
             raise BadInput("step was called before reset. Call reset first.")
         _check_finite("observations", result.next_observations)
+        # With SAME_STEP autoreset, these may be the first ones of the next episode.
+        _check_finite("observations", result.observations)
         _check_finite("rewards", result.rewards)
         # Before this step is added, since a reset may still truncate the latest one.
         if self._buffer.is_full:
