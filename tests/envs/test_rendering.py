@@ -67,6 +67,15 @@ def test_staggered_first_episode_is_rendered():
     assert len(envs.replay_record(0)) == 5
 
 
+def test_episode_reset_with_options_is_rendered():
+    envs = make_vector("CartPole-v1", 1)
+    options = {"low": -0.2, "high": 0.2}
+    observations, _ = take_random_steps(envs, 5, options=options)
+    options["high"] = 0.1
+    steps = np.arange(5)
+    render_steps("CartPole-v1", envs.replay_record(0), steps, observations[steps, 0])
+
+
 def test_restored_environment_renders_same_episode():
     envs, restored = (make_vector("LunarLander-v3", 2) for _ in range(2))
     observations, scene_states = take_random_steps(envs, 120)

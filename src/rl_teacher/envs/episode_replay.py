@@ -1,7 +1,7 @@
 """Replay records, from which episodes of deterministic environments are reproduced.
 
-The state of the random generator before the episode's reset and the actions since determine the
-whole episode.
+The state of the random generator before the episode's reset, its options and the actions since
+determine the whole episode.
 """
 
 import json
@@ -33,7 +33,8 @@ class ReplayRecord:
     """The record of one episode.
 
     Attributes:
-        reset_state: `seed` or `rng` of the reset, and `elapsed`, the initial step count.
+        reset_state: `seed` or `rng` of the reset, `elapsed`, the initial step count, and `options`
+            of the reset if there were any.
         actions: [T, ...] the actions given to the environment.
     """
 

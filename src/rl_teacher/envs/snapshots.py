@@ -4,6 +4,7 @@ Most environments cannot export their state but are deterministic. Restoring rep
 episodes from their records. Clips of environments without MuJoCo are rendered in the same way.
 """
 
+import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -69,6 +70,8 @@ class ReplayableEnv(gymnasium.Wrapper):
         rng = None if seed is not None else self.unwrapped.np_random.bit_generator.state
         self.episode = self._history.start_episode()
         self._reset_state = {"seed": seed, "rng": rng, "elapsed": 0}
+        if options:
+            self._reset_state["options"] = copy.deepcopy(options)
         self._actions = []
         # A used Box2D world keeps state of earlier episodes. Gymnasium's LunarLander renews its own
         # (Gymnasium's issue 728), its BipedalWalker does not.
@@ -111,7 +114,7 @@ class ReplayableEnv(gymnasium.Wrapper):
         if reset_state["rng"] is not None:
             # Without a seed, `reset` draws from the generator as it is.
             self.unwrapped.np_random = generator_at(reset_state["rng"])
-        obs, _ = self.reset(seed=reset_state["seed"])
+        obs, _ = self.reset(seed=reset_state["seed"], options=reset_state.get("options"))
         self.start_at(reset_state["elapsed"])
         return obs
 
