@@ -9,6 +9,7 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.envs.registry import make_vector
+from rl_teacher.envs.snapshots import ReplayVectorEnv
 
 
 class Countdown(gym.Env):
@@ -200,6 +201,23 @@ def test_null_action_is_nearest_to_zero_that_bounds_allow():
 
     rollout = Collector(SyncVectorEnv([PositiveActions] * 2), seed=0)
     np.testing.assert_array_equal(rollout.null_actions(np.zeros((2, 1))), [[1, 0], [1, 0]])
+
+
+class SumOfIntegers(Countdown):
+    action_space = gym.spaces.Box(-3, 3, (1,), np.int32)
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.at += int(action[0])
+        return np.array([self.at]), 0.0, False, False, {}
+
+
+def test_actions_of_integer_box_are_integers_and_replayed():
+    collector = Collector(ReplayVectorEnv(SumOfIntegers, 2), seed=0)
+    expected = collector.collect(collector.random_actions, 9).next_observations[-1]
+    restored = Collector(ReplayVectorEnv(SumOfIntegers, 2), seed=1)
+    restored.load_state(collector.state())
+    np.testing.assert_array_equal(restored.venv.observations, expected)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_state_without_action_masks_omits_them():

@@ -234,6 +234,7 @@ class Collector:
             columns["action_masks"][t] = self._masks
             actions = act(self._observations, self._masks)
         columns["actions"][t] = actions
+        actions = self._in_space(actions)
         venv: Any = self.venv
         is_async = hasattr(venv, "begin_step")
         if is_async:
@@ -255,6 +256,13 @@ class Collector:
             self._separate_episodes(ended, step_infos)
             ended_envs = np.nonzero(ended)[0].tolist()
             finals += [(t, env, self._next_observations[env]) for env in ended_envs]
+
+    def _in_space(self, actions: np.ndarray) -> np.ndarray:
+        """Return actions as the environments need them: rounded for a Box of integers."""
+        space = self.venv.single_action_space
+        if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.integer):
+            return np.rint(actions).astype(space.dtype)
+        return actions
 
     def _separate_episodes(self, ended: np.ndarray, infos: Mapping[str, Any]) -> None:
         """Set the last observations of ended episodes and the first ones of the next episodes."""
