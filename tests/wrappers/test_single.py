@@ -30,6 +30,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment, home, invalid_name_reason
 from rl_teacher.store.database import default_url
+from rl_teacher.store.records import Control
 from rl_teacher.store.store import Store
 from rl_teacher.wrappers.factory import generated_name
 from tests.store.comparisons import answered_comparisons
@@ -164,6 +165,33 @@ def test_pretraining_without_labels_raises_no_predictor():
     env = wrapped(teacher=lambda left, right: "cannot_tell")
     with pytest.raises(NoPredictor, match="there are 0 labels"):
         env.pretrain(max_steps=600)
+    env.close()
+
+
+def test_pretraining_without_fits_is_refused():
+    env = wrapped(collect_only=True)
+    with pytest.raises(BadConfig, match="with collect_only=True there is none"):
+        env.pretrain()
+    env.close()
+
+
+def test_pretraining_ends_with_first_fit_after_switch_to_true_reward():
+    env = wrapped()
+    env.switch_to_true_reward()
+    env.pretrain(max_steps=3_000)
+    assert not env.using_predicted_reward
+    env.switch_to_predicted_reward()
+    env.close()
+
+
+def test_pretraining_ends_when_owner_stops_it():
+    env = wrapped(teacher=lambda left, right: "cannot_tell")
+    with Store.open(default_url(home())) as store:
+        assert env.session.name is not None
+        experiment_id = store.experiments.get(env.session.name).id
+        store.experiments.set_control(experiment_id, Control(state="stop"))
+    env.pretrain()
+    assert env.is_stop_wanted
     env.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rl_teacher.common.errors import BadInput, NoPredictor
+from rl_teacher.common.errors import BadConfig, BadInput, NoPredictor
 from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.wrappers.driver import WrapperDriver
@@ -55,17 +55,26 @@ class Controls:
     def pretrain(self, max_steps: int = 1_000_000) -> None:
         """Take random actions until the first fit, before which the rewards are 0.
 
+        Ends earlier if the owner presses stop, see `is_stop_wanted`.
+
         Args:
             max_steps: maximum number of environment steps, over all environments.
 
         Raises:
+            BadConfig: nothing is ever fitted.
             NoPredictor: the labels did not suffice for a fit.
         """
         session, num_steps = self.session, 0
+        learning = session.learning
+        if learning is not None and learning.never_fits:
+            raise BadConfig(
+                "pretrain takes random actions until the first fit, but with collect_only=True "
+                "there is none. Step the environment in a loop instead, or leave collect_only out."
+            )
         # One number, since not every vector environment accepts a list of seeds.
         _, infos = self.reset(seed=environment_seeds(self._seed, 1)[0])
         steps = self._random_steps(infos)
-        while not session.using_predicted_reward:
+        while learning is not None and not learning.has_fitted and not self.is_stop_wanted:
             if num_steps >= max_steps:
                 raise NoPredictor(
                     f"After {num_steps:,} random steps there are {session.num_labels} labels, too "
@@ -73,8 +82,7 @@ class Controls:
                     "a teacher who prefers one clip more often."
                 )
             num_steps += sum(itertools.islice(steps, -(-CHECK_EVERY // session.num_envs)))
-            if session.learning is not None:
-                session.learning.wait_for_first_answers()
+            learning.wait_for_first_answers()
         # The first episode of the agent must not begin with random steps.
         self.reset()
 

@@ -100,6 +100,11 @@ class WrapperLearning:
         return self.learner.num_fits > 0
 
     @property
+    def never_fits(self) -> bool:
+        """True if labels are collected only."""
+        return self._settings.collect_only
+
+    @property
     def has_fitted(self) -> bool:
         """True if enough fits are done to return the predicted reward."""
         return self.learner.num_fits >= self._settings.initial_fits
