@@ -146,6 +146,26 @@ def test_inner_wrappers_are_refused():
         PreferenceWrapper(inside, **HUMAN)
 
 
+def test_arguments_of_a_replayed_environment_are_refused():
+    message = r"copy, made by its id without is_slippery=False.*gymnasium\.register"
+    with pytest.raises(BadInput, match=message):
+        PreferenceWrapper(gym.make("FrozenLake-v1", is_slippery=False), **HUMAN)
+    venv = gym.make_vec("FrozenLake-v1", 2, vectorization_mode="sync", is_slippery=False)
+    with pytest.raises(BadInput, match=message):
+        PreferenceVectorWrapper(venv, **HUMAN)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "arguments"),
+    [
+        ("FrozenLake-v1", {"render_mode": "rgb_array", "map_name": "4x4"}),
+        ("InvertedPendulum-v5", {"reset_noise_scale": 0.1}),
+    ],
+)
+def test_arguments_that_leave_clips_unchanged_are_accepted(env_id, arguments):
+    PreferenceWrapper(gym.make(env_id, **arguments), **HUMAN).close()
+
+
 def test_environments_in_other_processes_are_refused():
     venv = AsyncVectorEnv([lambda: gym.make("CartPole-v1")], context="spawn")
     with pytest.raises(BadInput, match="in other processes"):

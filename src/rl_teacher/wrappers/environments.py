@@ -240,3 +240,22 @@ def check_renderable(env: gym.Env) -> None:
             f"inside ({names}) may change. Apply the preference wrapper directly to what "
             "gymnasium.make returns, and the other wrappers around it."
         )
+    if given := own_arguments(spec):
+        arguments = ", ".join(f"{name}={value!r:.40}" for name, value in given.items())
+        raise BadInput(
+            f"teacher='human' replays the episodes of {spec.id} in a copy, made by its id without "
+            f"{arguments}. Register it with these arguments under another id, with "
+            "gymnasium.register(id=..., entry_point=..., kwargs={...}), and make it by that id."
+        )
+
+
+def own_arguments(spec: EnvSpec) -> dict[str, object]:
+    """Return the arguments given to gymnasium.make that differ from the registered ones."""
+    registered = gym.registry[spec.id].kwargs if spec.id in gym.registry else {}
+    return {
+        name: value
+        for name, value in spec.kwargs.items()
+        # Rendering changes no observation.
+        if name != "render_mode"
+        and not (name in registered and np.array_equal(value, registered[name]))
+    }
