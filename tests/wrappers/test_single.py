@@ -679,6 +679,18 @@ def test_non_finite_values_are_refused(broken, message):
     env.close()
 
 
+def test_non_finite_action_is_refused_before_it_is_recorded():
+    class Clips(Continuous):
+        def step(self, action):
+            return super().step(np.nan_to_num(action))
+
+    env = wrapped(Clips)
+    env.reset(seed=0)
+    with pytest.raises(BadInput, match=r"was given the action .*nan.*, which is not finite"):
+        env.step(np.array([0.5, np.nan]))
+    env.close()
+
+
 def test_step_before_reset_is_refused():
     env = wrapped()
     env.env.reset()

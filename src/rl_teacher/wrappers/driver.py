@@ -147,11 +147,14 @@ class WrapperDriver:
             [N] rewards for the agent; 0 where an environment only reset itself.
 
         Raises:
+            BadInput: an action is not finite, or `begin` was not called.
             BadObservation: observations or rewards are not finite.
             TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
         if self._observations is None:
             raise BadInput("step was called before reset. Call reset first.")
+        # First, since environments must not be blamed for what the agent did.
+        _check_actions(actions)
         _check_finite("observations", result.next_observations)
         # With SAME_STEP autoreset, these may be the first ones of the next episode.
         _check_finite("observations", result.observations)
@@ -251,6 +254,16 @@ class WrapperDriver:
         self.is_closed = True
         if self.learning is not None:
             self.learning.close()
+
+
+def _check_actions(actions: np.ndarray) -> None:
+    if np.issubdtype(actions.dtype, np.floating) and not np.isfinite(actions).all():
+        env = int(np.argwhere(~np.isfinite(actions))[0][0])
+        raise BadInput(
+            f"Environment number {env} was given the action {actions[env]}, which is not finite. "
+            "Nothing was learned from this step. The agent has probably diverged: lower its "
+            "learning rate."
+        )
 
 
 def _check_finite(what: str, values: np.ndarray) -> None:

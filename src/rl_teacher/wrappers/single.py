@@ -52,6 +52,7 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         """Step the environment; the reward is predicted once the predictor is fitted.
 
         Raises:
+            BadInput: an action is NaN or infinite.
             BadObservation: the environment returned NaN or infinity.
             TeacherFailed: the teacher raised an error or returned an invalid answer.
         """

@@ -55,6 +55,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         """Step the environments; the rewards are predicted once the predictor is fitted.
 
         Raises:
+            BadInput: an action is NaN or infinite.
             BadObservation: an environment returned NaN or infinity.
             TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
