@@ -17,9 +17,8 @@ from rl_teacher.datasets.reading import load
 from rl_teacher.envs.registry import EnvInfo, env_spaces
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
-from rl_teacher.runs.folder import Experiment, experiments_folder, invalid_name_reason
-from rl_teacher.runs.warm_start import PREDICTOR_FILE
-from rl_teacher.store.records import normalise_experiment_name
+from rl_teacher.runs.folder import Experiment, experiments_folder
+from rl_teacher.runs.warm_start import predictor_of_experiment
 
 COPY = "labels.zip"
 """Data set in the folder of an experiment: labels from elsewhere that its predictor is fitted to or
@@ -276,11 +275,9 @@ def experiment_of_predictor(name_or_folder: str) -> Experiment:
     Raises:
         BadInput: the predictor belongs to none.
     """
-    if invalid_name_reason(name_or_folder) is None:
-        name = normalise_experiment_name(name_or_folder)
-        folder = experiments_folder() / name
-        if (folder / "predictor" / PREDICTOR_FILE).exists():
-            return Experiment(name, folder)
+    own = predictor_of_experiment(name_or_folder)
+    if own is not None:
+        return Experiment(own.parent.name, own.parent)
     folder = Path(name_or_folder).expanduser()
     folder = folder.parent if folder.name == "predictor" else folder
     if not (folder / "config.json").exists():

@@ -155,6 +155,18 @@ def hash_arrays(arrays: Mapping[str, np.ndarray], space: InputSpace | None = Non
 # --- predictors ---
 
 
+def predictor_of_experiment(name: str) -> Path | None:
+    """Return the folder of an experiment's predictor; None if no experiment of this name has one.
+
+    Args:
+        name: name of an experiment, or any other text, such as a path.
+    """
+    if invalid_name_reason(name) is not None:
+        return None
+    folder = experiments_folder() / normalise_experiment_name(name) / "predictor"
+    return folder if (folder / PREDICTOR_FILE).exists() else None
+
+
 def load_predictor(
     name_or_folder: str, needed: InputSpace, user: str, remedy: str
 ) -> RewardPredictor:
@@ -171,12 +183,9 @@ def load_predictor(
         CorruptCheckpoint: a file is damaged.
     """
     folder = Path(name_or_folder).expanduser()
-    places = [folder, folder / "predictor"]
-    if invalid_name_reason(name_or_folder) is None:
-        # An experiment takes precedence over a folder of the same name.
-        name = normalise_experiment_name(name_or_folder)
-        places.insert(0, experiments_folder() / name / "predictor")
-    for place in places:
+    # An experiment takes precedence over a folder of the same name.
+    own = predictor_of_experiment(name_or_folder)
+    for place in [folder, folder / "predictor"] if own is None else [own]:
         if (place / PREDICTOR_FILE).exists():
             predictor = RewardPredictor.load(place)
             if predictor.space != needed:
