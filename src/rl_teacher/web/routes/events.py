@@ -112,12 +112,13 @@ class EventStream:
     def _visible(self, snapshot: Snapshot) -> dict[str, ExperimentSummary]:
         """Return the summaries that the subscriber receives."""
         followed, only = self._subscriber.name, self._subscriber.only
-        shows_archived = followed is not None or self._subscriber.is_owner
+        summaries = snapshot.summaries
+        if followed is not None:
+            return {followed: summaries[followed]} if followed in summaries else {}
         return {
             name: summary
-            for name, summary in snapshot.summaries.items()
-            if (name == followed if followed is not None else only in (None, name))
-            and (shows_archived or not summary.is_archived)
+            for name, summary in summaries.items()
+            if only in (None, name) and (self._subscriber.is_owner or not summary.is_archived)
         }
 
     def of(self, snapshot: Snapshot) -> Iterator[ServerSentEvent]:
