@@ -105,6 +105,10 @@ class Collector:
         shard = shard or Shard(0, venv.num_envs, venv.num_envs)
         self._first_env = shard.start
         self._hide_terminations = hide_terminations
+        space = venv.single_action_space
+        is_integer = isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.integer)
+        # Of a Box, for which actions are rounded; agents and rollouts have them as floats.
+        self._integer_dtype = space.dtype if is_integer else None
         self._mode = venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._generator = np.random.default_rng([seed, 2])
         self._rng = ShardGenerator(self._generator, shard)
@@ -234,7 +238,8 @@ class Collector:
             columns["action_masks"][t] = self._masks
             actions = act(self._observations, self._masks)
         columns["actions"][t] = actions
-        actions = self._in_space(actions)
+        if self._integer_dtype is not None:
+            actions = np.rint(actions).astype(self._integer_dtype)
         venv: Any = self.venv
         is_async = hasattr(venv, "begin_step")
         if is_async:
@@ -256,13 +261,6 @@ class Collector:
             self._separate_episodes(ended, step_infos)
             ended_envs = np.nonzero(ended)[0].tolist()
             finals += [(t, env, self._next_observations[env]) for env in ended_envs]
-
-    def _in_space(self, actions: np.ndarray) -> np.ndarray:
-        """Return actions as the environments need them: rounded for a Box of integers."""
-        space = self.venv.single_action_space
-        if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.integer):
-            return np.rint(actions).astype(space.dtype)
-        return actions
 
     def _separate_episodes(self, ended: np.ndarray, infos: Mapping[str, Any]) -> None:
         """Set the last observations of ended episodes and the first ones of the next episodes."""
