@@ -20,6 +20,23 @@ from tests.browser.pages import (
 
 pytestmark = pytest.mark.browser
 
+LOG_EXPERIMENT_EVENTS = """() => {
+  const source = new EventSource("/api/v1/events")
+  source.addEventListener("experiment", ({ data }) => console.log(JSON.parse(data).name))
+}"""
+
+
+def hold_experiment_lists(page):
+    """Return a list that receives the requests for experiments, unanswered, and their responses."""
+    held = []
+    page.route("**/api/v1/experiments", lambda route: held.append((route, route.fetch())))
+    return held
+
+
+def wait_for_held(page, held):
+    while not held:
+        page.wait_for_timeout(20)
+
 
 class TestAccess:
     @pytest.mark.parametrize("path", ["/", "/e/some", label_path("some")])
@@ -93,13 +110,30 @@ class TestEveryPage:
         full.set_status("training", "Learning to hop.", step=123_456)
         row.get_by_text("123.5k of 400k steps").wait_for(timeout=PATIENCE_MS)
 
+    def test_experiment_list_is_shown_once_it_is_read(self, open_context, service, full):
+        """Summaries of the event stream alone would be a part of the list."""
+        page = open_context().new_page()
+        held = hold_experiment_lists(page)
+        page.goto(service.link("/"))
+        wait_for_held(page, held)
+        full.set_status("training", "Learning to hop.", step=123_456)
+        with page.expect_event("console", lambda message: message.text == full.name):
+            page.evaluate(LOG_EXPERIMENT_EVENTS)
+        page.get_by_label("Loading the experiments").wait_for()
+        assert page.get_by_role("link", name=full.name, exact=True).count() == 0
+        for route, response in held:
+            route.fulfill(response=response)
+        row = page.get_by_role("listitem").filter(has_text=full.name)
+        row.get_by_text("123.5k of 400k steps").wait_for(timeout=PATIENCE_MS)
+
     def test_experiment_list_keeps_events_that_are_newer_than_a_response(
         self, open_context, service, full
     ):
         page = open_context().new_page()
-        held = []
-        page.route("**/api/v1/experiments", lambda route: held.append((route, route.fetch())))
         go_to_experiments(page, service, full)
+        held = hold_experiment_lists(page)
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        wait_for_held(page, held)
         row = page.get_by_role("listitem").filter(has_text=full.name)
         full.set_status("training", "Learning to hop.", step=123_456)
         row.get_by_text("123.5k of 400k steps").wait_for(timeout=PATIENCE_MS)
