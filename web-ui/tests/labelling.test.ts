@@ -489,6 +489,22 @@ describe('ranking', () => {
     session.stop()
   })
 
+  it('keeps the order on screen while another account is signed in', async () => {
+    let name = 'bob'
+    const { session, rankings } = createSession({ user: { readName: () => Promise.resolve(name) } })
+    session.size = 4
+    await session.start()
+    const { screen } = session
+    session.groups = [['left-1'], ['left-2']]
+    expect(await session.rank()).toBe(false)
+    expect([rankings, session.screen, session.groups]).toEqual([[], screen, [['left-1'], ['left-2']]])
+    expect(session.notice).toContain('Sign in as ann.')
+    name = 'ann'
+    expect(await session.rank()).toBe(true)
+    expect(rankings).toMatchObject([{ groups: [['left-1'], ['left-2']] }])
+    session.stop()
+  })
+
   it('reviews and withdraws nothing while a ranking is being saved', async () => {
     let store: () => void = () => undefined
     const postRanking: Service['postRanking'] = () =>

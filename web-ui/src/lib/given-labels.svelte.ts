@@ -78,6 +78,11 @@ export class GivenLabels {
     this.#followOutbox()
   }
 
+  /** Make sure that the labeler of this page is still signed in; see `Outbox.confirmLabeler`. */
+  async confirmLabeler(): Promise<void> {
+    await this.#outbox?.confirmLabeler()
+  }
+
   close(): void {
     this.#isClosed = true
     this.#retryTimer.stop()

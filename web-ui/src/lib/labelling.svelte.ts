@@ -263,6 +263,8 @@ export class LabellingSession {
     const duration_ms = this.#now_ms() - this.#shown_ms
     this.isSaving = true
     try {
+      // While another account is signed in, the service would reject the ranking, and its order would be lost.
+      await this.labels.confirmLabeler()
       const receipt = await this.#service.postRanking(this.name, {
         request_id: id,
         groups: groups.map((group) => [...group]),

@@ -122,7 +122,8 @@ export class Outbox {
     let size = BATCH_SIZE
     while (this.#unsent.length > 0) {
       try {
-        await this.#checkLabeler()
+        const isConfirmed = this.delivery === 'ok' && performance.now() - this.#checked_ms < CHECK_MS
+        if (!isConfirmed) await this.confirmLabeler()
       } catch (error) {
         return this.#retryLater(error)
       }
@@ -143,10 +144,16 @@ export class Outbox {
     }
   }
 
-  async #checkLabeler(): Promise<void> {
-    if (this.delivery === 'ok' && performance.now() - this.#checked_ms < CHECK_MS) return
+  /**
+   * Ask the service who is signed in.
+   *
+   * @throws SignedOut if it is another labeler; also ServerUnreachable or RequestRejected.
+   */
+  async confirmLabeler(): Promise<void> {
     const { labeler, readLabeler } = this.options
-    if ((await readLabeler()) !== labeler) throw new SignedOut('Another account is signed in.')
+    if ((await readLabeler()) !== labeler) {
+      throw new SignedOut(`Another account is signed in. Sign in as ${labeler}.`)
+    }
     this.#checked_ms = performance.now()
   }
 
@@ -160,8 +167,7 @@ export class Outbox {
     }
     if (rejected.length > 0) {
       // Labels of one account are rejected while another one is signed in.
-      this.#checked_ms = -Infinity
-      await this.#checkLabeler()
+      await this.confirmLabeler()
     }
     await this.#remove([...done, ...rejected])
     this.options.accepted?.(done)
