@@ -61,8 +61,9 @@ from rl_teacher.web import (
     terminal,
 )
 from rl_teacher.web.connections import ConnectionLimits
-from rl_teacher.web.routes import events, experiments, labelers
+from rl_teacher.web.routes import events, experiments
 from rl_teacher.web.schemas import labelling
+from rl_teacher.web.schemas.labelers import NewInviteRequest
 from rl_teacher.web.settings import MAX_BODY_BYTES, Limits, Settings
 from rl_teacher.wrappers.environments import ASSUMED_FPS
 from rl_teacher.wrappers.settings import WrapperSettings
@@ -465,7 +466,7 @@ def text_of(name):
         ("docs/service.md", f"an owner's {Limits().owner.per_s:g} and {Limits().owner.burst}"),
         ("docs/service.md", f"{60 * Limits().anonymous.per_s:g} wrong credentials a min"),
         ("docs/service.md", f"up to {Limits().streams} event streams"),
-        ("docs/labelling.md", f"within {labelers.INVITE_LIFETIME.days} days"),
+        ("docs/labelling.md", f"within {NewInviteRequest().days:g} days"),
         ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),
         ("docs/wrappers.md", f"| `clip_length` | {WrapperSettings().clip_length:g} |"),
         ("docs/wrappers.md", f"{ASSUMED_FPS:g} steps per second"),

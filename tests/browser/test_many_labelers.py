@@ -169,7 +169,9 @@ class TestInvites:
         page.get_by_role("button", name="Skip").click(timeout=PATIENCE_MS)
         LabellingPage(page).shown_comparison()
 
-    def test_owner_creates_working_invite_link(self, open_tab, join, experiment):
+    def test_created_invite_is_valid_for_chosen_time_by_clock_of_service(
+        self, open_tab, join, experiment, store
+    ):
         experiment.ask(2)
         page = open_tab("Labelers")
         create = page.get_by_role("button", name="Create link")
@@ -178,7 +180,9 @@ class TestInvites:
         page.get_by_label("Valid for").select_option("1 hour")
         create.click()
         link = page.get_by_label("Invite link").input_value()
-        page.get_by_role("list", name="Open invites").get_by_text("1 h 0 min left").wait_for()
+        page.get_by_role("list", name="Open invites").get_by_text("until").first.wait_for()
+        left = store.access.invites()[0].expires_at - datetime.now(UTC)
+        assert timedelta(minutes=50) < left <= timedelta(hours=1)
         LabellingPage(join(link, f"Cleo of {experiment.name}")).shown_comparison()
 
     def test_owner_creates_link_for_a_class(self, open_tab, join, experiment):

@@ -100,8 +100,8 @@ export class OwnerRoutes {
     return labeler
   }
 
-  invite({ name, role, experiment, expires_at, max_uses = 1 }) {
-    const made = { id: this.invites.length + 1, hint: 'rlt_new1', name, role, experiment, created_at: ago(0), expires_at, used_at: null, used_by: null, revoked_at: null, status: 'open', max_uses, num_uses: 0 }
+  invite({ name, role, experiment, days, max_uses = 1 }) {
+    const made = { id: this.invites.length + 1, hint: 'rlt_new1', name, role, experiment, created_at: ago(0), expires_at: ago(-24 * days), used_at: null, used_by: null, revoked_at: null, status: 'open', max_uses, num_uses: 0 }
     this.invites = [made, ...this.invites]
     return { ...made, link: '/join?invite=rlt_new1xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx' }
   }

@@ -57,6 +57,9 @@ HINT_LENGTH = 8
 MAX_USES = 1_000
 """People whom one invite can admit."""
 
+LONGEST_DAYS = 3_650
+"""Longest limited lifetime of an invite or a credential that an owner can choose."""
+
 LAST_USED_RESOLUTION = timedelta(minutes=1)
 
 USES_WRITE_INTERVAL = timedelta(seconds=10)

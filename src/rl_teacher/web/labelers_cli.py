@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import open_store
+from rl_teacher.store.access import LONGEST_DAYS
 from rl_teacher.store.store import utc_now
 from rl_teacher.web.address import credential_link, database_id, invite_path, running_service
 
 ROLES = ("labeler", "owner")
-LONGEST_DAYS = 3_650
 
 
 @dataclass(frozen=True)

@@ -381,8 +381,9 @@ export interface components {
             used_by: string | null;
         };
         NewInviteRequest: {
+            /** @default 7 */
+            days?: number;
             experiment?: string | null;
-            expires_at?: string | null;
             /** @default 1 */
             max_uses?: number;
             name?: string | null;

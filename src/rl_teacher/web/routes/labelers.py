@@ -23,9 +23,6 @@ from rl_teacher.web.access import (
 from rl_teacher.web.schemas import labelers as schemas
 from rl_teacher.web.services import Services, ServicesDep
 
-INVITE_LIFETIME = timedelta(days=7)
-
-
 router = APIRouter(prefix="/api/v1", tags=["labelers"])
 
 LabelerId = Annotated[int, Path(ge=1, le=MAX_ID)]
@@ -102,12 +99,11 @@ def create_invite(
     """Create an invite; the link is returned only once."""
     if body.experiment is not None:
         services.experiments.find(body.experiment)
-    expires_at = body.expires_at or services.settings.now() + INVITE_LIFETIME
     made = services.store.access.invite(
         body.role,
         body.name,
         body.experiment,
-        expires_at=expires_at,
+        expires_at=services.settings.now() + timedelta(days=body.days),
         max_uses=body.max_uses,
         by=owner,
     )

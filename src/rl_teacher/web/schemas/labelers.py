@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from rl_teacher.store.access import MAX_USES
+from rl_teacher.store.access import LONGEST_DAYS, MAX_USES
 from rl_teacher.web.schemas.shared import MAX_NAME, GrantedRole, Role, StrictRequest, UtcTime
 
 
@@ -73,14 +73,15 @@ class NewInviteRequest(StrictRequest):
     """An invite to create.
 
     `name` is the labeler's name; null lets them choose one. `experiment` limits the labeler to one
-    experiment; null gives access to all. The default lifetime is a week. `max_uses` is the number
-    of people whom it admits; only labelers who choose their names may be several.
+    experiment; null gives access to all. It expires `days` after its creation by the clock of the
+    service. `max_uses` is the number of people whom it admits; only labelers who choose their names
+    may be several.
     """
 
     role: GrantedRole = "labeler"
     name: Annotated[str, Field(max_length=MAX_NAME)] | None = None
     experiment: Annotated[str, Field(max_length=300)] | None = None
-    expires_at: UtcTime | None = None
+    days: Annotated[float, Field(gt=0, le=LONGEST_DAYS)] = 7
     max_uses: Annotated[int, Field(strict=True, ge=1, le=MAX_USES)] = 1
 
 
