@@ -30,7 +30,7 @@ async function follow(
       return () => undefined
     },
   })
-  const stop = run.follow()
+  const stop = run.feed.follow()
   await settle()
   return { run, events, stop }
 }
@@ -71,11 +71,11 @@ describe('a watched run', () => {
     const fail = () => getExperiment.mockRejectedValueOnce(new ServerUnreachable('restarting'))
     fail()
     const { run, stop } = await follow(1, [], getExperiment)
-    expect([run.failure, run.summary]).toEqual([new ServerUnreachable('restarting'), null])
+    expect([run.feed.failure, run.summary]).toEqual([new ServerUnreachable('restarting'), null])
     await vi.advanceTimersByTimeAsync(3_000)
-    expect([run.failure, run.shown?.episode.step]).toEqual([null, 1])
+    expect([run.feed.failure, run.shown?.episode.step]).toEqual([null, 1])
     fail()
-    await run.read()
+    await run.feed.read()
     stop()
     expect(vi.getTimerCount()).toBe(0)
     vi.useRealTimers()
@@ -84,7 +84,7 @@ describe('a watched run', () => {
   it('is not read again if a read fails after it was last watched', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const { run, stop } = await follow(1, [], () => Promise.reject(new ServerUnreachable('restarting')))
-    const reading = run.read()
+    const reading = run.feed.read()
     stop()
     await reading
     expect(vi.getTimerCount()).toBe(0)

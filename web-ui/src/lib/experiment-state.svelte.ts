@@ -1,18 +1,17 @@
 /** An experiment as its owner sees it: status, metrics and latest episode, kept up to date. */
 
-import { getMetrics, ServerUnreachable } from './api'
+import { getMetrics } from './api'
 import type { Episode, ExperimentSummary, MetricsEntry, OwnerExperimentDetail } from './api-types'
 import type { ClipLoader } from './clips'
-import { listen } from './events'
 import { LatestEpisode } from './latest-episode.svelte'
 import { getEpisodes, getOwnerExperiment } from './owner-api'
-import { SummaryReads } from './summary-reads'
+import { SummaryFeed } from './summary-feed.svelte'
 
 export class ExperimentState {
   detail = $state.raw<OwnerExperimentDetail | null>(null)
   /** Metrics, oldest first. */
   rows = $state.raw<readonly MetricsEntry[]>([])
-  failure = $state.raw<unknown>(null)
+  readonly feed: SummaryFeed<[OwnerExperimentDetail, MetricsEntry[]]>
   readonly latestEpisode: LatestEpisode
   /** The first episode, loaded once the run is finished. */
   readonly firstEpisode: LatestEpisode
@@ -20,7 +19,6 @@ export class ExperimentState {
   history = $state.raw<readonly Episode[]>([])
   /** The episode of the history that is selected; null before one is. */
   readonly earlierEpisode: LatestEpisode
-  readonly #reads = new SummaryReads()
   /** Id of the last metrics of a response; those of events may follow a gap. */
   #readUpTo = 0
 
@@ -31,26 +29,17 @@ export class ExperimentState {
     this.latestEpisode = new LatestEpisode(clips)
     this.firstEpisode = new LatestEpisode(clips)
     this.earlierEpisode = new LatestEpisode(clips)
-  }
-
-  /** Read the experiment and follow its changes; return a function that stops. */
-  follow(): () => void {
-    void this.read()
-    const stop = listen(this.name, {
-      experiment: (summary) => {
-        this.#reads.record(summary)
-        this.#update(summary)
+    this.feed = new SummaryFeed({
+      name,
+      request: () => Promise.all([getOwnerExperiment(name), getMetrics(name, this.#readUpTo)]),
+      received: (response) => this.#receive(response),
+      updated: (summary) => this.#update(summary),
+      events: {
+        progress: (progress) => (this.detail = this.detail && { ...this.detail, progress }),
+        metrics: (row) => (this.rows = mergeMetrics(this.rows, [row])),
+        episode: (episode) => void this.latestEpisode.show(episode),
       },
-      progress: (progress) => (this.detail = this.detail && { ...this.detail, progress }),
-      metrics: (row) => (this.rows = mergeMetrics(this.rows, [row])),
-      episode: (episode) => void this.latestEpisode.show(episode),
-      live: (isLive) => isLive && this.read(),
-      poll: () => this.read(),
     })
-    return () => {
-      this.#reads.stop()
-      stop()
-    }
   }
 
   /** Read the episodes of earlier agents; a failure leaves those known. */
@@ -62,24 +51,13 @@ export class ExperimentState {
     }
   }
 
-  async read(): Promise<void> {
-    try {
-      const latest = await this.#reads.read(() =>
-        Promise.all([getOwnerExperiment(this.name), getMetrics(this.name, this.#readUpTo)]),
-      )
-      if (latest === null) return
-      const [detail, fresh] = latest.response
-      this.detail = detail
-      this.#update(latest.newer.get(this.name) ?? detail)
-      this.#readUpTo = fresh.at(-1)?.id ?? this.#readUpTo
-      // Events may have brought newer metrics than the response has.
-      const newer = this.rows.filter(({ id }) => id > this.#readUpTo)
-      this.rows = mergeMetrics(mergeMetrics(this.rows, fresh), newer)
-      this.failure = null
-    } catch (error) {
-      this.failure = error
-      if (error instanceof ServerUnreachable) this.#reads.schedule(() => this.read())
-    }
+  #receive([detail, fresh]: [OwnerExperimentDetail, MetricsEntry[]]): void {
+    this.detail = detail
+    this.#update(detail)
+    this.#readUpTo = fresh.at(-1)?.id ?? this.#readUpTo
+    // Events may have brought newer metrics than the response has.
+    const newer = this.rows.filter(({ id }) => id > this.#readUpTo)
+    this.rows = mergeMetrics(mergeMetrics(this.rows, fresh), newer)
   }
 
   #update(summary: ExperimentSummary): void {

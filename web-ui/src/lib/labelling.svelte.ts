@@ -18,7 +18,7 @@ import { LabellingProgress, secondsToNext } from './progress.svelte'
 import { clipsOf, screenOf, type Groups, type RankingScreen, type ScreenSize } from './ranking'
 import { RetryTimer } from './retry-timer'
 import { hasStartedTraining } from './status'
-import { SummaryReads } from './summary-reads'
+import { SummaryReads } from './summary-feed.svelte'
 import { currentUser } from './user.svelte'
 import type { Answer, Comparison, ExperimentSummary, LabelEffect, Progress } from './api-types'
 

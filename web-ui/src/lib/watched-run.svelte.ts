@@ -1,28 +1,33 @@
 /** A run whose latest episode is watched, also while comparisons are labelled in another window. */
 
-import { getExperiment, ServerUnreachable } from './api'
-import type { Episode, ExperimentSummary } from './api-types'
+import { getExperiment } from './api'
+import type { Episode, ExperimentDetail, ExperimentSummary } from './api-types'
 import type { ClipLoader } from './clips'
 import { listen } from './events'
 import { LatestEpisode, type LoadedEpisode } from './latest-episode.svelte'
-import { SummaryReads } from './summary-reads'
+import { SummaryFeed } from './summary-feed.svelte'
 
 export class WatchedRun {
   summary = $state.raw<ExperimentSummary | null>(null)
-  failure = $state.raw<unknown>(null)
   /** The episode on screen; it stays until `showNewest`. */
   shown = $state.raw<LoadedEpisode | null>(null)
+  readonly feed: SummaryFeed<ExperimentDetail>
   readonly #latest: LatestEpisode
-  readonly #reads = new SummaryReads()
-  readonly #service
 
   constructor(
-    readonly name: string,
+    name: string,
     clips: Pick<ClipLoader, 'clip'>,
     service: { getExperiment: typeof getExperiment; listen: typeof listen } = { getExperiment, listen },
   ) {
     this.#latest = new LatestEpisode(clips)
-    this.#service = service
+    this.feed = new SummaryFeed({
+      name,
+      request: () => service.getExperiment(name),
+      received: (summary) => this.#update(summary),
+      updated: (summary) => this.#update(summary),
+      events: { episode: (episode) => void this.#load(episode) },
+      listen: service.listen,
+    })
   }
 
   /** A loaded episode that is newer than the one on screen. */
@@ -33,36 +38,6 @@ export class WatchedRun {
   /** Show the newest episode that is loaded. */
   showNewest(): void {
     this.shown = this.#latest.current
-  }
-
-  /** Read the run and follow its changes; return a function that stops. */
-  follow(): () => void {
-    void this.read()
-    const stop = this.#service.listen(this.name, {
-      experiment: (summary) => {
-        this.#reads.record(summary)
-        this.#update(summary)
-      },
-      episode: (episode) => void this.#load(episode),
-      live: (isLive) => isLive && this.read(),
-      poll: () => this.read(),
-    })
-    return () => {
-      this.#reads.stop()
-      stop()
-    }
-  }
-
-  async read(): Promise<void> {
-    try {
-      const latest = await this.#reads.read(() => this.#service.getExperiment(this.name))
-      if (latest === null) return
-      this.#update(latest.newer.get(this.name) ?? latest.response)
-      this.failure = null
-    } catch (error) {
-      this.failure = error
-      if (error instanceof ServerUnreachable) this.#reads.schedule(() => this.read())
-    }
   }
 
   #update(summary: ExperimentSummary): void {

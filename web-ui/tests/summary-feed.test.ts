@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 
 import type { ExperimentSummary } from '../src/lib/api-types'
-import { SummaryReads } from '../src/lib/summary-reads'
+import { SummaryReads } from '../src/lib/summary-feed.svelte'
 
 const summary = (name: string, step: number) => ({ name, step }) as ExperimentSummary
 
