@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { Clock, HOLD_S, frameAt } from '../src/lib/clock'
 
-const LONG = { num_frames: 30, fps: 20, speed: 1 }
-const SHORT = { num_frames: 10, fps: 20, speed: 0.5 }
+const LONG = { num_frames: 30, fps: 20, seconds: 1.5, speed: 1 }
+const SHORT = { num_frames: 10, fps: 20, seconds: 0.5, speed: 0.5 }
 
 function loaded(): Clock {
   const clock = new Clock()
@@ -36,7 +36,7 @@ describe('Clock', () => {
 
   it('plays very short clips in slow motion, all by one factor', () => {
     const clock = new Clock()
-    clock.load([{ num_frames: 10, fps: 50, speed: 0.2 }, { num_frames: 5, fps: 50, speed: 0.1 }])
+    clock.load([{ num_frames: 10, fps: 50, seconds: 0.2, speed: 0.2 }, { num_frames: 5, fps: 50, seconds: 0.1, speed: 0.1 }])
     expect(clock.rate).toBeCloseTo(0.2)
     clock.advance(0.5)
     expect(clock.time_s).toBeCloseTo(0.1)

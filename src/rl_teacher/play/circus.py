@@ -258,7 +258,6 @@ def encode_clip(renderer: SegmentRenderer, segment: Segment) -> dict[str, Any]:
         scene_url=data_url(scene[1]),
         num_frames=clip.num_frames,
         fps=clip.fps,
-        seconds=clip.num_frames / clip.fps,
     ).model_dump(mode="json")
 
 

@@ -128,7 +128,6 @@ class Player:
                 scene_url=None if scene is None else f"{SCENES_PATH}{scene[0]}",
                 num_frames=clip.num_frames,
                 fps=clip.fps,
-                seconds=clip.num_frames / clip.fps,
             ),
             num_steps=len(segment),
             end=episode.end,

@@ -68,5 +68,4 @@ def serialize_clip(view: ClipView) -> Clip:
         scene_url=f"/api/v1/scenes/{view.scene_hash}" if view.scene_hash else None,
         num_frames=view.num_frames,
         fps=view.fps,
-        seconds=view.num_frames / view.fps,
     )

@@ -58,7 +58,7 @@ export interface components {
             kind: "poses" | "video";
             num_frames: number;
             scene_url: string | null;
-            seconds: number;
+            readonly seconds: number;
             readonly speed: number;
             url: string;
         };
@@ -107,7 +107,7 @@ export interface components {
             num_comparisons: number;
             num_frames: number;
             scene_url: string | null;
-            seconds: number;
+            readonly seconds: number;
             readonly speed: number;
             url: string;
         };

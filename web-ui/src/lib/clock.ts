@@ -9,13 +9,10 @@ export const HOLD_S = 0.5
 export interface Timed {
   num_frames: number
   fps: number
+  /** Duration at speed 1. */
+  seconds: number
   /** Less than 1 for very short clips, which play in slow motion. */
   speed: number
-}
-
-/** Return the duration of the longest clip, in seconds. */
-export function durationOf(clips: readonly Timed[]): number {
-  return Math.max(0, ...clips.map((clip) => clip.num_frames / clip.fps))
 }
 
 /**
@@ -48,7 +45,7 @@ export class Clock {
 
   /** Start other clips; keep the speed and the pause. */
   load(clips: readonly Timed[]): void {
-    this.duration_s = durationOf(clips)
+    this.duration_s = Math.max(0, ...clips.map((clip) => clip.seconds))
     // One factor for all clips: which of them ends first must stay visible.
     this.#slowdown = Math.max(0, ...clips.map((clip) => clip.speed))
     this.#fps = Math.max(1, ...clips.map((clip) => clip.fps))

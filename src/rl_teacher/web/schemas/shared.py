@@ -64,8 +64,8 @@ class StrictRequest(BaseModel):
 class Clip(BaseModel):
     """Clip metadata and the URLs of its content: poses, which animate a scene, or a video.
 
-    `seconds` is the duration at speed 1. Clips side by side are played at the highest `speed` of
-    theirs, which is below 1 for very short clips.
+    Clips side by side are played at the highest `speed` of theirs, which is below 1 for very short
+    clips.
     """
 
     hash: str
@@ -74,7 +74,12 @@ class Clip(BaseModel):
     scene_url: str | None
     num_frames: int
     fps: float
-    seconds: float
+
+    @computed_field
+    @property
+    def seconds(self) -> float:
+        """Duration at speed 1."""
+        return self.num_frames / self.fps
 
     @computed_field
     @property
