@@ -59,11 +59,13 @@ class Router {
     })
   }
 
-  /** Replace the query without a new entry in the browser's history. */
-  replaceQuery(query: URLSearchParams): void {
+  /** Set a key of the query to the values that are not empty, without a new entry in the browser's history. */
+  setQuery(key: string, ...values: readonly string[]): void {
+    const { query } = this
+    query.delete(key)
+    for (const value of values) if (value !== '') query.append(key, value)
     const text = query.toString()
-    history.replaceState(null, '', location.pathname + (text === '' ? '' : `?${text}`))
-    this.#follow()
+    this.replace(location.pathname + (text && `?${text}`))
   }
 
   /** Go to another path and remove this one from the browser's history. */

@@ -1,5 +1,7 @@
 /** The tabs of an experiment's page. */
 
+import { experimentPath } from '../lib/router.svelte'
+
 export const TABS = {
   overview: 'Overview',
   comparisons: 'Comparisons',
@@ -12,6 +14,10 @@ export const TABS = {
 } as const
 
 export type Tab = keyof typeof TABS
+
+/** Return the path of a tab. */
+export const tabPath = (name: string, tab: Tab): string =>
+  experimentPath(name) + (tab === 'overview' ? '' : `?tab=${tab}`)
 
 /** Return the tab that a query names. */
 export function tabOf(query: URLSearchParams): Tab {
