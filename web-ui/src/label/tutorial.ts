@@ -3,6 +3,7 @@
 import { startPractice } from '../lib/api'
 import type { Answer, Geom, Scene } from '../lib/api-types'
 import { clipLoader, type ClipGroup, type PosesClip } from '../lib/clips'
+import { questionOf } from '../lib/format'
 
 const FPS = 25
 const NUM_FRAMES = 50
@@ -110,7 +111,7 @@ export async function loadPractice(name: string): Promise<readonly Practice[]> {
     if (comparisons.length === 0) return BUILT_IN
     const loaded = await Promise.all(comparisons.map((comparison) => clipLoader.comparison(comparison)))
     return loaded.map(({ comparison, left, right }) => ({
-      instructions: instructions || 'Which clip is better?',
+      instructions: questionOf(instructions),
       clips: { key: String(comparison.id), sides: [left, right] },
       answers: comparison.answer === null ? [] : [comparison.answer],
       explanation: 'The owner of the experiment set this answer.',

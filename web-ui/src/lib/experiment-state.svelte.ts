@@ -42,6 +42,17 @@ export class ExperimentState {
     })
   }
 
+  /** The name as an argument of a command. */
+  get argument(): string {
+    return /^[\w.-]+$/.test(this.name) ? this.name : `"${this.name}"`
+  }
+
+  /** The episodes of the history before the latest episode. */
+  get earlier(): readonly Episode[] {
+    const step = this.latestEpisode.current?.episode.step ?? 0
+    return this.history.filter((episode) => episode.step < step)
+  }
+
   /** Read the episodes of earlier agents; a failure leaves those known. */
   async readHistory(): Promise<void> {
     try {

@@ -18,8 +18,9 @@ export const short = (value: number): string => compact.format(value).replace('K
 /** Format a fraction: 87 %. */
 export const percent = (fraction: number): string => `${Math.round(100 * fraction)} %`
 
-/** Format a return or reward with fewer decimals for larger values. */
-export function reward(value: number): string {
+/** Format a return or reward, if it is known, with fewer decimals for larger values. */
+export function reward(value: number | null | undefined): string {
+  if (value == null) return MISSING
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2
   return value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits })
 }
@@ -43,6 +44,9 @@ export function localTime(moment: string, now = new Date()): string {
 
 export const plural = (value: number, one: string, many = `${one}s`): string =>
   `${count(value)} ${value === 1 ? one : many}`
+
+/** Return what labelers are asked: the instructions, if there are any. */
+export const questionOf = (instructions: string): string => instructions || 'Which clip is better?'
 
 export const capitalise = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1)
 
