@@ -24,7 +24,6 @@ ENV_ID = "MovingDot-v0"
 FRAMES = FrameSettings(stacked=2, size=30)
 OWN = {"env_id": ENV_ID, "agent": "ppo", "stacked_frames": 2, "frame_size": 30}
 DEFAULT = {"stacked_frames": 4, "frame_size": 84}
-WRAPPERS = {"env_id": ENV_ID, "segment_steps": 25}
 
 
 def segments_seen(frames):
@@ -73,11 +72,6 @@ def test_shared_frames_of_stacks_are_compressed(store, tmp_path):
     num_bytes = sum(each.observations.nbytes for each in dataset.segments.values())
     assert num_bytes == 4 * 25 * 4 * 84 * 84
     assert (tmp_path / "set.zip").stat().st_size < num_bytes / 50
-
-
-def test_wrapper_segments_contain_unprocessed_images(store):
-    segments = segments_seen(FrameSettings(stacked=1, size=0, grey=False))
-    assert labelled(store, segments, WRAPPERS).spaces.observation.shape == (210, 160, 3)
 
 
 def test_labels_are_exported_with_requested_frames(tmp_path):

@@ -104,7 +104,7 @@ class TestSummary:
         assert "Training has failed" in detail(guest)["message"]
 
     def test_silent_run_of_a_wrapper_is_idle_and_named_as_a_program(self, program, store, clock):
-        config = {"space": {"shape": [3]}, "segment_steps": 20}
+        config = {"spaces": {}, "segment_steps": 20}
         experiment_id = store.experiments.ensure("wrapped", "Pendulum-v1", config)
         store.experiments.set_status(experiment_id, {"phase": "training", "message": "training"})
         assert detail(program, "wrapped")["phase"] == "training"
@@ -116,12 +116,12 @@ class TestSummary:
             assert "rl-teacher teach" not in text
 
     def test_saved_settings_tell_wrapper_from_teach(self, home):
-        assert "space" not in TeachConfig(env_id="Pendulum-v1", name="taught").saved()
+        assert "spaces" not in TeachConfig(env_id="Pendulum-v1", name="taught").saved()
         with closing(PreferenceWrapper(gym.make("Pendulum-v1"), name="wrapped")):
-            assert "space" in json.loads((home / "experiments/wrapped/config.json").read_bytes())
+            assert "spaces" in json.loads((home / "experiments/wrapped/config.json").read_bytes())
 
     def test_stopped_run_of_a_wrapper_is_continued_by_its_program(self, program, store):
-        experiment_id = store.experiments.ensure("wrapped", "Pendulum-v1", {"space": {}})
+        experiment_id = store.experiments.ensure("wrapped", "Pendulum-v1", {"spaces": {}})
         store.experiments.set_status(experiment_id, {"phase": "stopped", "message": "stopped"})
         text = detail(program, "wrapped")["progress"]["message"]
         assert "Run it again" in text

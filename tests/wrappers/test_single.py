@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rl_teacher import PreferenceWrapper
+from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import (
@@ -26,6 +27,7 @@ from rl_teacher.common.errors import (
     UnknownName,
 )
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.datasets import load
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment, home, invalid_name_reason
@@ -349,6 +351,27 @@ def test_saved_labels_train_another_wrapper(tmp_path):
     returned, true = np.array(take_steps(second, 200)).T
     assert np.corrcoef(returned, true)[0, 1] > 0.7
     second.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords", "shapes"),
+    [
+        (Counter, {"observation_transform": lambda seen: seen[:1]}, ((1,), ())),
+        (Parts, {}, ((4,), ())),
+        (ManyActions, {}, ((2,), (2,))),
+    ],
+)
+def test_command_exports_labels_with_spaces_of_their_segments(tmp_path, kind, keywords, shapes):
+    """The environments are not registered, or have other observations than registered ones."""
+    env = wrapped(kind, collect_only=True, n_labels=10, name="collected", **keywords)
+    take_steps(env, 400)
+    env.save_labels(tmp_path / "own")
+    env.close()
+    assert main(["export", "collected", "--out", str(tmp_path / "exported")]) == 0
+    exported = load(tmp_path / "exported")
+    assert len(exported) > 0
+    assert (exported.spaces.observation.shape, exported.spaces.action.shape) == shapes
+    assert exported.content_hash == load(tmp_path / "own").content_hash
 
 
 def test_labels_of_longer_segments_are_refused():
@@ -703,6 +726,7 @@ def test_script_that_never_closes_its_wrapper_ends_without_error():
     code = """
 import gymnasium as gym
 from rl_teacher import PreferenceWrapper
+from rl_teacher.cli import main
 env = PreferenceWrapper(gym.make("CartPole-v1"), n_labels=4, pretrain_labels=2)
 env.pretrain()
 """

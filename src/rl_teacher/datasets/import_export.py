@@ -1,7 +1,6 @@
 """Import and export of data sets from and to experiments."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -14,7 +13,7 @@ from rl_teacher.datasets.imitation import from_imitation
 from rl_teacher.datasets.reading import load
 from rl_teacher.datasets.rows import RESTORED, counts
 from rl_teacher.datasets.spaces import Spaces
-from rl_teacher.envs.registry import env_spaces, get_env_info, make_single_env
+from rl_teacher.envs.registry import env_spaces, get_env_info
 from rl_teacher.report.label_export import Row, label_rows
 from rl_teacher.runs.folder import home, open_store
 from rl_teacher.runs.management import locked_experiment
@@ -26,19 +25,18 @@ from rl_teacher.store.store import Store
 CHUNK = 1_000
 
 IMPORTED = "imported"
-"""Key in the configuration of an imported experiment that holds the spaces of its data set."""
+"""Key in the configuration of an imported experiment for what identifies its data set."""
+SPACES = "spaces"
+"""Key of the spaces of the segments, in the configuration of a wrapper or in `IMPORTED`."""
 
 
-def from_experiment(
-    store: Store, segments: SegmentFiles, name: str, spaces: Spaces | None = None
-) -> Dataset:
+def from_experiment(store: Store, segments: SegmentFiles, name: str) -> Dataset:
     """Export the labels of an experiment with their segments.
 
     Args:
         store: Store with the labels.
         segments: Files of the segments.
         name: Name of the experiment.
-        spaces: Spaces of its environment; None to determine them.
 
     Raises:
         ExperimentNotFound: There is no such experiment.
@@ -52,27 +50,21 @@ def from_experiment(
     hashes = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
     return Dataset(
         env_id=view.env_id,
-        spaces=spaces or imported_spaces(view.config) or recorded_spaces(view.env_id, view.config),
+        spaces=recorded_spaces(view.env_id, view.config),
         segments={each: segments.load(each) for each in hashes},
         rows=rows,
     )
 
 
-def imported_spaces(config: object) -> Spaces | None:
-    """Return the spaces of an imported data set, whose environment may not be installed."""
-    kept = config.get(IMPORTED) if isinstance(config, dict) else None
-    return None if kept is None else Spaces.from_json(kept["spaces"])
-
-
 def recorded_spaces(env_id: str, config: Mapping[str, Any]) -> Spaces:
     """Return the spaces of an experiment's environment, as they are in its segments.
 
-    Segments of a wrapper contain unprocessed images. Only experiments of `rl-teacher teach` have an
-    agent in their configuration.
+    The environment of an imported data set may not be installed, and that of a wrapper may differ
+    from the registered one. Both have their spaces in the configuration.
     """
-    if "agent" not in config and get_env_info(env_id).has_image_observations:
-        with closing(make_single_env(env_id)) as env:
-            return Spaces(env.observation_space, env.action_space)
+    kept = config.get(IMPORTED, config)
+    if SPACES in kept:
+        return Spaces.from_json(kept[SPACES])
     return Spaces(*env_spaces(env_id, FrameSettings.saved_in(config)))
 
 
@@ -137,7 +129,7 @@ def import_as(dataset: Dataset, name: str) -> int:
     rows = [row for row in dataset.rows if counts(row)]
     if not rows:
         raise BadInput("There is no current label in it, so there is nothing to import.")
-    kept = {"content": dataset.content_hash, "spaces": dataset.spaces.to_json()}
+    kept = {"content": dataset.content_hash, SPACES: dataset.spaces.to_json()}
     config = {"env_id": dataset.env_id, IMPORTED: kept}
     with open_store() as store, locked_experiment(store, name, config) as locked:
         experiment = locked.folder

@@ -294,8 +294,8 @@ def reported_phase(view: ExperimentView) -> Phase:
 
 
 def is_of_wrapper(view: ExperimentView) -> bool:
-    """Return whether a wrapper trains the experiment: only wrappers store the space of inputs."""
-    return "space" in view.config
+    """Return whether a wrapper trains the experiment: only wrappers store the spaces."""
+    return "spaces" in view.config
 
 
 def redact_for_labelers(summary: SomeSummary) -> SomeSummary:

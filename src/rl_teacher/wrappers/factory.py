@@ -9,8 +9,9 @@ from pathlib import Path
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.config.experiment import PredictorConfig
-from rl_teacher.datasets import load
+from rl_teacher.datasets import Spaces, load
 from rl_teacher.datasets.given_labels import Labelled, labelled_pairs
+from rl_teacher.datasets.import_export import SPACES
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
@@ -48,7 +49,7 @@ def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings) -> ExperimentS
     config = {
         "env_id": env_id,
         "num_envs": envs.num_envs,
-        "space": envs.input_space.to_json(),
+        SPACES: Spaces(envs.converter.space, envs.action_space).to_json(),
         "segment_steps": envs.segment_steps,
         "teacher": settings.teacher_name,
         "teacher_strength": settings.teacher_strength,

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from rl_teacher.datasets import Spaces
 from rl_teacher.datasets.import_export import from_experiment
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -229,8 +228,7 @@ class WrapperLearning:
             BadInput: there are no labels yet.
         """
         experiment = self.session.experiment
-        spaces = Spaces(self._envs.converter.space, self._envs.action_space)
-        from_experiment(experiment.store, experiment.segments, self.name, spaces).save(path)
+        from_experiment(experiment.store, experiment.segments, self.name).save(path)
 
     def close(self) -> None:
         """Save, and close threads, files and the experiment."""
