@@ -1,6 +1,7 @@
 import os
 import signal
 from contextlib import closing
+from dataclasses import replace
 
 import av
 import numpy as np
@@ -14,6 +15,7 @@ from rl_teacher.clips.video import GAP_PIXELS
 from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.play import film
 from rl_teacher.play.actors import load_actor
+from rl_teacher.play.episodes import record_episode
 from rl_teacher.play.film import frames_per_image, limit_width
 from rl_teacher.play.reward_overlay import (
     EDGE,
@@ -80,6 +82,21 @@ class TestVideo:
         assert frames[0].shape == (400 + HEIGHT, 600, 3)
         assert frames[0][200:300, 200:400].min() < 50
         assert np.abs(frames[0][:400].astype(int) - frames[3][:400]).max() > 50
+
+    def test_frames_of_episodes_with_and_without_rewards_have_one_size(self, home, monkeypatch):
+        def record(actor, seed, *, explore):
+            episode = record_episode(actor, seed, explore=explore)
+            rewards = episode.segment.rewards * (seed > 1)
+            return replace(episode, segment=replace(episode.segment, rewards=rewards))
+
+        monkeypatch.setattr(film, "record_episode", record)
+        with (
+            closing((actor := load_actor("cart", "latest")).venv),
+            closing(SegmentRenderer(actor.env_info)) as renderer,
+        ):
+            options = film.PlayOptions("cart", episodes=2)
+            frames = film.iterate_film([actor], options, renderer, film.Progress(disable=True))
+            assert {frame.shape for frame in frames} == {(400 + HEIGHT, 600, 3)}
 
     def test_comparison_is_side_by_side_and_gif_loops(self, home, tmp_path, capsys):
         path = tmp_path / "both.GIF"

@@ -112,7 +112,9 @@ def make_columns(
     episodes: Sequence[RecordedEpisode],
     steps_of_frames: Int64[np.ndarray, " longest"],
 ) -> list[Column]:
-    """Pair actors, episodes and their known rewards; true rewards share one scale.
+    """Pair actors, episodes and their rewards; true rewards share one scale.
+
+    They have a curve even if all are 0, since all frames of a video have one size.
 
     Args:
         actors: one or two actors.
@@ -127,20 +129,19 @@ def make_columns(
         if episode.predicted_rewards is not None:
             values = per_frame(episode.predicted_rewards, steps)
             curves.append(Curve("predicted reward", values, float(episode.predicted_rewards.sum())))
-        if episode.true_rewards is not None:
-            values = per_frame(episode.true_rewards, steps)
-            total = episode.segment.true_return
-            curves.append(Curve("true reward", values, total, is_truth=True, limits=limits))
+        segment = episode.segment
+        values = per_frame(segment.rewards, steps)
+        curves.append(
+            Curve("true reward", values, segment.true_return, is_truth=True, limits=limits)
+        )
         columns.append(Column(actor, episode, steps, curves))
     return columns
 
 
-def true_limits(episodes: Sequence[RecordedEpisode]) -> tuple[float, float] | None:
-    """Return the lowest and the highest true reward of all episodes; None if none is known."""
-    truths = [each.true_rewards for each in episodes if each.true_rewards is not None]
-    if not truths:
-        return None
-    return min(float(t.min()) for t in truths), max(float(t.max()) for t in truths)
+def true_limits(episodes: Sequence[RecordedEpisode]) -> tuple[float, float]:
+    """Return the lowest and the highest true reward of all episodes."""
+    rewards = np.concatenate([each.segment.rewards for each in episodes])
+    return float(rewards.min()), float(rewards.max())
 
 
 def describe(number: int, columns: Sequence[Column]) -> str:
