@@ -98,9 +98,18 @@ def test_data_set_is_imported_under_the_former_name_of_its_import(dataset, exper
         assert contents(experiment.dataset()) == contents(dataset)
 
 
-def test_different_labels_of_one_request_id_are_refused(dataset):
+def test_different_labels_of_one_request_id_are_refused_before_any_is_stored(dataset):
     rows = tuple({**row, "request_id": dataset.rows[0]["request_id"]} for row in dataset.rows)
-    with pytest.raises(BadInput, match="request_id of a different label"):
+    with pytest.raises(BadInput, match="Different labels in it have the request_id"):
+        import_as(replace(dataset, rows=rows), "theirs")
+    with pytest.raises(ExperimentNotFound):
+        Experiment.find("theirs")
+
+
+def test_imported_labels_are_not_replaced_by_others_of_their_request_ids(dataset):
+    import_as(dataset, "theirs")
+    rows = tuple({**row, "labeler": "yan"} for row in dataset.rows)
+    with pytest.raises(BadInput, match="request_id of a different label in theirs"):
         import_as(replace(dataset, rows=rows), "theirs")
 
 

@@ -129,6 +129,7 @@ def import_as(dataset: Dataset, name: str) -> int:
     rows = [row for row in dataset.rows if counts(row)]
     if not rows:
         raise BadInput("There is no current label in it, so there is nothing to import.")
+    check_request_ids(rows)
     kept = {"content": dataset.content_hash, SPACES: dataset.spaces.to_json()}
     config = {"env_id": dataset.env_id, IMPORTED: kept}
     with open_store() as store, locked_experiment(store, name, config) as locked:
@@ -145,10 +146,26 @@ def import_as(dataset: Dataset, name: str) -> int:
             if refused := store.labels.add_many(labels):
                 raise BadInput(
                     f"{len(refused):,} of the labels in it have the request_id of a different "
-                    "label. Give each label its own, and import them with another name -n."
+                    f"label in {name}. Import them with another name -n."
                 )
         experiment.finish()
         return store.experiments.counts(experiment_id).answered
+
+
+def check_request_ids(rows: list[Row]) -> None:
+    """Check that labels have request ids of their own, before any is stored.
+
+    Raises:
+        BadInput: Different labels have the same one.
+    """
+    content_of: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        content = row["left_clip"], row["right_clip"], row["labeler"], row["answer"]
+        if content_of.setdefault(row["request_id"], content) != content:
+            raise BadInput(
+                f"Different labels in it have the request_id {row['request_id']}. Give each label "
+                "its own."
+            )
 
 
 def chunks(rows: list[Row]) -> Iterator[list[Row]]:
