@@ -1,6 +1,7 @@
 """Metrics as JSON lines: one append-only file per benchmark."""
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,13 @@ class Records:
         record = {**metrics, "date": machine.now(), **machine.circumstances()}
         record["source"] = source or record["source"]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        line = json.dumps(record).encode() + b"\n"
+        with self.path.open("ab+") as file:
+            # A truncated line is ended first, or the new record would be lost with it.
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else b"\n" + line
+            file.write(line)
         return record
 
     def all(self) -> list[Record]:

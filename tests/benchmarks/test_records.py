@@ -28,6 +28,13 @@ def test_truncated_last_line_is_ignored(tmp_path):
     assert [record["run"] for record in records.all()] == ["a"]
 
 
+def test_record_after_truncated_line_is_kept(tmp_path):
+    records = Records("some", folder=tmp_path)
+    records.path.write_text('{"run": "b", "st')
+    records.append(run="c")
+    assert [record["run"] for record in records.all()] == ["c"]
+
+
 def test_quick_records_are_stored_separately(tmp_path):
     Records("some", is_quick=True, folder=tmp_path).append(run="a")
     assert Records("some", folder=tmp_path).all() == []
