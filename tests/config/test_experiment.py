@@ -31,11 +31,19 @@ def test_pretrain_labels_default_to_a_quarter_of_n_labels():
     assert pretraining_labels(changed(n_labels=1400)) == 350
 
 
-@pytest.mark.parametrize(("queries", "labels"), [("tree", 24), ("sort", 64), ("pairs", None)])
+@pytest.mark.parametrize(("queries", "labels"), [("tree", 160), ("sort", 256), ("pairs", None)])
 def test_number_of_clips_sets_number_of_labels(queries, labels):
-    """8 log2(8) = 24, and 8 for each of 8 clips."""
-    assert label_budget(queries, None, 8) == labels
-    assert label_budget(queries, 5, 8) == 5
+    """32 log2(32) = 160, and 8 for each of 32 clips."""
+    assert label_budget(queries, None, 32) == labels
+    assert label_budget(queries, 5, 32) == 5
+
+
+@pytest.mark.parametrize("queries", ["tree", "sort"])
+def test_few_clips_set_number_of_labels_to_that_of_their_pairs(queries):
+    """5 log2(5) = 11.6 and 5 * 8 = 40 are more than 5 * 4 / 2 = 10."""
+    config = changed(queries=queries, n_clips=5).with_label_budget()
+    assert config.n_labels == 10
+    validate(config)
 
 
 def test_all_labels_are_asked_before_training_if_they_are_only_collected():

@@ -473,7 +473,7 @@ class RunOptions:
 
 
 def label_budget(queries: QueryMethod, num_labels: int | None, num_clips: int | None) -> int | None:
-    """Return the number of labels; by default as many as sorting the clips takes.
+    """Return the number of labels; by default as many as sorting the clips takes, or all pairs.
 
     Args:
         queries: `tree`: N log2(N) comparisons, by binary insertion; `sort`: 8 per clip, with which
@@ -483,14 +483,20 @@ def label_budget(queries: QueryMethod, num_labels: int | None, num_clips: int | 
     """
     if num_labels is not None or num_clips is None or queries == "pairs":
         return num_labels
-    return math.ceil(num_clips * (math.log2(num_clips) if queries == "tree" else 8))
+    needed = math.ceil(num_clips * (math.log2(num_clips) if queries == "tree" else 8))
+    return min(needed, num_pairs_of(num_clips))
+
+
+def num_pairs_of(num_clips: int) -> int:
+    """Return the number of pairs of different clips."""
+    return num_clips * (num_clips - 1) // 2
 
 
 def too_few_clips(queries: QueryMethod, num_labels: int | None, num_clips: int | None) -> str:
     """Return a message if there are more labels than pairs of the clips to sort; otherwise ""."""
     if queries == "pairs" or num_clips is None or num_labels is None:
         return ""
-    num_pairs = num_clips * (num_clips - 1) // 2
+    num_pairs = num_pairs_of(num_clips)
     if num_labels <= num_pairs:
         return ""
     return f"{num_clips} clips have {num_pairs} pairs, and {num_labels} labels were wanted."
