@@ -1,5 +1,6 @@
 """Tests of query planning."""
 
+from dataclasses import replace
 from unittest.mock import create_autospec
 
 import gymnasium as gym
@@ -85,6 +86,19 @@ def test_segment_of_another_experiment_is_never_compared_with_itself(noise):
     assert [left.content_hash for left, _ in pairs] == [left.content_hash for left in lefts]
     assert pairs[4][1] is lefts[0]
     assert all(left.content_hash != right.content_hash for left, right in pairs)
+
+
+def test_segments_of_another_layout_are_left_out(noise):
+    """Images of another size, or segments without scene states."""
+    own, _ = planner_of(noise).choose(9, is_fitted=False)[-1]
+    others = [
+        replace(own, observations=own.observations[:, :2]),
+        replace(own, scene_states=np.zeros((len(own), 7))),
+    ]
+    fitting = replace(own, rewards=own.rewards + 1)
+    pairs = planner_of(noise, shared_segments=[*others, fitting]).choose(9, is_fitted=False)
+    assert {right.layout for _, right in pairs} == {own.layout}
+    assert fitting.content_hash in {right.content_hash for _, right in pairs}
 
 
 def test_pairs_of_a_person_leave_out_similar_segments():

@@ -274,6 +274,17 @@ def test_clips_of_other_experiments_join(sorting):
     assert sorted(positions) == [SHARED_EVERY * i for i in range(3)]
 
 
+def test_clips_of_another_layout_are_left_out(sorting):
+    shared = recorded(seed=1)
+    segments = shared.segments(shared.cut(3, np.random.default_rng(0)))
+    other = [replace(each, scene_states=np.zeros((len(each), 9))) for each in segments[1:]]
+    settings = replace(SORT, shared_segments=[segments[0], *other], comparisons_per_clip=1.0)
+    sort = sorting(settings)
+    sort.sort(16)
+    assert segments[0].content_hash in sort.clips
+    assert not {each.content_hash for each in other} & set(sort.clips)
+
+
 @given(st.lists(st.sampled_from(Answer), min_size=1, max_size=5))
 def test_consensus_is_the_side_of_the_majority(answers):
     found = consensus(dict(enumerate(answers)))

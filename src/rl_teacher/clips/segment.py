@@ -42,11 +42,20 @@ class Segment:
         """The undiscounted sum of the environment's own rewards."""
         return float(self.rewards.sum(dtype=np.float64))
 
+    @property
+    def layout(self) -> tuple[tuple[tuple[int, ...], str], ...]:
+        """Shape of a step and type of each array, which all segments of an experiment share."""
+        return tuple((array.shape[1:], array.dtype.str) for array in self._arrays)
+
+    @property
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        return self.observations, self.actions, self.rewards, self.scene_states
+
     @cached_property
     def content_hash(self) -> str:
         """The SHA-256 of the environment's id and all arrays, which names the segment's clip."""
         digest = hashlib.sha256(self.env_id.encode())
-        for array in (self.observations, self.actions, self.rewards, self.scene_states):
+        for array in self._arrays:
             # Type and shape are hashed too: equal bytes may belong to different arrays.
             digest.update(f"{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)

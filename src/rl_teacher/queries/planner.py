@@ -194,7 +194,12 @@ class QueryPlanner:
 
         A random policy rarely shows the wanted behaviour; a trained agent may.
         """
-        shared = self._settings.shared_segments
+        # Other experiments may have preprocessed the observations differently.
+        shared = [
+            each
+            for each in self._settings.shared_segments
+            if pairs and each.layout == pairs[0][0].layout
+        ]
         for place in range(0, len(pairs) if shared else 0, SHARED_EVERY):
             other = shared[int(self._rng.integers(len(shared)))]
             # A run that repeats the rollouts of an earlier one records its segments again.

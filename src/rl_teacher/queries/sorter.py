@@ -183,6 +183,8 @@ class ClipSorter:
         for _ in range(MAX_DRAWS):
             cuts = self._recorder.cut(max(wanted - self.num_clips, 0), self._rng)
             for own in self._recorder.segments(cuts):
+                # Other experiments may have preprocessed the observations differently.
+                self._shared = [each for each in self._shared if each.layout == own.layout]
                 is_shared = self._shared and self.num_clips % SHARED_EVERY == 0
                 self.add_clip(self._shared.pop() if is_shared else own, queue)
 

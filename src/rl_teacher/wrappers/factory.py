@@ -140,16 +140,9 @@ def learner_for(
         seed=settings.seed,
         pretrained=pretrained,
     )
-    # Other experiments may have preprocessed the observations of this environment differently.
-    shared = [
-        segment
-        for segment in (
-            load_shared_segments(store, task.env_id, task.segment_steps)
-            if settings.reuse_clips
-            else ()
-        )
-        if segment.observations.shape[1:] == space.observation_shape
-    ]
+    shared = (
+        load_shared_segments(store, task.env_id, task.segment_steps) if settings.reuse_clips else ()
+    )
     return RewardLearner(
         task,
         query_settings(settings, num_given, shared),
