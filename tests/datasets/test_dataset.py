@@ -109,6 +109,15 @@ def test_withdrawal_in_one_data_set_applies_to_merged_one(experiment):
         assert targets(Dataset.merged(both)) == []
 
 
+def test_exclusion_in_one_data_set_applies_to_merged_one(experiment):
+    experiment.answer(experiment.ask(0), "left", "bot")
+    before = experiment.dataset()
+    experiment.store.labelers.set_excluded("bot", is_excluded=True)
+    after = experiment.dataset()
+    for both in ([before, after], [after, before]):
+        assert targets(Dataset.merged(both)) == []
+
+
 EARLIER, LATER = "2024-05-01T10:00:00+02:00", "2024-05-01T09:00:00+00:00"
 
 

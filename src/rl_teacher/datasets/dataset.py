@@ -231,7 +231,7 @@ class Dataset:
 
         A comparison is identified by its clips, a label by its request id. If a labeler answered a
         comparison in several data sets, the newest answer is current; an answer that is withdrawn
-        in one of them is withdrawn. A comparison that is held out in one of them is held out.
+        or excluded in one of them is so. A comparison that is held out in one of them is held out.
 
         Raises:
             BadInput: None was given, or their environments, spaces or scene states differ.
@@ -304,9 +304,13 @@ def merged_rows(datasets: Sequence[Dataset]) -> tuple[Row, ...]:
     for row in (row for dataset in datasets for row in dataset.rows):
         pair = row["left_clip"], row["right_clip"]
         known = by_request.setdefault((pair, row["request_id"]), row)
-        # The copy that is not current was exported after a later answer or a withdrawal.
-        if known is not row and not row["is_current"]:
-            by_request[pair, row["request_id"]] = row
+        if known is not row:
+            by_request[pair, row["request_id"]] = {
+                **known,
+                # The copy that is not current was exported after a later answer or a withdrawal.
+                "is_current": known["is_current"] and row["is_current"],
+                "is_excluded": known["is_excluded"] or row["is_excluded"],
+            }
     newest: dict[tuple[Pair, str], tuple[datetime, str]] = {}
     for (pair, request_id), row in by_request.items():
         if row["is_current"]:
