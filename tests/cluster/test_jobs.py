@@ -43,7 +43,8 @@ def test_call_that_ends_every_process_is_an_error(nodes, monkeypatch):
         ClusterFunction(ending_call, 1)(5)
 
 
-def test_calls_have_the_home_and_errors_pass(nodes):
+def test_calls_have_the_home_and_errors_pass(nodes, monkeypatch):
+    monkeypatch.setenv("RL_TEACHER_HOME", "relative")
     with connected(nodes.address):
         assert num_cluster_cpus() == 2
         assert ClusterFunction(home_of_call, 1)(3) == (3, str(home()))

@@ -6,12 +6,13 @@ from typing import Any, Generic, TypeVar
 
 from rl_teacher.cluster.connection import import_ray
 from rl_teacher.common.errors import BadInput, ClusterUnavailable
+from rl_teacher.runs.folder import home
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-SHARED_VARIABLES = ("RL_TEACHER_HOME", "RL_TEACHER_DATABASE_URL", "RL_TEACHER_MEDIA_URL")
-"""Environment variables of this process that the calls have, too."""
+SHARED_VARIABLES = ("RL_TEACHER_DATABASE_URL", "RL_TEACHER_MEDIA_URL")
+"""Environment variables of this process that the calls have, too, as the home."""
 
 MAX_RETRIES = 3
 """Repetitions of a call whose node or process ended."""
@@ -41,7 +42,9 @@ class ClusterFunction(Generic[Item, Result]):
                 f"--cpus {num_cpus} was given, and the largest node of the cluster has {largest}. "
                 "Give a smaller number, or add a larger node."
             )
-        variables = {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
+        # Absolute, since processes of the nodes have another working directory.
+        variables = {"RL_TEACHER_HOME": str(home())}
+        variables |= {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
         self._remote = self._ray.remote(function).options(
             num_cpus=num_cpus,
             max_retries=MAX_RETRIES,
