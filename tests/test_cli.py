@@ -369,6 +369,17 @@ def test_runs_lists_clips_where_an_experiment_sorts_them(capsys):
 
 
 @pytest.mark.usefixtures("draws_pictures")
+def test_brackets_in_names_of_environments_and_plots_are_not_markup(capsys):
+    """An imported data set may have any name of its environment."""
+    with Experiment.open("one[red]", {"env_id": "theirs[/b]"}) as experiment:
+        experiment.append_metrics({"step": 1})
+    assert main(["runs"]) == 0
+    assert "theirs[/b]" in capsys.readouterr().out
+    assert main(["report", "one[red]"]) == 0
+    assert f"plot: {experiment.plot_path}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("draws_pictures")
 def test_report_and_runs_agree_on_the_number_of_labels(capsys, monkeypatch):
     arguments = ["teach", "-p", "synth", "-l", "10", "-L", "8", "-e", "ShortReacher-v1"]
     assert main([*arguments, "-n", "one two", *TINY_FIT]) == 0

@@ -338,7 +338,7 @@ def run_teach(config, options, console) -> int:  # noqa: ANN001
         print(f"{counted(num_labels, 'label')} in experiment {config.name}")
     else:
         print_summary(experiment, console)
-        console.print(f"plot: {outcome.plot_path}", soft_wrap=True, highlight=False)
+        console.print(f"plot: {outcome.plot_path}", soft_wrap=True, highlight=False, markup=False)
     if not outcome.is_finished:
         print("The run was stopped and saved. Repeat the command to continue it.")
     elif config.collect_only:
@@ -541,7 +541,7 @@ def envs(search: str = "", /) -> None:
                 "yes" if each.can_terminate else "no",
                 each.description,
             )
-    Console().print(table)
+    Console().print(table, markup=False)
     if not search:
         names = atari_names()
         print(
@@ -631,7 +631,7 @@ def runs() -> None:
             counts.append(f"{each.clips:,}" if each.clips else "-")
         note = [Text(each.note)] if notes else []
         table.add_row(name, each.env_id, each.state, f"{each.step:,}", *counts, changed, *note)
-    Console().print(table)
+    Console().print(table, markup=False)
 
 
 def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
@@ -656,7 +656,7 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
     path = plot.expanduser() if plot else found[0].plot_path
     with write_errors(f"The plot cannot be written to {path}", "Name another file with --plot."):
         draw([(each.name, each.metrics()) for each in found], path)
-    console.print(f"plot: {path}", soft_wrap=True, highlight=False)
+    console.print(f"plot: {path}", soft_wrap=True, highlight=False, markup=False)
 
 
 def reward(name: str, kind: Literal["predicted", "true"], /) -> None:
@@ -727,7 +727,7 @@ def list_archived() -> None:
     for each, since in archived:
         when = since.astimezone().strftime("%Y-%m-%d %H:%M")
         table.add_row(Text(each.name), each.env_id, f"{each.answered:,}", when)
-    Console().print(table)
+    Console().print(table, markup=False)
 
 
 def restore_archived(name: str, /) -> None:
@@ -832,7 +832,7 @@ def sweep(
     table = _table(*HEADINGS)
     for row in table_rows(results):
         table.add_row(*row)
-    console.print(table)
+    console.print(table, markup=False)
 
 
 # --- circus ---
@@ -965,7 +965,7 @@ def list_labelers() -> None:
             "-" if last is None else last.astimezone().strftime("%Y-%m-%d %H:%M"),
             "" if each.excluded_at is None else "excluded",
         )
-    Console().print(table)
+    Console().print(table, markup=False)
 
 
 def revoke_labeler(name: str, /) -> None:
@@ -1017,7 +1017,7 @@ def list_invites() -> None:
             each.expires_at.astimezone().strftime("%Y-%m-%d %H:%M"),
             each.status,
         )
-    Console().print(table)
+    Console().print(table, markup=False)
 
 
 def revoke_invite(number: int, /) -> None:
@@ -1187,7 +1187,7 @@ def doctor(media: str | None = None, repair: bool = False) -> int:
         results = {"repaired": each.repairs, "faults": each.faults}
         found = [f"{len(texts):,} {name}" for name, texts in results.items() if texts]
         table.add_row(each.name, f"{each.num_examined:,}", ", ".join(found) or "sound")
-    Console().print(table)
+    Console().print(table, markup=False)
     for each in checks:
         for text in each.repairs:
             print(f"repaired: {each.name}: {text}.")
