@@ -139,7 +139,7 @@ def teach_without_page(config: TeachConfig, options: RunOptions) -> None:
     from rl_teacher.report.progress import Progress
     from rl_teacher.runs.folder import home
     from rl_teacher.session import open_experiment
-    from rl_teacher.teach import TrainingLoop, check, experiment_spec
+    from rl_teacher.teach import TrainingLoop, check, experiment_spec, initial_agent
 
     runtime.prepare(home() / "cache" / "xla")
     env_info = check(config)
@@ -147,7 +147,8 @@ def teach_without_page(config: TeachConfig, options: RunOptions) -> None:
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
         display = stack.enter_context(Progress(config.name, env_info.id, config.num_timesteps))
-        loop = TrainingLoop(config, options, experiment, display)
+        agent = initial_agent(config)
+        loop = TrainingLoop(config, options, experiment, display, agent)
         stack.callback(loop.close)
         loop.run()
 

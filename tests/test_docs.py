@@ -443,7 +443,7 @@ def text_of(name):
             f"Every {reporting.DIAGNOSTICS_EVERY_S:g} seconds, and with human labels",
         ),
         ("docs/service.md", f"--host {serve.ServeOptions().host} --port {RunOptions().port}"),
-        ("docs/service.md", f"one of the next {serve.PORTS_TRIED - 1} is used"),
+        ("docs/service.md", f"one of the next {address.PORTS_TRIED - 1} is used"),
         ("docs/service.md", f"and at most {serve.MAX_PROCESSES}."),
         ("docs/service.md", f"or after 1 to {2**processes.MAX_DOUBLINGS - 1} s if they"),
         ("docs/service.md", f"up to {labelling.MAX_LABELS} at a time"),

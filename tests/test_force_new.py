@@ -188,11 +188,28 @@ def test_deletion_is_refused_without_question_if_labels_cannot_be_counted(termin
     [
         (["--repeats", "0.7", "--gold", "0.7"], "more than 1 together"),
         (["--port", "99999"], "--port 99999 was given; a number from 0 to 65535 is needed"),
+        (["--host", "192.0.2.1"], "Cannot listen on 192.0.2.1 port 8765"),
+        (["--media", f"{__file__}/media"], "--media"),
+        (["--tensorboard-dir", __file__], "Name another folder with --tensorboard-dir."),
     ],
 )
-def test_force_new_with_invalid_options_deletes_nothing(options, message, capsys):
-    assert main([*TEACH, "-p", "human", "--force-new", "--yes", *options]) == 2
+@pytest.mark.parametrize("option", ["--force-new", "--force-new-agent-model"])
+def test_force_new_with_unusable_options_changes_nothing(option, options, message, capsys):
+    command = [each for each in TEACH if each != "--no-tensorboard"]
+    assert main([*command, "-p", "human", "--no-browser", option, "--yes", *options]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+    assert_unchanged()
+
+
+def test_force_new_with_agent_that_cannot_be_created_changes_nothing(capsys):
+    cart_pole = ("teach", "-p", "synth", "-e", "CartPole-v1", "-n", "agent", "-l", "8")
+    assert main([*cart_pole, "-a", "sac", "--force-new", "--yes"]) == 2
+    assert "SAC needs a Box of continuous actions" in " ".join(capsys.readouterr().err.split())
+    assert_unchanged()
+
+
+def assert_unchanged():
+    assert [each.name for each in Experiment.all()] == ["agent"]
     with open_store() as store:
         assert store.experiments.get("agent").answered == 8
 

@@ -19,6 +19,7 @@ from rl_teacher.agents.reset import AgentReset
 from rl_teacher.agents.sac import SAC
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import (
+    BadConfig,
     BadInput,
     BadObservation,
     CorruptCheckpoint,
@@ -559,11 +560,14 @@ def test_corrected_command_starts_after_failed_start():
     assert Experiment.find("test").config["env_id"] == "ShortReacher-v1"
 
 
+def test_agent_that_cannot_be_created_leaves_no_experiment():
+    other = OtherAgentConfig(arguments=("buffer_size=1000000000000000",))
+    with pytest.raises(BadConfig, match="cannot be constructed"):
+        teach(changed(predictor="rl", n_labels=None, agent="sb3:SAC", other=other), QUIET)
+    assert not (home() / "experiments").exists()
+
+
 FAILING = {
-    "agent": {
-        "agent": "sb3:SAC",
-        "other": OtherAgentConfig(arguments=("buffer_size=1000000000000000",)),
-    },
     "update": {"ppo": PPOConfig(num_envs=16, rollout_steps=32, learning_rate=1e30)},
     "first fit": {"reward": PredictorConfig(hidden=(16, 16), learning_rate=1e30)},
 }

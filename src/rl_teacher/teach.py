@@ -42,6 +42,7 @@ from rl_teacher.config.predecessors import teach_command
 from rl_teacher.datasets.given_labels import GivenLabels, given_labels, labelled_pairs
 from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
+from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, own_folder
 from rl_teacher.rewards.factory import make_reward_source, segment_steps
@@ -70,12 +71,13 @@ from rl_teacher.session import (
     open_experiment,
 )
 from rl_teacher.store.experiments import check_assignment
-from rl_teacher.store.files import folder_errors
+from rl_teacher.store.files import check_writable, folder_errors
+from rl_teacher.store.media import MediaFiles, default_media
 from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
 from rl_teacher.web.address import one_time_link
-from rl_teacher.web.service_process import PageService, open_in_browser
+from rl_teacher.web.service_process import PageService, check_page, open_in_browser
 
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
@@ -122,8 +124,6 @@ def teach(
     # Before the first import of JAX, which reads its settings then.
     runtime.prepare(home() / "cache" / "xla")
     check_bounds(options)
-    # Here, because --force-new deletes labels before the policy is stored.
-    check_assignment(given_assignment(options, AssignmentPolicy()))
     config = config.with_label_budget()
     env_info = check(config)
     check_machine(config, options, env_info)
@@ -132,6 +132,7 @@ def teach(
     if kept is not None:
         config = replace(config, **kept.settings(config.name))
     starts_over = options.force_new or kept is not None
+    check_assignment(given_assignment(options, AssignmentPolicy()))
     warm_start = load_warm_start(config)
     length = segment_steps(config, env_info)
     given = given_labels(
@@ -143,11 +144,6 @@ def teach(
     )
     if given is not None:
         check_memory(config, env_info, len(given.dataset))
-    if kept is not None:
-        # Everything that could fail has been loaded.
-        confirm_archiving(kept)
-        config = replace(config, **kept.settings(archive(config.name)))
-    config = warm_start.with_hashes(config)
     # The saved configuration keeps the original numbers, and must equal the given one to resume.
     config, extension = (config, None) if starts_over else split_extension(config)
     with contextlib.ExitStack() as stack:
@@ -155,6 +151,13 @@ def teach(
             from rl_teacher.cluster.connection import connected  # noqa: PLC0415 - optional
 
             stack.enter_context(connected(options.cluster))
+        agent = initial_agent(config, warm_start)
+        # Everything that could fail is done: from here on, an earlier experiment of this name is
+        # archived or deleted.
+        if kept is not None:
+            confirm_archiving(kept)
+            config = replace(config, **kept.settings(archive(config.name)))
+        config = warm_start.with_hashes(config)
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
         stack.enter_context(heartbeat(experiment.store, experiment.id))
         if given is not None:
@@ -166,18 +169,13 @@ def teach(
         display = Display(config.name, env_info.id, config.num_timesteps, metrics)
         stack.enter_context(display)
         display.status("setting up")
-        await_page: Callable[[], None] | None = None
-        if options.serve or config.asks_a_person:
-            # The service starts while the environments are made and the first clips recorded.
-            waiting = stack.enter_context(ThreadPoolExecutor(1, "page"))
-            page = PageService(options)
-            stack.callback(page.close)
-            await_page = waiting.submit(show_page, page, config, options, display).result
-        loop = TrainingLoop(config, options, experiment, display, warm_start, await_page)
+        # The service starts while the environments are made and the first clips recorded.
+        await_page = start_page(stack, config, options, display)
+        loop = TrainingLoop(config, options, experiment, display, agent, warm_start.predictor)
         stack.callback(loop.close)
         if given is not None:
             loop.add_given_labels(given)
-        outcome = loop.run()
+        outcome = loop.run(await_page)
         loop.finish_videos()
         return outcome
 
@@ -186,6 +184,23 @@ def archive(name: str) -> str:
     """Archive an experiment and return the name that it has then."""
     with open_store() as store:
         return archive_for_new(store, name)
+
+
+def start_page(
+    stack: contextlib.ExitStack, config: TeachConfig, options: RunOptions, display: Display
+) -> Callable[[], None] | None:
+    """Start to serve the page, until the stack is closed.
+
+    Returns:
+        A function that waits until the page is shown, and raises if it cannot be; None for a run
+        without a page.
+    """
+    if not (options.serve or config.asks_a_person):
+        return None
+    waiting = stack.enter_context(ThreadPoolExecutor(1, "page"))
+    page = PageService(options)
+    stack.callback(page.close)
+    return waiting.submit(show_page, page, config, options, display).result
 
 
 def show_page(
@@ -229,14 +244,38 @@ def check_machine(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -
     """Check what a run needs of this machine before anything is created.
 
     Raises:
-        BadInput: videos cannot be rendered, or there is no GPU for the physics.
+        BadInput: videos cannot be rendered, there is no GPU for the physics, the page cannot be
+            served at its address, or the URL of the media is invalid.
+        StoreUnavailable: the storage of the media does not answer.
+        RunFolderUnusable: the folder of clips or of TensorBoard logs cannot be written.
     """
+    media = MediaFiles(options.media or default_media(home()))
+    media.check()
+    if options.media is not None and not media.is_remote:
+        check_writable(Path(options.media).expanduser(), "--media")
+    if options.tensorboard_dir is not None:
+        check_writable(Path(options.tensorboard_dir).expanduser(), "--tensorboard-dir")
+    if options.serve or config.asks_a_person:
+        check_page(options)
     if options.videos:
         check_videos(env_info.id)
     if config.physics != "cpu":
         from rl_teacher.envs.mujoco.warp import find_device  # noqa: PLC0415 - optional
 
         find_device(config.physics)
+
+
+def initial_agent(config: TeachConfig, warm_start: WarmStart = NO_WARM_START) -> Agent:
+    """Create the agent of a run, with the state that it starts from.
+
+    Raises:
+        BadInput: it cannot be created for the environment, or the state does not fit it.
+    """
+    with contextlib.closing(make_vector(config.env_id, 1, frames=config.frames)) as venv:
+        agent = make_agent(config, venv)
+    if warm_start.agent is not None:
+        agent.warm_start_from(warm_start.agent)
+    return agent
 
 
 def experiment_spec(config: TeachConfig, options: RunOptions) -> ExperimentSpec:
@@ -322,20 +361,20 @@ class TrainingLoop:
         options: RunOptions,
         experiment: OpenExperiment,
         display: Display,
-        warm_start: WarmStart = NO_WARM_START,
-        await_page: Callable[[], None] | None = None,
+        agent: Agent,
+        pretrained: RewardPredictor | None = None,
     ) -> None:
-        """Make environments, agent and session.
+        """Make environments and session.
 
         Args:
             config: settings that define the experiment.
             options: settings of this run.
             experiment: the open experiment.
             display: live progress.
-            warm_start: agent and predictor to start from.
-            await_page: waits until the page is shown, and raises if it cannot be.
+            agent: its agent, see `initial_agent`.
+            pretrained: saved predictor to start from.
         """
-        self._await_page = await_page
+        self._await_page: Callable[[], None] | None = None
         self._config = config
         self._options = options
         self._display = display
@@ -343,12 +382,10 @@ class TrainingLoop:
         env_info = experiment.spec.env_info
         self._collector = self._make_collector(env_info)
         self._venv = self._collector.venv
-        self._agent: Agent = make_agent(config, self._venv)
-        if warm_start.agent is not None:
-            self._agent.warm_start_from(warm_start.agent)
+        self._agent = agent
         self._agent_reset = AgentReset(config.labels_before_reset)
         self._kept_step: int | None = None
-        self.session = self._make_session(experiment, warm_start)
+        self.session = self._make_session(experiment, pretrained)
         self._num_given = 0
         self._tensorboard: TensorBoard | None = None
         self._rollouts = InterruptibleRollouts(
@@ -391,12 +428,14 @@ class TrainingLoop:
         else:
             self._display.status(text)
 
-    def _make_session(self, experiment: OpenExperiment, warm_start: WarmStart) -> PreferenceSession:
+    def _make_session(
+        self, experiment: OpenExperiment, pretrained: RewardPredictor | None
+    ) -> PreferenceSession:
         """Create the session with its rewards, and show its status and metrics."""
         config, options, env_info = self._config, self._options, experiment.spec.env_info
         renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, config.frames)
         queries = experiment.query_store(renderer)
-        rewards = make_reward_source(config, self._venv, queries, options, warm_start.predictor)
+        rewards = make_reward_source(config, self._venv, queries, options, pretrained)
         settings = SessionSettings(
             num_envs=self._venv.num_envs,
             num_steps=config.num_timesteps,
@@ -435,11 +474,15 @@ class TrainingLoop:
             self._display.status("stopping")
         return is_requested
 
-    def run(self) -> Outcome:
+    def run(self, await_page: Callable[[], None] | None = None) -> Outcome:
         """Train until all steps are done or a stop is requested.
 
         A person may extend a finished run on the page, which then trains again.
+
+        Args:
+            await_page: waits until the page is shown, and raises if it cannot be.
         """
+        self._await_page = await_page
         session, config = self.session, self._config
         is_resumed = self._resume()
         with stop_requests() as session.stop:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -137,6 +138,23 @@ def write_errors(failure: str, remedy: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise RunFolderUnusable(f"{failure}: {error.strerror or error}. {remedy}") from error
+
+
+def check_writable(folder: Path, flag: str) -> None:
+    """Check that files can be written to a folder that the user named; it is created if missing.
+
+    Args:
+        folder: the folder.
+        flag: option that names it.
+
+    Raises:
+        RunFolderUnusable: They cannot.
+    """
+    failure = f"{flag} {folder} was given, but files cannot be written there"
+    with write_errors(failure, f"Name another folder with {flag}."):
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
 
 
 def write_atomically(path: Path, content: bytes, *, is_synced: bool) -> None:

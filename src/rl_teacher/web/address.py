@@ -1,8 +1,9 @@
-"""Address and access token of the running service, and links to it.
+"""Address and access token of the running service, links to it, and sockets to listen on.
 
 The service itself is not imported here.
 """
 
+import errno
 import hashlib
 import hmac
 import http.client
@@ -10,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -32,6 +34,7 @@ CODE_LIFETIME_S = 60.0
 """Seconds for which the link that a browser is started with is valid."""
 HEALTH_TIMEOUT_S = 2.0
 POLL_INTERVAL_S = 0.05
+PORTS_TRIED = 20
 
 
 @dataclass(frozen=True)
@@ -324,3 +327,78 @@ def _create_token_file(path: Path) -> None:
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def listening(host: str, port: int, *, is_shared: bool = False) -> Iterator[socket.socket]:
+    """Open a listening socket at this port or the next free one; see `listen`.
+
+    Raises:
+        BadInput: The port is out of range, no port is free, or the address is unavailable.
+    """
+    if not 0 <= port <= 65_535:
+        raise BadInput(f"--port {port} was given; it must be between 0 and 65535.")
+    tried = [0] if port == 0 else range(port, min(port + PORTS_TRIED, 65_536))
+    for each in tried:
+        with suppress(PortTaken):
+            listener = listen(host, each)
+            break
+    else:
+        raise BadInput(
+            f"Ports {port} to {tried[-1]} of {host} are all in use. Choose another with --port, or "
+            "any free one with --port 0."
+        )
+    if is_shared:
+        # A port that others share can be shared by any process of the user, too: only a socket
+        # that is not shared finds out whether the port is free.
+        port = listener.getsockname()[1]
+        listener.close()
+        listener = listen(host, port, is_shared=True)
+    with listener:
+        yield listener
+
+
+class PortTaken(Exception):
+    """Port that another process listens on."""
+
+
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """Open a listening socket.
+
+    Args:
+        host: Host of the address.
+        port: TCP port; 0 for any.
+        is_shared: Whether several sockets listen on the port. Linux distributes the connections
+            evenly among them, by the client's address and port. If processes share one socket
+            instead, one of them accepts most connections that arrive together.
+
+    Raises:
+        PortTaken: Another process listens on the port.
+        BadInput: This machine does not have the address, or the port is privileged.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, place = found[0]
+        # `socket.create_server` leaves out the protocol, and without it asyncio does not set
+        # TCP_NODELAY: every response would take 40 ms.
+        listener = socket.socket(family, kind, protocol)
+        try:
+            # Binds a port whose former connections still time out. On Windows the option would let
+            # two programs share a port.
+            if os.name == "posix":
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if is_shared:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listener.bind(place)
+            listener.listen()
+        except OSError:
+            listener.close()
+            raise
+    except (OSError, UnicodeError) as error:
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
+            raise PortTaken from error
+        raise BadInput(
+            f"Cannot listen on {host} port {port}: {error}. Use --host 127.0.0.1 for this machine "
+            "only or --host 0.0.0.0 for all its networks, and a port above 1023."
+        ) from error
+    return listener

@@ -1,11 +1,9 @@
 """Web service process of `rl-teacher serve`."""
 
 import contextlib
-import errno
 import gc
 import logging
 import multiprocessing
-import os
 import secrets
 import shutil
 import signal
@@ -38,8 +36,11 @@ from rl_teacher.store.store import Store
 from rl_teacher.web.address import (
     SERVICES_FOLDER,
     Address,
+    PortTaken,
     access_token,
     link,
+    listen,
+    listening,
     local_address,
     one_time_link,
     play_link,
@@ -68,7 +69,6 @@ BUSY_TIMEOUT_S = 5.0
 """Seconds that a request waits for a database lock before it fails with 503."""
 SHUTDOWN_TIMEOUT_S = 2
 KEEP_ALIVE_S = 30
-PORTS_TRIED = 20
 TICKS_BETWEEN_CHECKS = 5
 """Server ticks between checks for runs that show the page."""
 TICK_S = 0.2
@@ -389,81 +389,6 @@ class Service(uvicorn.Server):
         finally:
             for each, handler in before.items():
                 signal.signal(each, handler)
-
-
-@contextlib.contextmanager
-def listening(host: str, port: int, *, is_shared: bool = False) -> Iterator[socket.socket]:
-    """Open a listening socket at this port or the next free one; see `listen`.
-
-    Raises:
-        BadInput: The port is out of range, no port is free, or the address is unavailable.
-    """
-    if not 0 <= port <= 65_535:
-        raise BadInput(f"--port {port} was given; it must be between 0 and 65535.")
-    tried = [0] if port == 0 else range(port, min(port + PORTS_TRIED, 65_536))
-    for each in tried:
-        with contextlib.suppress(PortTaken):
-            listener = listen(host, each)
-            break
-    else:
-        raise BadInput(
-            f"Ports {port} to {tried[-1]} of {host} are all in use. Choose another with --port, or "
-            "any free one with --port 0."
-        )
-    if is_shared:
-        # A port that others share can be shared by any process of the user, too: only a socket
-        # that is not shared finds out whether the port is free.
-        port = listener.getsockname()[1]
-        listener.close()
-        listener = listen(host, port, is_shared=True)
-    with listener:
-        yield listener
-
-
-class PortTaken(Exception):
-    """Port that another process listens on."""
-
-
-def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
-    """Open a listening socket.
-
-    Args:
-        host: Host of the address.
-        port: TCP port; 0 for any.
-        is_shared: Whether several sockets listen on the port. Linux distributes the connections
-            evenly among them, by the client's address and port. If processes share one socket
-            instead, one of them accepts most connections that arrive together.
-
-    Raises:
-        PortTaken: Another process listens on the port.
-        BadInput: This machine does not have the address, or the port is privileged.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, place = found[0]
-        # `socket.create_server` leaves out the protocol, and without it asyncio does not set
-        # TCP_NODELAY: every response would take 40 ms.
-        listener = socket.socket(family, kind, protocol)
-        try:
-            # Binds a port whose former connections still time out. On Windows the option would let
-            # two programs share a port.
-            if os.name == "posix":
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if is_shared:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listener.bind(place)
-            listener.listen()
-        except OSError:
-            listener.close()
-            raise
-    except (OSError, UnicodeError) as error:
-        if getattr(error, "errno", None) == errno.EADDRINUSE:
-            raise PortTaken from error
-        raise BadInput(
-            f"Cannot listen on {host} port {port}: {error}. Use --host 127.0.0.1 for this machine "
-            "only or --host 0.0.0.0 for all its networks, and a port above 1023."
-        ) from error
-    return listener
 
 
 @contextlib.contextmanager

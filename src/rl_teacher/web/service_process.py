@@ -23,6 +23,7 @@ from rl_teacher.web.address import (
     await_service,
     database_id,
     link,
+    listening,
     location_id,
     running_service,
     running_services,
@@ -105,6 +106,18 @@ class PageService:
         end(self._process)
         # Released only now, so that a new run waits until the port is free.
         exclusive_lock.release()
+
+
+def check_page(options: RunOptions) -> None:
+    """Check that the page of a run is served already, or can be served at its address.
+
+    Raises:
+        BadInput: The address is unavailable.
+    """
+    media = location_id(options.media or default_media(home()))
+    if running_service(database_id(), media) is None:
+        with listening(options.host, options.port):
+            pass
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

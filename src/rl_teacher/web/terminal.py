@@ -17,7 +17,7 @@ from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import comparison_link, one_time_link
-from rl_teacher.web.service_process import PageService, open_in_browser
+from rl_teacher.web.service_process import PageService, check_page, open_in_browser
 
 ANSWERS = {
     "l": Answer.LEFT,
@@ -38,9 +38,10 @@ def label_at_terminal(name: str, options: RunOptions) -> int:
 
     Raises:
         ExperimentNotFound: No experiment has this name.
-        BadInput: The page cannot be served.
+        BadInput: The page cannot be served at this address.
     """
     check_bounds(options)
+    check_page(options)
     with open_store() as store:
         store.experiments.get(name)
         with closing(PageService(options)) as page:
