@@ -4,6 +4,7 @@ import os
 import pty
 import shutil
 from datetime import UTC, datetime
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.experiment_locks import HeldLock, in_use, this_process
+from rl_teacher.store.records import AssignmentPolicy
 from tests.test_workflows import rows
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "trained")
@@ -206,6 +208,15 @@ def test_force_new_with_agent_that_cannot_be_created_changes_nothing(capsys):
     assert main([*cart_pole, "-a", "sac", "--force-new", "--yes"]) == 2
     assert "SAC needs a Box of continuous actions" in " ".join(capsys.readouterr().err.split())
     assert_unchanged()
+
+
+def test_assignment_that_contradicts_the_stored_one_is_refused_before_the_run(monkeypatch, capsys):
+    with open_store() as store:
+        policy = AssignmentPolicy(gold=0.7)
+        store.experiments.set_assignment(store.experiments.get("agent").id, policy)
+    monkeypatch.setattr(import_module("rl_teacher.teach"), "open_experiment", None)
+    assert main([*TEACH, "-p", "human", "--repeats", "0.7"]) == 2
+    assert "repeats 0.7 and gold 0.7 are more than 1 together" in capsys.readouterr().err
 
 
 def assert_unchanged():

@@ -132,7 +132,8 @@ def teach(
     if kept is not None:
         config = replace(config, **kept.settings(config.name))
     starts_over = options.force_new or kept is not None
-    check_assignment(given_assignment(options, AssignmentPolicy()))
+    stored = AssignmentPolicy() if starts_over else stored_assignment(config.name)
+    check_assignment(given_assignment(options, stored))
     warm_start = load_warm_start(config)
     length = segment_steps(config, env_info)
     given = given_labels(
@@ -332,6 +333,13 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
             target = replace(target, target_labels=config.n_labels)
         config = replace(config, n_labels=labels)
     return config, None if target == Control() else target
+
+
+def stored_assignment(name: str) -> AssignmentPolicy:
+    """Return the assignment policy of an experiment; the default if the database has none."""
+    with open_store() as store, contextlib.suppress(ExperimentNotFound):
+        return store.experiments.assignment(store.experiments.get(name).id)
+    return AssignmentPolicy()
 
 
 def stored_control(name: str) -> Control:
