@@ -130,11 +130,14 @@ def test_continued_run_with_labels_of_another_name_is_refused():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"labels": "nobody"}, "'nobody' is neither an experiment nor a data set"),
+        (
+            {"labels": "nobody"},
+            "'nobody' was given; the name of an experiment with labels, or",
+        ),
         ({"env_id": "ShortHopper-v1"}, r"labels of ShortReacher-v1, and the run is in ShortHopper"),
         ({"clip_length": 1.5}, r"clips of 10 steps.*have 15 \(1\.5 s\)\. Give --clip-length 1,"),
         ({"held_out": "labels"}, "All 60 labelled comparisons are held out"),
-        ({"held_out": "nobody"}, "'nobody' is neither"),
+        ({"held_out": "nobody"}, "'nobody' was given"),
         ({"predictor": "rl"}, r"-p rl uses .*, --labels that of a predictor"),
         ({"n_labels": 5}, "Give -p synth or -p human"),
         ({"labels": None, "predictor": "synth", "keep_asking": True}, "none was given"),

@@ -315,7 +315,7 @@ def test_report_of_fit_has_held_out_accuracy(fitted, capsys):
 
 @pytest.mark.usefixtures("fitted")
 def test_invalid_fit_raises_with_reason():
-    with pytest.raises(BadInput, match="neither an experiment nor a data set"):
+    with pytest.raises(BadInput, match="the name of an experiment with labels, or a data set"):
         fit("nothing")
     with pytest.raises(BadConfig, match="Give -n or --out"):
         fit_labels(FitConfig("labels"))
@@ -373,7 +373,7 @@ def test_predictor_for_other_spaces_raises_bad_config(fitted):
     config = dataclasses.replace(TEACH, env_id="Pendulum-v1", predictor_path="predictor")
     with pytest.raises(BadConfig, match=r"made for observations of shape \(10,\).*Pendulum-v1 has"):
         teach(config, QUIET)
-    with pytest.raises(BadInput, match="no reward predictor in 'nobody'"):
+    with pytest.raises(BadInput, match=r"'nobody' was given; .* a fitted predictor"):
         teach(dataclasses.replace(TEACH, predictor_path="nobody"), QUIET)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rl_teacher.common.errors import BadInput, RlTeacherError, UnknownName
+from rl_teacher.common.paths import user_path
 from rl_teacher.common.text import counted
 from rl_teacher.config import predecessors
 
@@ -653,7 +654,7 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
     console = Console()
     for each in found:
         print_summary(each, console)
-    path = plot.expanduser() if plot else found[0].plot_path
+    path = user_path(plot) if plot else found[0].plot_path
     with write_errors(f"The plot cannot be written to {path}", "Name another file with --plot."):
         draw([(each.name, each.metrics()) for each in found], path)
     console.print(f"plot: {path}", soft_wrap=True, highlight=False, markup=False)
@@ -861,7 +862,7 @@ def circus(
     from rl_teacher.play.circus import CircusOptions
     from rl_teacher.play.circus import circus as run
 
-    return run(CircusOptions(out.expanduser(), steps, labels, seed, has_films=video))
+    return run(CircusOptions(user_path(out), steps, labels, seed, has_films=video))
 
 
 def examples() -> int:
@@ -1066,7 +1067,7 @@ def export(
         case "agent":
             export_agent(name, out, step)
         case _:
-            export_labels(name, format, out.expanduser() if out else None)
+            export_labels(name, format, user_path(out) if out else None)
 
 
 def export_dataset(name: str, out: Path, hold_out: float | None) -> None:
@@ -1130,7 +1131,7 @@ def import_(arguments: Sequence[str]) -> int:
         """
         from rl_teacher.datasets.import_export import import_as, read_any
 
-        dataset = read_any(path, env_id)
+        dataset = read_any(user_path(path), env_id)
         num_answered = import_as(dataset, name)
         print(f"{num_answered:,} labelled comparisons of {dataset.env_id} in experiment {name}")
 
@@ -1150,7 +1151,7 @@ def backup(path: Path, /, media: str | None = None) -> None:
     """
     from rl_teacher.runs.backup import save_backup
 
-    summary = save_backup(path.expanduser(), media)
+    summary = save_backup(user_path(path), media)
     print(f"{summary} in {path}")
     print(f"next: RL_TEACHER_HOME=NEW rl-teacher restore {path}")
 
@@ -1164,7 +1165,7 @@ def restore(path: Path, /) -> None:
     from rl_teacher.runs.backup import restore_backup
     from rl_teacher.runs.folder import home
 
-    summary = restore_backup(path.expanduser())
+    summary = restore_backup(user_path(path))
     print(f"{summary} restored in {home()}")
 
 

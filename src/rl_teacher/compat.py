@@ -9,6 +9,7 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 
 from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.paths import user_path
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.wrappers.single import PreferenceWrapper
 
@@ -88,13 +89,13 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
                 "Leave it out, or use PreferenceWrapper with "
                 "reward=PredictorConfig(hidden=..., image_encoder=...)."
             )
-        self._log_dir = Path(log_dir).expanduser()
+        self._log_dir = user_path(log_dir)
         self._collects_prefs = collect_prefs
         self.last_true_reward: float | None = None
         learns = train_reward or collect_prefs
         settings: dict[str, Any] = {"observation_transform": obs_transform_func}
         if pretrained_reward_predictor_dir is not None:
-            folder = Path(pretrained_reward_predictor_dir).expanduser()
+            folder = user_path(pretrained_reward_predictor_dir)
             settings |= {"predictor_path": folder, "keep_asking": learns}
         elif not learns:
             raise BadConfig(
@@ -106,7 +107,7 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
         if learns:
             settings["segment_length"] = segment_length
         if prefs_dir is not None:
-            settings["labels"] = labels_in(Path(prefs_dir).expanduser())
+            settings["labels"] = labels_in(user_path(prefs_dir))
         if collect_prefs:
             if synthetic_preferences is not None:
                 synthetic_prefs = synthetic_preferences

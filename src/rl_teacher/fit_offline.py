@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput, RlTeacherError
+from rl_teacher.common.paths import user_path
 from rl_teacher.config.experiment import FitConfig, PredictorConfig, validate_fit
 from rl_teacher.config.fields import as_flag
 from rl_teacher.datasets.dataset import Dataset
@@ -150,7 +151,7 @@ def open_destination(
     identify its labels and its initial predictor.
     """
     if config.name is None:
-        yield Path(str(config.out)).expanduser(), None
+        yield user_path(str(config.out)), None
         return
     settings = {
         "labels": f"sha256:{dataset.content_hash}",

@@ -29,6 +29,7 @@ from rl_teacher.agents.registry import check_agent, check_losses, make_agent
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound, TeacherFailed
+from rl_teacher.common.paths import user_path
 from rl_teacher.common.runtime import stop_requests
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.config.experiment import (
@@ -253,9 +254,9 @@ def check_machine(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -
     media = MediaFiles(options.media or default_media(home()))
     media.check()
     if options.media is not None and not media.is_remote:
-        check_writable(Path(options.media).expanduser(), "--media")
+        check_writable(user_path(options.media), "--media")
     if options.tensorboard_dir is not None:
-        check_writable(Path(options.tensorboard_dir).expanduser(), "--tensorboard-dir")
+        check_writable(user_path(options.tensorboard_dir), "--tensorboard-dir")
     if options.serve or config.asks_a_person:
         check_page(options)
     if options.videos:
@@ -748,7 +749,7 @@ class TrainingLoop:
             folder = home() / "tensorboard" / self._config.name
             if self._options.tensorboard_dir is not None:
                 # Other homes may write there too.
-                shared = Path(self._options.tensorboard_dir).expanduser()
+                shared = user_path(self._options.tensorboard_dir)
                 folder = own_folder(
                     shared, self._config.name, self.session.experiment.folder.folder
                 )

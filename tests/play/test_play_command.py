@@ -24,7 +24,7 @@ class TestPlay:
             (["synth", "--episodes", "0"], "--episodes 0"),
             (["synth", "--episodes", "101"], "100 is possible"),
             (["synth", "--seed", "-1"], "--seed -1"),
-            (["synth", "--predictor-path", "rl"], "no reward predictor"),
+            (["synth", "--predictor-path", "rl"], "Experiment 'rl' has none"),
             (["cart", "--predictor-path", "synth"], "observations"),
             (["synth", "--port", "70000"], "--port 70000"),
             (["synth", "--compare-step", "5"], "--compare-step 5 was given"),

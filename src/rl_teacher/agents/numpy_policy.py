@@ -25,6 +25,7 @@ from rl_teacher.common.errors import (
     BadObservation,
     CorruptCheckpoint,
 )
+from rl_teacher.common.paths import user_path
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_networks import INPLACE_ACTIVATIONS, NumpyImageEncoder, NumpyMLP, Vector
@@ -218,7 +219,7 @@ class NumpyPolicy:
             BadInput: the folder holds no policy.
             CorruptCheckpoint: the files are truncated, altered, or of a newer version.
         """
-        folder = Path(folder).expanduser()
+        folder = user_path(folder)
         if not (folder / DESCRIPTION).is_file():
             raise BadInput(
                 f"There is no agent in {str(folder)!r}: it must be a folder with {DESCRIPTION} and "

@@ -18,7 +18,7 @@ from rl_teacher.envs.registry import EnvInfo, env_spaces
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.runs.folder import Experiment, experiments_folder
-from rl_teacher.runs.warm_start import predictor_of_experiment
+from rl_teacher.runs.warm_start import predictor_folder
 
 COPY = "labels.zip"
 """Data set in the folder of an experiment: labels from elsewhere that its predictor is fitted to or
@@ -275,10 +275,7 @@ def experiment_of_predictor(name_or_folder: str) -> Experiment:
     Raises:
         BadInput: the predictor belongs to none.
     """
-    own = predictor_of_experiment(name_or_folder)
-    if own is not None:
-        return Experiment(own.parent.name, own.parent)
-    folder = Path(name_or_folder).expanduser()
+    folder = predictor_folder(name_or_folder)
     folder = folder.parent if folder.name == "predictor" else folder
     if not (folder / "config.json").exists():
         raise BadInput(

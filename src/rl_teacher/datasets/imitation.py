@@ -16,6 +16,7 @@ import numpy as np
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
+from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import check_size, read_npz
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.reading import MAX_BYTES, check_fits, read_errors
@@ -43,7 +44,7 @@ def from_imitation(
     Raises:
         BadInput: The file is invalid, or its arrays do not fit the spaces.
     """
-    path = Path(path)
+    path = user_path(path)
     with read_errors(path):
         check_size(path.stat().st_size, max_bytes)
         arrays = read_npz(path.read_bytes(), KEYS, max_bytes)

@@ -10,12 +10,12 @@ from rl_teacher.common.errors import BadInput, ExperimentNotFound
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.imitation import from_imitation
-from rl_teacher.datasets.reading import load
+from rl_teacher.datasets.reading import is_data_set, load
 from rl_teacher.datasets.rows import RESTORED, counts
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.envs.registry import env_spaces, get_env_info
 from rl_teacher.report.label_export import Row, label_rows
-from rl_teacher.runs.folder import home, open_store
+from rl_teacher.runs.folder import find_source, home, open_store
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.store.labelers import IMPORTED_PREFIX
 from rl_teacher.store.media import SegmentFiles
@@ -85,12 +85,9 @@ def labels_of(name_or_path: str) -> Dataset:
     """
     try:
         return labels_in_home(name_or_path)
-    except ExperimentNotFound as error:
-        if Path(name_or_path).exists():
-            return load(name_or_path)
-        raise ExperimentNotFound(
-            f"{name_or_path!r} is neither an experiment nor a data set. {error}"
-        ) from error
+    except ExperimentNotFound:
+        needed = "the name of an experiment with labels, or a data set (a folder or a .zip file),"
+        return load(find_source(name_or_path, is_data_set, needed))
 
 
 def read_any(path: Path, env_id: str | None) -> Dataset:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
+from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.rows import (
@@ -86,7 +87,7 @@ def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
     Raises:
         BadInput: It is not a data set, was altered, is of a newer version, or is too large.
     """
-    path = Path(path)
+    path = user_path(path)
     with read_errors(path):
         if path.is_dir():
             packed_bytes = sum(each.stat().st_size for each in path.iterdir() if each.is_file())
@@ -98,6 +99,11 @@ def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
             path.read_bytes(), "a label data set: a folder, or a .zip of one"
         ) as file:
             return read(archive_reader(file, max_bytes), max_bytes, path.stat().st_size)
+
+
+def is_data_set(path: Path) -> bool:
+    """Return whether a path is a file, or a folder with the description of a data set."""
+    return path.is_file() or (path / DESCRIPTION).is_file()
 
 
 @contextmanager

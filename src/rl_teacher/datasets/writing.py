@@ -11,6 +11,7 @@ import numpy as np
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
+from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import add_member, pack_npz
 from rl_teacher.datasets.dataset import Dataset, used
 from rl_teacher.report.label_export import ENCODERS, FORMATS
@@ -38,7 +39,7 @@ def save(dataset: Dataset, path: Path | str, format: str = "jsonl") -> None:  # 
             folder contains other files.
         RunFolderUnusable: The folder cannot be written.
     """
-    path = Path(path)
+    path = user_path(path)
     if format not in ENCODERS:
         raise BadInput(f"--format {format} was given; {' or '.join(FORMATS)} is possible.")
     if not dataset.segments:

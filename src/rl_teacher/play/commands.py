@@ -11,6 +11,7 @@ from rich.console import Console
 from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, export_policy
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput
+from rl_teacher.common.paths import user_path
 from rl_teacher.play.actors import Actor, load_actor, load_config
 from rl_teacher.play.options import PlayOptions, validate
 from rl_teacher.runs.clip_renderer import check_renderable
@@ -35,7 +36,7 @@ def play(options: PlayOptions) -> int:
         if options.video is not None:
             from rl_teacher.play.film import write_film  # noqa: PLC0415 - heavy
 
-            write_film(actors, options, options.video.expanduser(), console)
+            write_film(actors, options, user_path(options.video), console)
             return 0
         return play_on_page(actors, options)
 
@@ -98,7 +99,7 @@ def export_agent(name: str, out: Path, step: str) -> Path:
     """
     runtime.prepare(home() / "cache" / "xla")
     check_is_native(name)
-    out = out.expanduser()
+    out = user_path(out)
     failure, remedy = f"The agent cannot be written into {out}", "Name another folder with --out."
     with write_errors(failure, remedy):
         if out.exists() and not out.is_dir():

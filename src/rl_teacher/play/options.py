@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from rl_teacher.common.errors import BadConfig, BadInput
+from rl_teacher.common.paths import user_path
 from rl_teacher.config.fields import as_flag
 
 MAX_EPISODES = 100
@@ -72,7 +73,7 @@ def validate(options: PlayOptions) -> None:
             f"--seed {options.seed} was given; from 0 to {MAX_SEED - MAX_EPISODES} is possible."
         )
     if options.video is not None:
-        check_video(options.video.expanduser())
+        check_video(user_path(options.video))
 
 
 def check_video(path: Path) -> None:

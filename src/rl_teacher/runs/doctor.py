@@ -17,6 +17,7 @@ from rl_teacher.common.errors import (
     RunFolderUnusable,
     StoreUnavailable,
 )
+from rl_teacher.common.paths import user_path
 from rl_teacher.runs.backup import database_files
 from rl_teacher.runs.clip_renderer import keys_of
 from rl_teacher.runs.folder import (
@@ -94,7 +95,7 @@ def examine(media: str | Path | None = None, *, is_repairing: bool = False) -> l
                 examination = Examination(store, media, is_repairing)
                 checks += [each() for each in examination.checks]
     checks += [check_run_folders(), check_checkpoints()]
-    folders = [home(), *([] if "://" in str(media) else [Path(media).expanduser()])]
+    folders = [home(), *([] if "://" in str(media) else [user_path(media)])]
     checks.append(check_temporary_files(folders, is_repairing=is_repairing))
     checks.append(check_permissions(is_repairing=is_repairing))
     return checks

@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,6 +29,7 @@ import numpy as np
 from rl_teacher.common.errors import (
     INVALID_CONTENT,
     BadExperimentName,
+    BadInput,
     ConfigMismatch,
     CorruptCheckpoint,
     ExperimentInUse,
@@ -37,6 +38,7 @@ from rl_teacher.common.errors import (
     StoreUnavailable,
     UnknownName,
 )
+from rl_teacher.common.paths import user_path
 from rl_teacher.runs.history import EpisodeVideos, PolicyHistory
 from rl_teacher.runs.metrics_file import MetricsFile, Row, number_in
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
@@ -101,7 +103,7 @@ class StoredExperiment:
 
 def home() -> Path:
     """Return the absolute path of the folder of all data: RL_TEACHER_HOME, or `~/.rl-teacher`."""
-    return Path(os.environ.get("RL_TEACHER_HOME") or "~/.rl-teacher").expanduser().absolute()
+    return user_path(os.environ.get("RL_TEACHER_HOME") or "~/.rl-teacher").absolute()
 
 
 def private_places(database: str, media: str) -> dict[str, str]:
@@ -545,6 +547,36 @@ def experiment_names() -> list[str]:
     """Return the names of existing experiments, sorted."""
     names = (path.parent.name for path in experiments_folder().glob("*/config.json"))
     return sorted(name for name in names if invalid_name_reason(name) is None)
+
+
+def find_source(name_or_path: str, is_source: Callable[[Path], bool], needed: str) -> Path:
+    """Return the folder of an experiment, or another path, that a user named.
+
+    Args:
+        name_or_path: name of an experiment, which takes precedence, or a path.
+        is_source: whether a folder or a file has what is needed.
+        needed: what may be named, for the error text.
+
+    Raises:
+        BadInput: neither the experiment nor the path has it, or they do not exist.
+    """
+    faults = []
+    name = normalise_experiment_name(name_or_path)
+    if invalid_name_reason(name) is None:
+        folder = experiments_folder() / name
+        if is_source(folder):
+            return folder
+        exists = name in experiment_names()
+        faults.append(f"Experiment {name!r} has none." if exists else not_found_message(name))
+    path = user_path(name_or_path)
+    try:
+        if is_source(path):
+            return path
+        has_other = f"{path} has other contents."
+        faults.append(has_other if path.exists() else f"There is no file or folder {path}.")
+    except OSError as error:
+        faults.append(f"{path} cannot be read: {error.strerror}.")
+    raise BadInput(f"{name_or_path!r} was given; {needed} is needed. {' '.join(faults)}")
 
 
 def not_found_message(name: str) -> str:

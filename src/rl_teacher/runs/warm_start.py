@@ -18,12 +18,9 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import (
     Experiment,
-    experiments_folder,
-    invalid_name_reason,
-    not_found_message,
+    find_source,
     stored_experiments,
 )
-from rl_teacher.store.records import normalise_experiment_name
 
 PREDICTOR_FILE = "predictor.json"
 NETWORK_SETTINGS = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
@@ -155,16 +152,21 @@ def hash_arrays(arrays: Mapping[str, np.ndarray], space: InputSpace | None = Non
 # --- predictors ---
 
 
-def predictor_of_experiment(name: str) -> Path | None:
-    """Return the folder of an experiment's predictor; None if no experiment of this name has one.
+def predictor_folder(name_or_folder: str) -> Path:
+    """Return the folder of a saved predictor.
 
     Args:
-        name: name of an experiment, or any other text, such as a path.
+        name_or_folder: an experiment's name, its folder, or the predictor's folder.
+
+    Raises:
+        BadInput: there is no predictor.
     """
-    if invalid_name_reason(name) is not None:
-        return None
-    folder = experiments_folder() / normalise_experiment_name(name) / "predictor"
-    return folder if (folder / PREDICTOR_FILE).exists() else None
+    folder = find_source(
+        name_or_folder,
+        lambda path: any((each / PREDICTOR_FILE).exists() for each in (path, path / "predictor")),
+        f"the name of an experiment with a fitted predictor, or a folder with {PREDICTOR_FILE},",
+    )
+    return folder if (folder / PREDICTOR_FILE).exists() else folder / "predictor"
 
 
 def load_predictor(
@@ -182,83 +184,57 @@ def load_predictor(
         BadInput: there is no predictor, or it has another input space.
         CorruptCheckpoint: a file is damaged.
     """
-    folder = Path(name_or_folder).expanduser()
-    # An experiment takes precedence over a folder of the same name.
-    own = predictor_of_experiment(name_or_folder)
-    for place in [folder, folder / "predictor"] if own is None else [own]:
-        if (place / PREDICTOR_FILE).exists():
-            predictor = RewardPredictor.load(place)
-            if predictor.space != needed:
-                raise BadConfig(
-                    f"The predictor {name_or_folder} was made for {predictor.space.description}; "
-                    f"{user} {needed.description}. {remedy}"
-                )
-            return predictor
-    raise BadInput(
-        f"There is no reward predictor in {name_or_folder!r}. It must be the name of an experiment "
-        "that has fitted one, or a folder with predictor.json and predictor.safetensors in it."
-    )
+    predictor = RewardPredictor.load(predictor_folder(name_or_folder))
+    if predictor.space != needed:
+        raise BadConfig(
+            f"The predictor {name_or_folder} was made for {predictor.space.description}; "
+            f"{user} {needed.description}. {remedy}"
+        )
+    return predictor
 
 
 # --- agents ---
 
 
-def load_agent_state(path: str, config: TeachConfig) -> StateDict:
+def load_agent_state(name_or_path: str, config: TeachConfig) -> StateDict:
     """Load the state of an agent from an experiment or a file of Stable-Baselines3.
 
     Raises:
         BadInput: there is no such agent, or its kind or its layer sizes differ.
         CorruptCheckpoint: a file is damaged.
     """
-    file = Path(path).expanduser()
-    if not file.is_file():
-        return load_agent(path, config.agent)
+    source = find_source(
+        name_or_path,
+        lambda path: path.is_file() or (path / "config.json").exists(),
+        "the name of an experiment, its folder, or a .zip file of Stable-Baselines3",
+    )
+    if not source.is_file():
+        return load_agent(Experiment(source.name, source), config.agent)
     hidden = getattr(config.agent_settings, "hidden", ())
-    return agent_state(file, config.agent, hidden, env_spaces(config.env_id, config.frames))
+    return agent_state(source, config.agent, hidden, env_spaces(config.env_id, config.frames))
 
 
-def load_agent(name_or_folder: str, kind: str) -> StateDict:
+def load_agent(experiment: Experiment, kind: str) -> StateDict:
     """Load the state of an experiment's agent from the latest checkpoint.
 
     Args:
-        name_or_folder: the experiment's name, or its folder.
+        experiment: the experiment.
         kind: the required kind of agent.
 
     Raises:
-        BadInput: there is no such experiment, or it has no agent or one of another kind.
+        BadInput: it has no agent, or one of another kind.
         CorruptCheckpoint: all checkpoints are damaged.
     """
-    experiment = find_experiment(name_or_folder)
     was = str(experiment.config.get("agent"))
     if was != kind:
         raise BadConfig(
-            f"The agent of {name_or_folder} is {was}, and --agent is {kind}. Give --agent {was}."
+            f"The agent of {experiment.name} is {was}, and --agent is {kind}. Give --agent {was}."
         )
     checkpoint = experiment.load_checkpoint()
     agent = {} if checkpoint is None else part_of(checkpoint.arrays, "agent")
     if not agent:
         raise BadInput(
-            f"{name_or_folder} has no agent yet: it never wrote a checkpoint. Let it train for a "
+            f"{experiment.name} has no agent yet: it never wrote a checkpoint. Let it train for a "
             "while, or begin without --agent-path."
         )
     return agent
-
-
-def find_experiment(name_or_folder: str) -> Experiment:
-    """Return an experiment by its name or folder, read-only.
-
-    Raises:
-        BadInput: there is no such experiment.
-    """
-    folder = Path(name_or_folder).expanduser()
-    try:
-        return Experiment.find(name_or_folder)
-    except BadInput:
-        if (folder / "config.json").exists():
-            return Experiment(folder.name, folder)
-        if invalid_name_reason(name_or_folder) is None:
-            raise ExperimentNotFound(not_found_message(name_or_folder)) from None
-        raise BadInput(
-            f"There is no experiment in {name_or_folder!r}: it has no config.json. Give the name "
-            "of an experiment, its folder, or a .zip file of Stable-Baselines3."
-        ) from None

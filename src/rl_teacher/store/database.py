@@ -44,6 +44,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rl_teacher.common.errors import StoreUnavailable
+from rl_teacher.common.paths import user_path
 from rl_teacher.store.files import (
     TEMPORARY_SUFFIX,
     folder_errors,
@@ -262,7 +263,7 @@ def default_url(home: Path) -> str:
 def as_url(url_or_path: str | Path) -> URL:
     """Convert a path to an SQLite URL, and choose psycopg for a PostgreSQL URL without driver."""
     if isinstance(url_or_path, Path) or "://" not in url_or_path:
-        return URL.create("sqlite", database=str(Path(url_or_path).expanduser()))
+        return URL.create("sqlite", database=str(user_path(url_or_path)))
     try:
         url = make_url(url_or_path)
     except ArgumentError as error:

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rl_teacher.common.errors import BadInput, StoreUnavailable
+from rl_teacher.common.paths import user_path
 from rl_teacher.store.files import folder_errors, write_atomically
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
@@ -142,7 +143,7 @@ def open_backend(url_or_path: str | Path) -> LocalFolder | RemoteFolder:
         BadInput: The protocol is unknown, or its driver is not installed.
     """
     if isinstance(url_or_path, Path) or "://" not in url_or_path:
-        return LocalFolder(Path(url_or_path).expanduser())
+        return LocalFolder(user_path(url_or_path))
     # Imported here, because fsspec is slow to import and local folders do not need it.
     from fsspec.core import url_to_fs  # noqa: PLC0415
     from fsspec.implementations.dirfs import DirFileSystem  # noqa: PLC0415
