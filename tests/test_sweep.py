@@ -98,6 +98,22 @@ def test_every_run_is_checked_before_the_first(write, home, capsys, flags, messa
     assert not home.exists()
 
 
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ('"-l" = [5, "5"]', "l=5 and l=5 in the [grid] are the same settings"),
+        ('"-l" = ["5e1", 50]', "l=5e1 and l=50 in the [grid] are the same settings"),
+        ('"-l" = [5, 6]\n"--n-labels" = [7]', "l=5, n-labels=7 and l=6, n-labels=7 in the [grid]"),
+        ('"--tensorboard-dir" = ["a/b", "ab"]', "the same name 'gae_tensorboard-dir=ab_seed=1'"),
+    ],
+)
+def test_runs_of_the_same_settings_or_name_are_refused(write, capsys, grid, message):
+    flags = "-p synth -e ShortReacher-v1 -l 9"
+    path = write(f'flags = "{flags}"\nseeds = [1]\n[grid]\n{grid}')
+    assert main(["sweep", str(path)]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_sweep_trains_each_run_once_and_compares_them(write, home, capsys):
     path = write(f'flags = "{FLAGS}"\nseeds = [0, 1]\n[grid]\n"--ppo.gamma" = [0.9]')
     assert main(["sweep", str(path), "--parallel", "2"]) == 0

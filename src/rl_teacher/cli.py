@@ -801,9 +801,17 @@ def sweep(
             finds the one of this machine or of RAY_ADDRESS; or HOST:PORT of its head node
         cpus: CPUs of a run, with --cluster
     """
+    from dataclasses import replace
+
     from rich.console import Console
 
-    from rl_teacher.sweep import HEADINGS, execute_on_node, read_sweep, table_rows
+    from rl_teacher.sweep import (
+        HEADINGS,
+        check_different,
+        execute_on_node,
+        read_sweep,
+        table_rows,
+    )
     from rl_teacher.sweep import sweep as run
     from rl_teacher.teach import check as check_teach
 
@@ -813,11 +821,14 @@ def sweep(
     if cpus != 1 and cluster is None:
         raise BadInput("--cpus was given, which has no effect without --cluster. Omit it.")
     given = read_sweep(file)
+    parsed = []
     for each in given.runs():
-        config = checked_config(*parse_teach(each.flags))
+        config, options, defaults = parse_teach(each.flags)
+        config = checked_config(config, options, defaults)
         if config.asks_a_person:
             raise BadInput("A sweep does not wait for people to answer. Omit -p human.")
-        check_teach(config)
+        parsed.append((each, replace(config, env_id=check_teach(config).id), options))
+    check_different(parsed)
     console = Console()
     report = partial(console.print, soft_wrap=True, markup=False)
     if cluster is None:

@@ -21,8 +21,8 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -33,6 +33,7 @@ from rl_teacher.common.errors import (
     RlTeacherError,
 )
 from rl_teacher.common.parallel import in_parallel
+from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.report.figures import UNKNOWN, duration, reward
 from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
@@ -145,6 +146,34 @@ def read_sweep(path: Path) -> Sweep:
             )
     texts = {flag: [str(value) for value in values] for flag, values in grid.items()}
     return Sweep(path.stem, tuple(words), tuple(seeds), texts)
+
+
+def check_different(runs: Iterable[tuple[Run, TeachConfig, RunOptions]]) -> None:
+    """Check that runs have different settings, and different names.
+
+    Args:
+        runs: runs with their parsed flags.
+
+    Raises:
+        BadInput: two values are different texts, but one value; or they differ only in characters
+            that names cannot have.
+    """
+    names: dict[str, Run] = {}
+    contents: dict[tuple[TeachConfig, RunOptions], Run] = {}
+    for run, config, options in runs:
+        equal = contents.setdefault((replace(config, name=""), options), run)
+        if equal is not run:
+            raise BadInput(
+                f"{equal.settings} and {run.settings} in the [grid] are the same settings. Remove "
+                "one of the two."
+            )
+        namesake = names.setdefault(run.name, run)
+        if namesake is not run:
+            raise BadInput(
+                f"{namesake.settings} and {run.settings} in the [grid] result in the same name "
+                f"{run.name!r}, which has no slashes, commas and spaces. Put one of the two into "
+                "another file."
+            )
 
 
 def is_list_of(values: Any, kind: Any) -> TypeGuard[list[Any]]:
