@@ -552,6 +552,16 @@ def wait_for_checkpoint(name, after=0):
         time.sleep(0.02)
 
 
+def test_run_without_total_ends_with_every_label_that_is_due(monkeypatch):
+    """One label every 2,000 steps; three are too few for another fit."""
+    monkeypatch.setattr("rl_teacher.rewards.trainer.FIT_GROWTH", 0.5)
+    config = changed(n_labels=None, pretrain_labels=8, agent_reset=0.5, num_timesteps=6_144)
+    assert teach(config, QUIET).is_finished
+    last = last_row("test")
+    assert (last["labels_desired"], last["labels_asked"], last["labels_answered"]) == (11, 11, 11)
+    assert (last["comparisons"], last["fits"]) == (11, 2)
+
+
 def test_corrected_command_starts_after_failed_start():
     unknown = dataclasses.replace(QUIET, media="nosuch://place")
     with pytest.raises(BadInput, match="nosuch"):

@@ -388,6 +388,17 @@ class PreferenceSession:
         recent = RecentEpisodes(*self._true_returns.recent(RECENT_EPISODES))
         return self.rewards.ask(self.progress, recent, limit)
 
+    def use_last_labels(self) -> None:
+        """Fit to all labels that are due at the end, even if they are too few for another fit.
+
+        A synthetic teacher is asked for those that waited for the next fit.
+        """
+        if not self.experiment.spec.asks_a_person:
+            recent = RecentEpisodes(*self._true_returns.recent(RECENT_EPISODES))
+            while self.rewards.ask(self.progress, recent, are_last=True):
+                pass
+        self.fit_remaining()
+
     def _withdraw_hidden_if_due(self) -> None:
         # A remote folder of media answers slowly.
         every_s = max(CLIP_CHECK_S, self._checking_took_s / MAX_CHECKING_SHARE)

@@ -544,10 +544,8 @@ class TrainingLoop:
             before_rollout = interrupted.states
         if session.has_stepped and before_rollout is not None:
             self._display.status("saving")
-            # A person's last labels are used, even if they are too few for another fit.
-            is_done = session.step >= session.num_steps
-            if self._config.asks_a_person and is_done:
-                session.fit_remaining()
+            if self._config.asks and session.step >= session.num_steps:
+                session.use_last_labels()
             session.report(metrics)
             session.save(before_rollout)
 

@@ -375,6 +375,17 @@ def test_single_label_is_fitted_at_the_end(tmp_path):
     assert not world.learner.fit_remaining()
 
 
+def test_last_comparisons_are_asked_though_no_fit_is_due(tmp_path, monkeypatch):
+    monkeypatch.setattr("rl_teacher.rewards.trainer.FIT_GROWTH", 0.5)
+    world = World(tmp_path)
+    world.roll_out(3)
+    assert world.learner.ask(NOW, RECENT) == 20
+    world.learner.fit()
+    later = Progress(20, 0.0)
+    assert world.learner.ask(later, RECENT) == 0
+    assert world.learner.ask(later, RECENT, are_last=True) == 4
+
+
 def test_last_of_all_labels_is_fitted_at_once(tmp_path):
     world = World(tmp_path, teacher=human_teacher)
     while world.queue.num_asked < 60:

@@ -265,19 +265,27 @@ class RewardLearner(RewardSource):
         missing = self._planner.num_labels_due(progress) - self._queue.num_answered
         return min(missing, self._queue.num_waiting)
 
-    def ask(self, progress: Progress, recent: RecentEpisodes, limit: int | None = None) -> int:
+    def ask(
+        self,
+        progress: Progress,
+        recent: RecentEpisodes,
+        limit: int | None = None,
+        *,
+        are_last: bool = False,
+    ) -> int:
         """Ask the comparisons that are due.
 
         Args:
             progress: of the run.
             recent: the agent's latest episodes.
             limit: comparisons of the run, those asked so far included; None: no limit.
+            are_last: ask a synthetic teacher even if they are too few for another fit.
 
         Returns:
             How many were asked: fewer than are due while too few steps are recorded.
         """
         is_fitted = self._trainer.has_fitted
-        num_for_fit = self._trainer.num_labels_to_next_fit
+        num_for_fit = 1 if are_last else self._trainer.num_labels_to_next_fit
         num = self._planner.num_to_ask(
             progress, self._queue, is_fitted=is_fitted, num_for_fit=num_for_fit
         )

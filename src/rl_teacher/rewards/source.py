@@ -75,7 +75,14 @@ class RewardSource(ABC):
         """Return how many of the labels that are due by now have not been given."""
         return 0
 
-    def ask(self, progress: Progress, recent: RecentEpisodes, limit: int | None = None) -> int:  # noqa: ARG002
+    def ask(
+        self,
+        progress: Progress,  # noqa: ARG002
+        recent: RecentEpisodes,  # noqa: ARG002
+        limit: int | None = None,  # noqa: ARG002
+        *,
+        are_last: bool = False,  # noqa: ARG002
+    ) -> int:
         """Ask the comparisons that are due; return how many were asked."""
         return 0
 
