@@ -403,6 +403,17 @@ class TestRepeats:
         assert again["answer"] is None
         assert set(again) == set(first)
 
+    def test_link_to_a_repeat_shows_it_as_repeat_until_it_is_answered(self, guest, repeated):
+        first, again = repeated
+        shown = guest.get(f"/api/v1/comparisons/{again['id']}").json()
+        assert [shown[key] for key in ("left", "right", "answer")] == [
+            *(first["right"], first["left"]),
+            None,
+        ]
+        post(guest, label(again["id"], "left", lease=again["lease"]))
+        shown = guest.get(f"/api/v1/comparisons/{again['id']}").json()
+        assert (shown["left"], shown["answer"]) == (first["left"], "left")
+
     def test_withdrawal_of_repeat_keeps_first_answer(self, guest, store, repeated):
         _, again = repeated
         before = store.labels.votes([again["id"]])

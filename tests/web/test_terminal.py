@@ -6,7 +6,7 @@ from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.store.database import default_url
-from rl_teacher.store.records import NewLabel, RenderedClip
+from rl_teacher.store.records import AssignmentPolicy, NewLabel, RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import running_service
 from rl_teacher.web.terminal import TerminalSession
@@ -93,6 +93,21 @@ def test_undo_withdraws_last_answer_and_asks_again(store):
     typist = Typist(["l", "u", "r", "q"])
     assert typist.session(store).run("mine") == 1
     assert answers(store, ids) == {ids[0]: Answer.RIGHT}
+
+
+def test_answer_to_repeat_refers_to_swapped_sides(store):
+    ask(store, 8)
+    assert Typist(["l"] * 8).session(store).run("mine") == 8
+    store.experiments.set_assignment(1, AssignmentPolicy(repeats=1.0))
+    ask(store, 9)
+    Typist(["l", "q"]).session(store).run("mine")
+    rows = list(store.labels.export(1))
+    [repeat] = [each for each in rows if each.purpose == "repeat"]
+    [first] = [each for each in rows if each.comparison_id == repeat.comparison_id][:1]
+    assert (repeat.answer, repeat.is_swapped) == (
+        mirror_answer(first.answer, swapped=True),
+        not first.is_swapped,
+    )
 
 
 def test_answer_given_on_the_page_is_neither_replaced_nor_undone(store):

@@ -137,7 +137,7 @@ class TerminalSession:
             self.store.labels.add_many([withdrawn])
             self.say("The label was withdrawn; the comparison is shown again.")
             return True
-        swapped = is_swapped(comparison.id, self.labeler)
+        swapped = is_swapped(comparison.id, self.labeler) != (claimed.purpose == "repeat")
         label = NewLabel(
             comparison.id,
             mirror_answer(ANSWERS[key], swapped=swapped),

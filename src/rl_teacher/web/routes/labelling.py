@@ -143,8 +143,12 @@ def show_effect(name: str, services: ServicesDep, labeler: LabelerName) -> schem
 def show_comparison(
     comparison_id: ComparisonId, services: ServicesDep, identity: CurrentIdentity
 ) -> schemas.Comparison:
-    """Return one comparison with the labeler's own answer."""
+    """Return one comparison with the labeler's own answer, or as a repeat that they claimed."""
     view = visible_comparison(comparison_id, services, identity)
+    held = services.store.leases.find([(identity.name, comparison_id)])
+    if held[identity.name, comparison_id].purpose == "repeat":
+        # At the terminal, a repeat is shown by the link to its comparison.
+        return serialize_comparison(view, identity.name, is_repeat=True)
     votes = services.store.labels.votes([comparison_id]).get(comparison_id, {})
     return serialize_comparison(
         view, identity.name, votes.get(services.authenticator.id_of(identity))
