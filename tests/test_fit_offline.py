@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.config.experiment import FitConfig, PredictorConfig
 from rl_teacher.datasets import Dataset
 from rl_teacher.datasets.imitation import row_of
@@ -37,6 +38,14 @@ def test_fitted_predictor_keeps_zero_if_clips_have_unequal_lengths(tmp_path, num
     out = str(tmp_path / "out")
     fit_labels(FitConfig(str(tmp_path / "set"), out=out, pretrain_iters=8, reward=SMALL))
     assert RewardPredictor.load(out).keeps_zero == keeps_zero
+
+
+def test_folder_that_cannot_be_written_is_refused_before_the_fit(tmp_path, monkeypatch):
+    dataset_of((segment(0), segment(1))).save(tmp_path / "set")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("rl_teacher.fit_offline.fit_predictor", None)
+    with pytest.raises(RunFolderUnusable, match="Name another folder with --out"):
+        fit_labels(FitConfig(str(tmp_path / "set"), out=str(tmp_path / "file" / "out")))
 
 
 def test_fit_under_the_name_of_a_failed_run_deletes_its_labels(tmp_path):

@@ -34,7 +34,7 @@ from rl_teacher.runs.warm_start import (
     load_predictor,
     with_network_settings,
 )
-from rl_teacher.store.files import folder_errors
+from rl_teacher.store.files import check_writable, folder_errors
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,10 @@ def open_destination(
     identify its labels and its initial predictor.
     """
     if config.name is None:
-        yield user_path(str(config.out)), None
+        folder = user_path(str(config.out))
+        # The fit may take minutes.
+        check_writable(folder, "--out")
+        yield folder, None
         return
     settings = {
         "labels": f"sha256:{dataset.content_hash}",
