@@ -323,7 +323,7 @@ def uninformed(saved: Mapping[str, Any], predictor: str, workers: int | None = N
 def offline_fits(
     saved: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any]], labels: list[int]
 ) -> Metrics:
-    """Collect labels in a run, and fit predictors to some of them.
+    """Collect labels in a run, and fit predictors to some of them, as a run does.
 
     Args:
         saved: configuration of the run that collects the labels.
@@ -349,7 +349,7 @@ def offline_fits(
     fits = {
         num: {
             name: fitted_quality(
-                [pairs[each] for each in training[:num]],
+                [pairs[each] for each in sorted(training[:num])],
                 [pairs[each] for each in test],
                 space,
                 saved_to_config({**saved, "reward": settings}),
@@ -367,33 +367,41 @@ def fitted_quality(
     space: "InputSpace",
     config: TeachConfig,
 ) -> Metrics:
-    """Fit a predictor, and compare it with the true reward on other labels."""
+    """Fit a predictor as labels arrive, and compare it with the true reward on other labels.
+
+    The first fit has a quarter of the labels.
+    """
     from rl_teacher.predictor.ensemble import RewardPredictor
-    from rl_teacher.predictor.fit import Fitter
     from rl_teacher.predictor.labels import LabelSet
+    from rl_teacher.rewards.trainer import PredictorTrainer, TrainerSettings
 
     length = max(len(side) for pair in [*training, *test] for side in (pair.left, pair.right))
-    sets = [LabelSet(length, space, config.reward.ensemble_size, config.seed) for _ in range(2)]
-    for labels, some in zip(sets, (training, test), strict=True):
-        for pair in some:
-            labels.add(pair)
-    fitter = Fitter(space, config.reward, seed=config.seed)
-    fitted = fitter.fit(sets[0], config.pretrain_iters)
-    fitter.close()
+    settings = TrainerSettings(
+        config.reward, config.pretrain_iters, in_background=False, seed=config.seed
+    )
+    trainer = PredictorTrainer(settings, space, length)
     predictor = RewardPredictor(space, config.reward)
-    predictor.set_networks(fitted.networks, fitted.normaliser)
-    is_step, true = sets[1].weights > 0, sets[1].true_rewards
-    members = predictor.member_rewards(sets[1].rows)
+    for number, pair in enumerate(training, 1):
+        trainer.labels.add(pair)
+        is_last = number == len(training)
+        if number >= len(training) // 4 and (fitted := trainer.fit_if_due(force=is_last)):
+            predictor.set_networks(fitted.networks, fitted.normaliser)
+    trainer.close()
+    others = LabelSet(length, space, config.reward.ensemble_size, config.seed)
+    for pair in test:
+        others.add(pair)
+    is_step, true = others.weights > 0, others.true_rewards
+    members = predictor.member_rewards(others.rows)
     predictor.recent.update(members[:, is_step])
     predicted = predictor.normalised(members)
     returns, true_returns = ((each * is_step).sum(-1) for each in (predicted, true))
-    is_decided = sets[1].targets != 0.5
+    is_decided = others.targets != 0.5
     is_left = returns[:, 0] > returns[:, 1]
     return {
         "step_correlation": float(np.corrcoef(predicted[is_step], true[is_step])[0, 1]),
         "return_correlation": float(np.corrcoef(returns.ravel(), true_returns.ravel())[0, 1]),
-        "accuracy": float(np.mean((is_left == (sets[1].targets > 0.5))[is_decided])),
-        "fit_steps": fitted.report.num_steps,
+        "accuracy": float(np.mean((is_left == (others.targets > 0.5))[is_decided])),
+        "fit_steps": trainer.num_fit_steps,
     }
 
 

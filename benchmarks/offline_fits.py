@@ -1,8 +1,9 @@
 """Fits of the reward predictor to saved labels, without an agent that learns from it.
 
 Labels come from the whole training of an agent, so that clips show bad and good behaviour. An
-untrained predictor is fitted to some of them, and compared with the true reward on the clips of the
-others. A fit takes seconds: a first screening of changes to the predictor.
+predictor is fitted to some of them in the order in which they were asked, as in a run, and compared
+with the true reward on the clips of the others. That takes seconds: a first screening of changes to
+the predictor.
 """
 
 from collections.abc import Iterator
@@ -33,6 +34,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "learning rate 0.001": {"reward.learning_rate": 1e-3},
     "learning rate 0.01": {"reward.learning_rate": 1e-2},
     "seven members": {"reward.ensemble_size": 7},
+    "weight decay 0": {"reward.l2": 0.0},
+    "weight decay 10": {"reward.l2": 10.0},
+    "weight decay 1000": {"reward.l2": 1000.0},
 }
 FIELDS = {
     "step_correlation": "correlation of steps",
@@ -80,11 +84,11 @@ def cells(options: Options) -> Iterator[Cell]:
 def report(records: list[Record]) -> list[str]:
     """Build a table of each group of runs with equal settings and source."""
     lines = [
-        "A predictor fitted to some of the labels that were asked during a training, against the "
-        "true reward on the clips of labels that it was not fitted to. Correlations are those of "
-        "all steps, and of the returns of the clips. Interquartile means over tasks and seeds, of "
-        "the seeds that all tasks have, with 95 % stratified bootstrap intervals; differences are "
-        "those of equal task and seed.",
+        "A predictor fitted to some of the labels that were asked during a training, as they "
+        "arrived, against the true reward on the clips of labels that it was not fitted to. "
+        "Correlations are those of all steps, and of the returns of the clips. Interquartile "
+        "means over tasks and seeds, of the seeds that all tasks have, with 95 % stratified "
+        "bootstrap intervals; differences are those of equal task and seed.",
         "",
     ]
     for group in groups(records, ignored=("env_id",)):

@@ -525,7 +525,7 @@ SWEEP = b"""flags = "-p synth -e ShortHopper-v1 -l 100 -t 4000 --teacher 'a b'"
 seeds = [0, 1, 2, 3, 4]
 
 [grid]
-"--reward.l2" = [0.0, 0.01]
+"--reward.l2" = [10.0, 100.0]
 "-e" = ["ShortHopper-v1", "ShortWalker-v1"]
 """
 

@@ -6,7 +6,7 @@ A sweep is a TOML file:
     seeds = [0, 1, 2, 3, 4]
 
     [grid]                                                    # every combination is run
-    "--reward.l2" = [0.0, 0.01]
+    "--reward.l2" = [10.0, 100.0]
     "-e" = ["ShortHopper-v1", "ShortWalker-v1"]
 
 Every run is a process of `rl-teacher teach`, on this machine or on a node of a cluster. Finished
@@ -132,7 +132,7 @@ def read_sweep(path: Path) -> Sweep:
     ):
         raise BadInput(
             f"The [grid] of {path} needs flags with lists of different values: "
-            '"--reward.l2" = [0.0, 0.01].'
+            '"--reward.l2" = [10.0, 100.0].'
         )
     try:
         words = shlex.split(flags)

@@ -108,8 +108,8 @@ class PredictorConfig:
     """assumed probability that the teacher answers at random"""
     segment_discount: Annotated[float, Between(0.0, 1.0)] = 1.0
     """discount factor within a segment"""
-    l2: Annotated[float, Between(0.0, 1.0)] = 1e-2
-    """initial weight decay, which adapts to the held-out loss; 0: none"""
+    l2: Annotated[float, Between(0.0, 1e6)] = 100.0
+    """weight decay, divided by the number of labels (or clips) that are fitted; 0: none"""
     reward_std: Annotated[float, Above(0)] = 1.0
     """standard deviation of the normalised predicted reward"""
     window_steps: Annotated[int, AtLeast(1)] = 20_000

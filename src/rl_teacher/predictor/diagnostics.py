@@ -50,10 +50,8 @@ class FitReport:
             which predicts no probabilities.
         agreement: share of comparisons, or of pairs of clips, on which all members prefer the same
             side.
-        l2: weight decay, mean over members.
         calibration: non-empty bins by increasing probability.
-        loss_ratio: loss on the examples that each member never trained on over training loss, by
-            which the weight decay adapts.
+        loss_ratio: loss on the examples that each member never trained on over training loss.
     """
 
     num_steps: int
@@ -62,7 +60,6 @@ class FitReport:
     held_out_accuracy: float
     calibration_error: float
     agreement: float
-    l2: float
     calibration: tuple[CalibrationBin, ...] = ()
     loss_ratio: float = float("nan")
 
@@ -81,7 +78,6 @@ class FitReport:
             "held_out_accuracy": self.held_out_accuracy,
             "calibration_error": self.calibration_error,
             "agreement": self.agreement,
-            "l2": self.l2,
         }
 
 

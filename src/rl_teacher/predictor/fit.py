@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Float32
+from jaxtyping import Array, Bool, Float
 
 from rl_teacher.common.errors import Diverged
 from rl_teacher.common.state_dict import (
@@ -73,10 +73,8 @@ MIN_IMPROVEMENT = 1e-3
 """Decrease of the held-out loss that counts as an improvement."""
 TRIAL_STEPS = 2_000
 """Maximum gradient steps of each trial when the image features are selected again."""
-L2_RANGE = (1e-4, 30.0)
-LOSS_RATIO_RANGE = (1.1, 1.5)
-"""Band for held-out loss over training loss; the weight decay adapts to stay in it
-(Christiano et al. 2017, 2.2.3)."""
+MAX_DECAY = 0.1
+"""Share of each weight that decays in a gradient step, at most, however few the labels are."""
 NEVER = 0
 """Number of labels for the next selection of features, if there is none."""
 
@@ -126,7 +124,7 @@ def _improve_member(
     minibatches: Mapping[str, Array],
     sample: Mapping[str, Array],
     normaliser: InputNormaliser,
-    l2: Array,
+    decay: Array,
     config: PredictorConfig,
 ) -> tuple[_MemberState, Array, Array]:
     """Take K gradient steps of one member in one compiled call, and evaluate the result.
@@ -137,7 +135,7 @@ def _improve_member(
             certainty [K, B].
         sample: examples for the evaluation, with the same names and without K.
         normaliser: normalisation of the rows; empty for images.
-        l2: decoupled weight decay.
+        decay: share of each weight that decays in a gradient step.
         config: settings of the fit.
 
     Returns:
@@ -155,8 +153,8 @@ def _improve_member(
         updates, optimiser_state = optimiser.update(gradients, member.optimiser_state)
 
         def descend(parameter: Array, update: Array) -> Array:
-            # AdamW (Loshchilov and Hutter 2019): w <- w - lr * (adam(g) + l2 * w)
-            return parameter - rate * (update + l2 * parameter)
+            # AdamW (Loshchilov and Hutter 2019): w <- w - lr * adam(g) - decay * w
+            return parameter - rate * update - decay * parameter
 
         # Adam must not move the batch-norm statistics, which are leaves of the network too.
         network = replace_running_stats(jax.tree.map(descend, member.network, updates), updated)
@@ -245,7 +243,6 @@ class Fitter:
             _MemberState(network, new_state(network), key)
             for network, key in zip(unstack_members(networks), keys, strict=True)
         ]
-        self._l2 = np.full(config.ensemble_size, config.l2, np.float32)
         self._normaliser = InputNormaliser.identity(space)
         self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
 
@@ -335,7 +332,7 @@ class Fitter:
         if (selected.feature_mask == self.feature_mask).all() and not is_first:
             return None
         self.feature_mask, self._normaliser = selected.feature_mask, selected._normaliser
-        self._members, self._l2 = selected._members, selected._l2
+        self._members = selected._members
         return results[best]
 
     def _mask_for(self, encoder: PredictorNetwork) -> Bool[np.ndarray, " features"]:
@@ -355,21 +352,24 @@ class Fitter:
         stride = subsampling_stride(labels.num_steps, is_image=labels.is_image)
         offset = draw_offset(labels.num_steps, stride, self._rng)
         evaluated = gather_steps(examples, np.resize(sample, MAX_EVALUATED), stride // 2)
+        rate = learning_rate(self._config, self._members[0].network)
+        decay = np.float32(weight_decay(self._config.l2, rate, len(examples.targets)))
 
-        def improve(member: _MemberState, indices: np.ndarray, l2: np.float32) -> tuple:
+        def improve(member: _MemberState, indices: np.ndarray) -> tuple:
             minibatches = gather_steps(examples, indices, offset)
             # Dispatch is asynchronous: waiting here keeps a thread busy until its member is done.
             return jax.block_until_ready(
-                _improve_member(member, minibatches, evaluated, self._normaliser, l2, self._config)
+                _improve_member(
+                    member, minibatches, evaluated, self._normaliser, decay, self._config
+                )
             )
 
         # [M, K, B] examples of K minibatches of each member
         shape = CHUNK_STEPS, self._config.batch_size
         indices = draw_examples(examples.is_held_out, shape, self._rng)
-        results = self._threads.map(improve, self._members, indices, self._l2)
+        results = self._threads.map(improve, self._members, indices)
         members, scores, losses = zip(*results, strict=True)
         if not np.isfinite(losses).all():
-            rate = learning_rate(self._config, members[0].network)
             raise Diverged(
                 "The fit of the reward predictor diverged: its loss is not finite. The previous "
                 f"networks were kept. Lower --reward.learning-rate (now {rate:g}), and start again "
@@ -388,10 +388,9 @@ class Fitter:
         scores: Float[np.ndarray, "member batch"],
         losses: Float[np.ndarray, "member batch"],
     ) -> FitReport:
-        """Summarise the evaluation on a sample, and adapt the weight decay to it."""
+        """Summarise the evaluation on a sample."""
         targets, is_held_out = examples.targets[sample], examples.is_held_out[:, sample]
         loss, held_out_loss = _mean_where(losses, ~is_held_out), _mean_where(losses, is_held_out)
-        self._l2 = adapt_l2(self._l2, loss, held_out_loss)
         logits, accuracy, calibration = self._accuracy(scores, targets, is_held_out)
         return FitReport(
             num_steps=CHUNK_STEPS,
@@ -400,7 +399,6 @@ class Fitter:
             held_out_accuracy=accuracy,
             calibration_error=calibration_error(calibration),
             agreement=member_agreement(logits),
-            l2=float(self._l2.mean()),
             calibration=calibration,
             loss_ratio=float(held_out_loss.mean()) / max(float(loss.mean()), 1e-6),
         )
@@ -462,7 +460,6 @@ class Fitter:
         """Return the arrays of a checkpoint."""
         own = {
             "rng": rng_to_array(self._rng),
-            "l2": self._l2,
             "feature_mask": self.feature_mask,
             "select_at": np.asarray(self._select_at),
         }
@@ -477,7 +474,6 @@ class Fitter:
     def load_state(self, state: StateDict) -> None:
         """Restore the arrays of a checkpoint."""
         array_to_rng(self._rng, state["self/rng"])
-        self._l2 = state["self/l2"]
         self.feature_mask = state["self/feature_mask"]
         self._select_at = int(state["self/select_at"])
         self._normaliser = InputNormaliser.from_state(part_of(state, "normaliser"))
@@ -488,27 +484,13 @@ class Fitter:
         self._threads.shutdown()
 
 
-def adapt_l2(
-    l2: Float32[np.ndarray, " member"],
-    loss: Float[np.ndarray, " member"],
-    held_out_loss: Float[np.ndarray, " member"],
-) -> Float32[np.ndarray, " member"]:
-    """Adapt the weight decay to the generalisation gap (Christiano et al. 2017, 2.2.3).
+def weight_decay(l2: float, rate: float, num_examples: int) -> float:
+    """Return the share of each weight that decays in a gradient step.
 
-    Args:
-        l2: [M] weight decay of each member.
-        loss: [M] training loss.
-        held_out_loss: [M].
-
-    Returns:
-        [M] increased by a tenth where a member overfits, decreased by as much where it underfits;
-        0 stays 0.
+    The loss is a mean over examples. A Gaussian prior of the weights, whose log-density adds to the
+    log-likelihood of all examples, therefore counts in inverse proportion to their number.
     """
-    # held-out loss / training loss should lie between 1.1 and 1.5.
-    low, high = LOSS_RATIO_RANGE
-    ratio = held_out_loss / np.maximum(loss, 1e-6)
-    factor = np.where(ratio > high, 1.1, np.where(ratio < low, 1 / 1.1, 1.0))
-    return np.where(l2 > 0, np.clip(l2 * factor, *L2_RANGE), 0.0).astype(np.float32)
+    return min(rate * l2 / num_examples, MAX_DECAY)
 
 
 def subsampling_stride(segment_steps: int, *, is_image: bool) -> int:

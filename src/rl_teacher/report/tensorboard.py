@@ -37,7 +37,6 @@ SCALARS = {
     "held_out_accuracy": "predictor/held_out_accuracy",
     "calibration_error": "predictor/calibration_error",
     "agreement": "predictor/agreement",
-    "l2": "predictor/l2",
     "disagreement": "predictor/disagreement",
     "correlation": "predictor/correlations",
     "step_correlation": "predictor/step_correlation",
