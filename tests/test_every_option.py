@@ -166,7 +166,7 @@ def answers(options):
 def opened(options):
     """Open the experiment of a person, without running it; return its row in the store."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingLoop, "run", lambda _: Outcome(False, 0, Path()))
+        patch.setattr(TrainingLoop, "run", lambda *_: Outcome(False, 0, Path()))
         experiment = execute(options)
     with open_store() as store:
         view = store.experiments.get(experiment.name)

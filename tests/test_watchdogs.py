@@ -161,12 +161,12 @@ def test_nan_loss_ends_run_with_the_reason(capsys, monkeypatch):
     assert_failure_is_shown("loss is nan", capsys.readouterr().err, capsys, monkeypatch)
 
 
-@pytest.mark.parametrize("scale", [1e9, float("nan")])
-def test_exploding_predicted_reward_ends_run_with_the_reason(scale, capsys, monkeypatch):
+@pytest.mark.parametrize("error", [1e9, float("nan")])
+def test_exploding_predicted_reward_ends_run_with_the_reason(error, capsys, monkeypatch):
     predict = RewardPredictor.member_rewards
 
     def explode(self, rows):
-        return predict(self, rows) * (scale if Faulty.num_steps > 1_200 else 1.0)
+        return predict(self, rows) + (error if Faulty.num_steps > 1_200 else 0.0)
 
     monkeypatch.setattr(RewardPredictor, "member_rewards", explode)
     assert run("-p", "synth", "-l", "8", "-c", "0.5", "-i", "20") == 2
