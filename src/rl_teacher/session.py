@@ -378,15 +378,16 @@ class PreferenceSession:
         """Progress of training."""
         return Progress(self.training_steps, self.timer.training_s)
 
-    def ask(self, limit: int | None = None) -> int:
+    def ask(self, limit: int | None = None, *, are_last: bool = False) -> int:
         """Ask the comparisons that are due; return how many were asked.
 
         Args:
             limit: comparisons of the run, those asked so far included; None: no limit.
+            are_last: ask a synthetic teacher even if they are too few for another fit.
         """
         self._withdraw_hidden_if_due()
         recent = RecentEpisodes(*self._true_returns.recent(RECENT_EPISODES))
-        return self.rewards.ask(self.progress, recent, limit)
+        return self.rewards.ask(self.progress, recent, limit, are_last=are_last)
 
     def use_last_labels(self) -> None:
         """Fit to all labels that are due at the end, even if they are too few for another fit.
@@ -394,8 +395,7 @@ class PreferenceSession:
         A synthetic teacher is asked for those that waited for the next fit.
         """
         if not self.experiment.spec.asks_a_person:
-            recent = RecentEpisodes(*self._true_returns.recent(RECENT_EPISODES))
-            while self.rewards.ask(self.progress, recent, are_last=True):
+            while self.ask(are_last=True):
                 pass
         self.fit_remaining()
 
