@@ -15,6 +15,7 @@ from statistics import fmean, median
 
 import numpy as np
 
+from rl_teacher.nn.numpy_networks import BLOCK_ROWS
 from rl_teacher.web.batching import MAX_BATCH, MAX_PAUSE_S, PAUSE_FACTOR
 
 Process = Generator["float | Callable[[Process], None]", None, None]
@@ -23,8 +24,6 @@ MAX_FURTHER = 2.0
 """Above 1, requests that are processed together delay each other."""
 NUM_FITS = 12
 """Corrections of costs until simulated loads are the measured ones."""
-BLOCK_ROWS = 128
-"""Rows of a batch of the policy; see `rl_teacher.nn.numpy_networks`."""
 
 
 class Simulation:

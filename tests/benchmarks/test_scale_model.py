@@ -101,9 +101,9 @@ def test_processes_of_ray_slow_computation_down_but_not_without_a_cluster():
 
 def test_small_shard_still_computes_a_block_of_policy_rows():
     costs = replace(FREE, policy_row_s=1.0)
-    assert costs.rollout_s(num_envs=1000, shard_envs=1, num_steps=1, num_cores=1) == 128
-    assert costs.rollout_s(num_envs=1000, shard_envs=129, num_steps=1, num_cores=1) == 256
-    assert costs.rollout_s(num_envs=64, shard_envs=1, num_steps=1, num_cores=1) == 64
+    assert costs.rollout_s(num_envs=1000, shard_envs=1, num_steps=1, num_cores=1) == 64
+    assert costs.rollout_s(num_envs=1000, shard_envs=65, num_steps=1, num_cores=1) == 128
+    assert costs.rollout_s(num_envs=32, shard_envs=1, num_steps=1, num_cores=1) == 32
 
 
 def test_efficiency_falls_with_workers_as_the_update_stays():

@@ -173,7 +173,7 @@ def test_manually_started_service_is_not_stopped(monkeypatch):
         assert process.wait(TIMEOUT_S) == 0
 
 
-def test_port_of_running_service_is_named_if_another_was_given(caplog):
+def test_address_of_running_service_is_named_if_another_was_given(caplog):
     command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--port", "0", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         service = await_service(process)
@@ -185,6 +185,9 @@ def test_port_of_running_service_is_named_if_another_was_given(caplog):
             f"--port 1234 has no effect: the page is served on port {service.port}" in caplog.text
         )
         assert f"process {process.pid}" in caplog.text
+        assert "--host" not in caplog.text
+        PageService(RunOptions(host="0.0.0.0")).close()  # noqa: S104
+        assert "--host 0.0.0.0 has no effect: the page is served on host 127.0.0.1" in caplog.text
         assert page.link("mine", labels=True).startswith(service.url)
         page.close()
         process.terminate()

@@ -1,6 +1,8 @@
 """Teachers by name, and custom teachers."""
 
+import contextlib
 import importlib
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +34,7 @@ def teacher_named(name: str, strength: float | None = None) -> Teacher:
 
     Raises:
         UnknownName: there is no such teacher.
-        BadInput: a custom teacher cannot be imported.
+        BadInput: a custom teacher cannot be imported, or is no function of two segments.
         BadConfig: the teacher has no such parameter, or the value is out of range.
     """
     if ":" not in name and name not in {**SYNTHETIC, **TASKS}:
@@ -61,7 +63,31 @@ def _import(path: str) -> Teacher:
             f"The teacher {path} cannot be imported: {error}. It must be module:function, and the "
             "module must be on Python's path (PYTHONPATH=. for the current folder)."
         ) from error
+    check_teacher(function, path)
     return custom_teacher(function, path)
+
+
+def check_teacher(function: Any, path: str) -> None:
+    """Check that a custom teacher can be called with two segments.
+
+    Raises:
+        BadInput: it cannot be.
+    """
+    problem = None
+    if not callable(function):
+        problem = f"is no function but {function!r:.200}"
+    else:
+        # Some functions of compiled modules have no signature.
+        with contextlib.suppress(ValueError):
+            signature = inspect.signature(function)
+            try:
+                signature.bind(None, None)
+            except TypeError:
+                problem = f"takes {signature}"
+    if problem is not None:
+        raise BadInput(
+            f"The teacher {path} {problem}. It must be a function of two segments, left and right."
+        )
 
 
 def custom_teacher(function: Callable[[Segment, Segment], Any], path: str) -> Teacher:

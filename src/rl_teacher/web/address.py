@@ -44,6 +44,7 @@ class Address:
     Attributes:
         url: Base URL for a browser on this machine.
         host: Host in the URL.
+        bound_host: Host that the socket is bound to, such as 0.0.0.0.
         port: TCP port.
         pid: Process id.
         instance: Unique name of the process, which `/healthz` returns as well.
@@ -53,6 +54,7 @@ class Address:
 
     url: str
     host: str
+    bound_host: str
     port: int
     pid: int
     instance: str
@@ -236,6 +238,7 @@ def local_address(
     return Address(
         url=f"http://{url_host}:{port}",
         host=reached,
+        bound_host=host,
         port=port,
         pid=os.getpid(),
         instance=instance,

@@ -60,14 +60,8 @@ class PageService:
         self._served = database_id(), location_id(options.media or default_media(home()))
         self._found = running_service(*self._served)
         self._process = None if self._found else start_service(options, errors)
-        if self._found is not None and options.port not in (self._found.port, RunOptions.port, 0):
-            logger.warning(
-                "--port %d has no effect: the page is served on port %d already. Stop that service "
-                "(process %d) first to use another port.",
-                options.port,
-                self._found.port,
-                self._found.pid,
-            )
+        if self._found is not None:
+            warn_of_ignored_options(options, self._found)
 
     def address(self) -> Address:
         """Wait until the service listens and return its address.
@@ -118,6 +112,21 @@ def check_page(options: RunOptions) -> None:
     if running_service(database_id(), media) is None:
         with listening(options.host, options.port):
             pass
+
+
+def warn_of_ignored_options(options: RunOptions, found: Address) -> None:
+    """Warn that a service which runs already keeps its own host and port."""
+    defaults = RunOptions()
+    for name, given, default, used in (
+        ("host", options.host, (defaults.host,), found.bound_host),
+        ("port", options.port, (defaults.port, 0), found.port),
+    ):
+        if given != used and given not in default:
+            logger.warning(
+                "--%s %s has no effect: the page is served on %s %s already. Stop that service "
+                "(process %d) first to use another %s.",
+                *(name, given, name, used, found.pid, name),
+            )
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
