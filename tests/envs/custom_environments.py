@@ -39,6 +39,13 @@ def point(render_mode=None):
     return gym.wrappers.TimeLimit(Point(render_mode), 40)
 
 
+def three_torques(render_mode=None):
+    """Pendulum with discrete actions: a wrapper converts them to those of the environment."""
+    env = gym.make("Pendulum-v1", render_mode=render_mode)
+    torques = np.array([[-2], [0], [2]], np.float32)
+    return gym.wrappers.TransformAction(env, torques.__getitem__, gym.spaces.Discrete(3))
+
+
 class Endless(Point):
     pass
 

@@ -27,6 +27,10 @@ def test_correct_environment_has_no_faults(name):
     assert faults(name) == []
 
 
+def test_wrapper_with_other_actions_than_its_environment_is_no_fault():
+    assert faults("three_torques") == []
+
+
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "ShortReacher-v1", "Pusher-v5"])
 def test_known_environments_have_no_fatal_faults(env_id):
     assert not any(each.is_fatal for each in inspect_environment(env_id, is_shown=False)[1])
