@@ -40,6 +40,15 @@ def test_fitted_predictor_keeps_zero_if_clips_have_unequal_lengths(tmp_path, num
     assert RewardPredictor.load(out).keeps_zero == keeps_zero
 
 
+@pytest.mark.parametrize(("label_buffer", "num_fitted"), [(0, 3), (2, 2), (5, 3)])
+def test_outcome_counts_only_labels_that_fit_into_the_buffer(tmp_path, label_buffer, num_fitted):
+    dataset_of(*((segment(2 * i), segment(2 * i + 1)) for i in range(3))).save(tmp_path / "set")
+    reward = replace(SMALL, label_buffer=label_buffer)
+    out = str(tmp_path / "out")
+    outcome = fit_labels(FitConfig(str(tmp_path / "set"), out=out, pretrain_iters=1, reward=reward))
+    assert outcome.num_comparisons == num_fitted
+
+
 def test_folder_that_cannot_be_written_is_refused_before_the_fit(tmp_path, monkeypatch):
     dataset_of((segment(0), segment(1))).save(tmp_path / "set")
     (tmp_path / "file").touch()

@@ -81,15 +81,16 @@ def fit_labels(config: FitConfig) -> FitOutcome:
         predictor, report = fit_predictor(dataset, space, config, initial)
         with folder_errors(folder):
             predictor.save(folder)
-        num_fitted = len(dataset.training)
+        num_labels = len(dataset.training)
         if experiment is not None:
             # A run that continues to fit this predictor keeps its labels.
             dataset.save(experiment.folder / COPY)
-            metrics = {"labels_answered": num_fitted, "fits": 1, **report.metrics()}
+            metrics = {"labels_answered": num_labels, "fits": 1, **report.metrics()}
             # Repeating a fit replaces its row.
             experiment.truncate_metrics(-1)
             experiment.append_metrics({"step": 0, **metrics})
             experiment.finish()
+    num_fitted = min(num_labels, config.reward.label_buffer or num_labels)
     return FitOutcome(report, num_fitted, len(dataset.held_out), folder)
 
 
