@@ -368,6 +368,18 @@ def test_runs_lists_clips_where_an_experiment_sorts_them(capsys):
     assert any("sorting" in line and "5,200" in line for line in table)
 
 
+def test_runs_lists_long_names_and_their_numbers_whole_in_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    name = f"{'x' * 80}_seed=12"
+    with Experiment.open(name, {"env_id": "ShortReacher-v1"}) as experiment:
+        experiment.append_metrics({"step": 1_234_512, "labels_answered": 1_040})
+    assert main(["runs"]) == 0
+    printed = capsys.readouterr().out
+    assert "1,234,512" in printed
+    column = "".join(line[:16].strip() for line in printed.splitlines())
+    assert column.endswith(name)
+
+
 @pytest.mark.usefixtures("draws_pictures")
 def test_brackets_in_names_of_environments_and_plots_are_not_markup(capsys):
     """An imported data set may have any name of its environment."""

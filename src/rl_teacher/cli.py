@@ -1214,7 +1214,9 @@ def _table(*headings: str) -> "Table":
 
     table = Table(box=SIMPLE)
     for heading in headings:
-        table.add_column(heading, no_wrap=heading in ("environment", "name"))
+        # Long names continue on the next line: those of the runs of a sweep differ at their ends.
+        is_id = heading == "environment"
+        table.add_column(heading, no_wrap=is_id, overflow="ellipsis" if is_id else "fold")
     return table
 
 
