@@ -33,6 +33,8 @@ def in_parallel(
             for future in as_completed(futures):
                 yield futures[future], future
         except BaseException:
+            # First, or the threads of ended calls would begin others.
+            pool.shutdown(wait=False, cancel_futures=True)
             cancel()
             raise
         finally:
