@@ -222,6 +222,7 @@ def test_num_timesteps_accepts_scientific_notation(capsys):
         (["-e", "ShortHopper-v1", "-p", "rl", "-n", "a/b"], "a/b"),
         (["-e", "ShortHopper-v1", "-p", "rl", "-n", "x" * 300], "100"),
         (["-e", "ShortReacher-v1", "-p", "synth", "-n", "x", "-c", "3"], "--clip-length 2 or less"),
+        (["-e", "MovingDot-v0", "-p", "synth", "-n", "x", "-c", "17"], "-length 16.65 or less"),
         (["-e", "ShortHopper-v1", "-p", "synth", "-n", "x", "-l", "-3"], "--n-labels -3"),
         (["-e", "ALE/Pnog-v5", "-p", "rl", "-n", "x"], "Pong"),
         (

@@ -632,8 +632,9 @@ def test_segment_longer_than_episode_is_refused():
 
 
 def test_clip_length_longer_than_episode_is_refused():
-    with pytest.raises(SegmentTooLong, match=r"clip_length=6\.7 or less"):
-        PreferenceWrapper(gym.make("Pendulum-v1"), clip_length=20.0)
+    with pytest.raises(SegmentTooLong, match=r"clip_length=6\.66667 or less"):
+        PreferenceWrapper(gym.make("Pendulum-v1"), clip_length=6.7)
+    PreferenceWrapper(gym.make("Pendulum-v1"), clip_length=6.66667).close()
 
 
 def test_clip_length_uses_declared_frame_rate():

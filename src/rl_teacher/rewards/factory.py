@@ -33,7 +33,7 @@ def segment_steps(config: TeachConfig, env_info: EnvInfo) -> int:
     if config.learns and longest is not None and steps > longest:
         raise SegmentTooLong(
             f"--clip-length {config.clip_length} s of {env_info.id} are {steps} steps, but an "
-            f"episode has {longest}. Use --clip-length {longest / env_info.fps:.2g} or less, or an "
+            f"episode has {longest}. Use --clip-length {longest / env_info.fps:.6g} or less, or an "
             "environment with longer episodes."
         )
     return steps

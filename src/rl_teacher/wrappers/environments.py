@@ -152,7 +152,7 @@ def segment_steps(settings: WrapperSettings, env_info: EnvInfo) -> int:
         return longest
     if settings.segment_length is None:
         given = f"clip_length={settings.clip_length} ({steps} steps)"
-        allowed = f"clip_length={longest / env_info.fps:.2g}"
+        allowed = f"clip_length={longest / env_info.fps:.6g}"
     else:
         given, allowed = f"segment_length={steps}", f"segment_length={longest}"
     raise SegmentTooLong(
