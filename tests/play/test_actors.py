@@ -69,10 +69,12 @@ def test_frozen_predictor_is_found_by_content_hash(home):
     assert loaded("frozen").predictor is not None
     (home / "experiments" / "synth").rename(home / "experiments" / "renamed")
     assert loaded("frozen").predictor is not None
-    (home / "experiments" / "renamed" / "predictor" / "predictor.json").unlink()
+    folder = home / "models"
+    (home / "experiments" / "renamed" / "predictor").rename(folder)
     actor = loaded("frozen")
     assert actor.predictor is None
-    assert "no longer exists" in actor.notes[0]
+    assert "If it is in a folder, name that with --predictor-path" in actor.notes[0]
+    assert loaded("frozen", predictor_path=str(folder)).predictor is not None
 
 
 def test_unknown_experiment_suggests_nearest_names(home):

@@ -306,7 +306,8 @@ FROM_TRUE_REWARD = (
     "--predictor-path."
 )
 NO_PREDICTOR = (
-    "The reward predictor of its training no longer exists; choose another with --predictor-path."
+    "No experiment has the frozen reward predictor of its training any more. If it is in a folder, "
+    "name that with --predictor-path."
 )
 
 
