@@ -17,6 +17,7 @@ from rl_teacher.common.errors import (
     LabelerExists,
     LabelerNotFound,
 )
+from rl_teacher.store.counters import find_wrong_counts
 from rl_teacher.store.records import Counts, Identity
 from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Credential, Event, Invite
@@ -157,6 +158,14 @@ class TestLabelers:
         store.labels.add(ids[1], None, "Zoë")
         [view] = store.labelers.all()
         assert (view.num_labels, view.last_label_at) == (2, clock())
+
+    def test_counts_match_a_recount_after_the_clock_is_set_back(self, store, clock, experiment_id):
+        first, second = ask(store, experiment_id, 1, 2)
+        store.labels.add(first, Answer.LEFT, "Zoë")
+        clock.advance(-3600)
+        store.labels.add(second, Answer.LEFT, "Zoë")
+        with store.database.reading() as connection:
+            assert find_wrong_counts(connection) == []
 
 
 class TestExcluding:

@@ -252,6 +252,10 @@ def tally_from(dialect: str) -> Insert:
             "num_labels": Tally.num_labels + add.excluded.num_labels,
             "num_given": Tally.num_given + add.excluded.num_given,
             "last_label_id": add.excluded.last_label_id,
-            "last_label_at": add.excluded.last_label_at,
+            # The clock may have been set back since the last label.
+            "last_label_at": case(
+                (Tally.last_label_at > add.excluded.last_label_at, Tally.last_label_at),
+                else_=add.excluded.last_label_at,
+            ),
         },
     )
