@@ -258,6 +258,13 @@ class TestCredentials:
         assert [store.access.identify(token) is None for token in tokens] == [True, True, False]
         assert store.access.revoke_credentials("Zoë") == 0
 
+    def test_labeler_is_found_by_the_name_as_it_was_given(self, store):
+        given = " Zoe\u0308"
+        identity, token = store.access.add_labeler(given)
+        assert identity.name == "Zoë"
+        assert store.access.revoke_credentials(given) == 1
+        assert store.access.identify(token) is None
+
     def test_last_use_is_written_once_per_minute(self, store, clock):
         store.labelers.add("Zoë")
         token = store.access.issue_credential("Zoë")

@@ -204,15 +204,16 @@ def role_of(name: str) -> Role:
 
 
 def find_labeler(connection: Connection, name: str) -> Any:
-    """Return a row of `LABELER_BY_NAME`.
+    """Return a row of `LABELER_BY_NAME`, by the stored name or as the person's name was given.
 
     Raises:
         LabelerNotFound: There is no such labeler.
     """
-    found = connection.execute(LABELER_BY_NAME, {"name": name}).one_or_none()
-    if found is None:
-        raise LabelerNotFound(name)
-    return found
+    for each in (name, composed(name)):
+        found = connection.execute(LABELER_BY_NAME, {"name": each}).one_or_none()
+        if found is not None:
+            return found
+    raise LabelerNotFound(name)
 
 
 def check_role(role: str) -> None:
@@ -231,7 +232,7 @@ def normalise_name(name: str, role: str) -> str:
     Raises:
         BadLabelerName: The name is empty, too long, unprintable, or reserved for another role.
     """
-    normalised = unicodedata.normalize("NFC", name).strip()
+    normalised = composed(name)
     if not 0 < len(normalised) <= MAX_NAME_LENGTH or not normalised.isprintable():
         raise BadLabelerName(
             f"{name[:MAX_NAME_LENGTH]!r} cannot be a labeler's name. Give 1 to {MAX_NAME_LENGTH} "
@@ -240,6 +241,11 @@ def normalise_name(name: str, role: str) -> str:
     if is_reserved(normalised, role):
         raise BadLabelerName(f"The name {normalised!r} is reserved. Choose another one.")
     return normalised
+
+
+def composed(name: str) -> str:
+    """Return a name in Unicode normal form C without surrounding space."""
+    return unicodedata.normalize("NFC", name).strip()
 
 
 def is_reserved(name: str, role: str) -> bool:
