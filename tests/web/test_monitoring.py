@@ -54,6 +54,15 @@ class TestMetrics:
         assert samples['rl_teacher_experiment_running{experiment="hopper"}'] == "0"
         assert any('phase="lost",reported_phase="training"' in name for name in samples)
 
+    def test_run_that_was_killed_while_it_waited_does_not_wait_in_metrics(
+        self, program, trainer, clock
+    ):
+        trainer.set_phase("waiting", num_missing=2, waiting_since=clock.now.isoformat())
+        clock.advance(3600)
+        samples = scrape(program)
+        assert samples['rl_teacher_experiment_missing_labels{experiment="hopper"}'] == "0"
+        assert samples['rl_teacher_experiment_waiting_seconds{experiment="hopper"}'] == "0"
+
     @pytest.mark.usefixtures("trainer")
     def test_requests_are_counted_by_status(self, program):
         for path in ("/api/v1/experiments", "/api/v1/experiments", "/api/v1/experiments/nosuch"):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 
+from rl_teacher.runs.control import Phase
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.web.experiment_views import ExperimentViews, moment, reported_phase, whole
 from rl_teacher.web.shared_state import SharedState
@@ -35,7 +36,9 @@ def exposition(
     for view in experiments:
         status = view.status or {}
         phase = views.phase(view)
-        since = moment(status.get("waiting_since"))
+        # The last status stays stored: a run that was killed while it waited still has these.
+        is_waiting = phase is Phase.WAITING
+        since = moment(status.get("waiting_since")) if is_waiting else None
         of_experiment = {
             "experiment_info": 1,
             "experiment_running": int(views.is_running(view)),
@@ -43,7 +46,7 @@ def exposition(
             "experiment_comparisons": view.asked,
             "experiment_answered_comparisons": view.answered,
             "experiment_open_comparisons": view.waiting,
-            "experiment_missing_labels": whole(status.get("num_missing")),
+            "experiment_missing_labels": whole(status.get("num_missing")) if is_waiting else 0,
             "experiment_waiting_seconds": (
                 0.0 if since is None else max(0.0, (now - since).total_seconds())
             ),
