@@ -72,6 +72,13 @@ def test_effect_compares_predictions_with_own_labels(guest, trainer, answered):
     assert not {*hashes(found["highest"])} & {*hashes(found["lowest"])}
 
 
+def test_equal_predictions_agree_with_neither_side(guest, trainer, answered):
+    trainer.store.labels.add(answered[0], Answer.RIGHT, "ann")
+    set_predictions(trainer, dict.fromkeys(answered, (1.0, 1.0)))
+    found = effect(guest)
+    assert (found["num_compared"], found["num_agreed"]) == (4, 0)
+
+
 def test_label_of_undecided_or_unfitted_comparison_is_not_compared(guest, trainer, answered):
     first, second, third, _ = answered
     trainer.store.labels.add(second, Answer.EQUAL, "ann")

@@ -70,7 +70,7 @@ def unbiased_labels(store: Store, experiment_id: int, labeler: str) -> Sequence[
 def agrees(label: LabelView, predicted: PredictedReturns) -> bool:
     """Return whether the preferred clip has the higher predicted return."""
     left, right = predicted[label.comparison.id]
-    return (left > right) == (label.answer is Answer.LEFT)
+    return left > right if label.answer is Answer.LEFT else right > left
 
 
 def rank_clips(labels: Sequence[LabelView], predicted: PredictedReturns) -> list[ClipView]:
