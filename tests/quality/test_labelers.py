@@ -6,7 +6,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.labelers import GivenLabel, Share, labeler_reports, over_time, votes_of
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
-ANN, BOB = 1, 2
+ANN, BOB, CY = 1, 2, 3
 
 
 def given(comparison, labeler, answer, **more):
@@ -95,6 +95,19 @@ def test_answers_are_compared_with_gold_and_other_labelers():
     assert reports[ANN].agreement.share == reports[BOB].agreement.share == 0.5
     assert reports[ANN].agreement.num == 2
     assert reports[BOB].reliability.estimate > reports[ANN].reliability.estimate
+
+
+def test_excluded_labeler_is_compared_with_others_but_not_they_with_them():
+    labels = [given(i, BOB, LEFT) for i in range(4)]
+    labels += [given(i, ANN, RIGHT) for i in range(4)]
+    labels += [given(i, CY, LEFT) for i in range(2)]
+    reports = labeler_reports(labels, excluded={ANN})
+    assert (reports[BOB].agreement.share, reports[BOB].agreement.num) == (1.0, 2)
+    assert (reports[ANN].agreement.share, reports[ANN].agreement.num) == (0.0, 6)
+    without = labeler_reports([each for each in labels if each.labeler != ANN])
+    assert {who: reports[who] for who in (BOB, CY)} == without
+    [period] = over_time(labels, 1, excluded={ANN})
+    assert period.reports == reports
 
 
 def test_reports_over_time_show_declining_labelers():

@@ -302,6 +302,12 @@ class TestQuality:
         assert bob["agreement"]["count"] == 2
         assert bob["periods"][0]["num_answers"] == 2
 
+    def test_quality_of_a_labeler_ignores_answers_of_excluded_ones(self, program, answered, store):
+        store.labelers.set_excluded("bob", is_excluded=True)
+        ann, bob = program.get(f"{URL}/quality").json()["labelers"]
+        assert (ann["agreement"]["count"], ann["reliability"]) == (0, 0.8)
+        assert (bob["is_excluded"], bob["agreement"]["count"]) == (True, 2)
+
     def test_quality_is_recomputed_after_cache_expiry(self, program, trainer, guest, clock):
         one, two = trainer.ask(2)
         post(guest, label(one))

@@ -1,6 +1,6 @@
 """Statistics of each labeler: volume, speed, side bias, consistency, accuracy and agreement."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan, sqrt
 from statistics import median
@@ -113,16 +113,21 @@ def votes_of(labels: Iterable[GivenLabel]) -> Votes:
 
 
 def labeler_reports(
-    labels: Sequence[GivenLabel], gold: Mapping[int, Answer] | None = None
+    labels: Sequence[GivenLabel],
+    gold: Mapping[int, Answer] | None = None,
+    excluded: Collection[int] = (),
 ) -> dict[int, LabelerReport]:
     """Compute a report per labeler.
 
     Args:
-        labels: Labels, oldest first, without those of excluded labelers.
+        labels: Labels, oldest first.
         gold: Known answers by comparison.
+        excluded: Labelers with whom nobody is compared; they are compared with the others.
     """
-    reference = Reference.of(labels, gold or {})
-    return {who: _report(who, theirs, reference) for who, theirs in _by_labeler(labels).items()}
+    references = references_of(labels, gold or {}, excluded)
+    return {
+        who: _report(who, theirs, references[who]) for who, theirs in _by_labeler(labels).items()
+    }
 
 
 def empty_report(labeler: int) -> LabelerReport:
@@ -148,6 +153,18 @@ class Reference:
     def of(cls, labels: Sequence[GivenLabel], gold: Mapping[int, Answer]) -> "Reference":
         """Compute the reference from all labels, oldest first."""
         return cls(current_answers(labels), gold, estimate_reliability(votes_of(labels), gold))
+
+
+def references_of(
+    labels: Sequence[GivenLabel], gold: Mapping[int, Answer], excluded: Collection[int]
+) -> dict[int, Reference]:
+    """Compute the reference of each labeler: all labels but those of other excluded labelers."""
+    counted = [each for each in labels if each.labeler not in excluded]
+    references = dict.fromkeys((each.labeler for each in counted), Reference.of(counted, gold))
+    for who, theirs in _by_labeler(labels).items():
+        if who in excluded:
+            references[who] = Reference.of([*counted, *theirs], gold)
+    return references
 
 
 def _by_labeler(labels: Iterable[GivenLabel]) -> dict[int, list[GivenLabel]]:
@@ -209,16 +226,19 @@ class Period:
 
 
 def over_time(
-    labels: Sequence[GivenLabel], num_periods: int, gold: Mapping[int, Answer] | None = None
+    labels: Sequence[GivenLabel],
+    num_periods: int,
+    gold: Mapping[int, Answer] | None = None,
+    excluded: Collection[int] = (),
 ) -> list[Period]:
-    """Compute reports for periods of equal length, to reveal drift.
+    """Compute reports for periods of equal length, to reveal drift; see `labeler_reports`.
 
     Answers of a period are compared with answers of others at any time. The reliability is
     estimated from all labels, because a single period has too few.
     """
     if not labels:
         return []
-    reference = Reference.of(labels, gold or {})
+    references = references_of(labels, gold or {}, excluded)
     begin, end = min(each.at_s for each in labels), max(each.at_s for each in labels)
     length = max(end - begin, 1e-9) / num_periods
     parts: list[list[GivenLabel]] = [[] for _ in range(num_periods)]
@@ -229,7 +249,10 @@ def over_time(
         Period(
             begin + place * length,
             begin + (place + 1) * length,
-            {who: _report(who, theirs, reference) for who, theirs in _by_labeler(part).items()},
+            {
+                who: _report(who, theirs, references[who])
+                for who, theirs in _by_labeler(part).items()
+            },
         )
         for place, part in enumerate(parts)
     ]

@@ -79,8 +79,8 @@ def quality(sample: LabelSample, labelers: Sequence[LabelerView]) -> LabelQualit
         ]
     ).telling
     nominal = agreement(votes, "nominal")
-    reports = labeler_reports(labels, sample.gold)
-    periods = over_time(labels, NUM_PERIODS, sample.gold)
+    reports = labeler_reports(labels, sample.gold, excluded)
+    periods = over_time(labels, NUM_PERIODS, sample.gold, excluded)
     return LabelQuality(
         num_labels=len(labels),
         is_complete=sample.is_all,
