@@ -1,4 +1,5 @@
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -149,6 +150,18 @@ def test_answer_before_clips_can_have_been_seen_is_not_stored(store):
     assert typist.session(store).run("mine") == 1
     assert "The clips last 1.5 s. Watch them on the page, then answer." in typist.read
     assert answers(store, ids) == {ids[0]: Answer.RIGHT}
+
+
+def test_answer_waits_for_slow_motion_of_short_clips(store):
+    ids = ask(store, 1)
+    short = replace(SHOWN, num_frames=10)  # 0.5 s, which the page plays in 1 s
+    views = store.comparisons.get(ids[0])
+    store.clips.publish({each.content_hash: short for each in (views.left, views.right)})
+    typist = Typist(["l", "r"], seconds=0.7)
+    assert typist.session(store).run("mine") == 1
+    assert "The clips last 1.0 s. Watch them on the page, then answer." in typist.read
+    assert answers(store, ids) == {ids[0]: Answer.RIGHT}
+    assert typist.read[-1] == "1 comparison labelled. Thank you."
 
 
 def test_end_of_run_ends_session(store):

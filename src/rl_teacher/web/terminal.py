@@ -9,6 +9,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
+from rl_teacher.clips.segment import playback_speed
+from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.config.fields import check_bounds
 from rl_teacher.runs.control import ENDED
@@ -92,7 +94,7 @@ class TerminalSession:
             for claimed in self._comparisons(name):
                 if not self._label(claimed):
                     break
-        self.say(f"{len(self._labelled)} comparisons labelled. Thank you.")
+        self.say(f"{counted(len(self._labelled), 'comparison')} labelled. Thank you.")
         return len(self._labelled)
 
     def _comparisons(self, name: str) -> Iterator[ClaimedComparison]:
@@ -129,7 +131,9 @@ class TerminalSession:
         have been played once is not accepted, because the clips cannot have been watched.
         """
         comparison = claimed.comparison
-        key, elapsed_s = self._ask(max(duration_s(comparison.left), duration_s(comparison.right)))
+        longest_s = max(duration_s(comparison.left), duration_s(comparison.right))
+        # The page plays short clips in slow motion.
+        key, elapsed_s = self._ask(longest_s / playback_speed(longest_s))
         if key == "q":
             return False
         if key == "u":
@@ -161,7 +165,7 @@ class TerminalSession:
         """Ask until a key can be used; return it with the seconds since the first question.
 
         Args:
-            seconds: Duration of the clips, before which no answer is accepted.
+            seconds: Time that the clips take on the page, before which no answer is accepted.
         """
         began_s = self.now_s()
         while True:
