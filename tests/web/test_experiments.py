@@ -177,7 +177,10 @@ class TestMessages:
         trainer.store.experiments.describe(trainer.id, "", 2)
         trainer.set_phase("training")
         post(program, *[label(each) for each in trainer.ask(2)])
-        assert "All 2 comparisons are answered" in self.message(program)
+        answered = "All 2 comparisons are answered, thank you. "
+        assert self.message(program) == f"{answered}The agent continues training."
+        trainer.set_phase("paused")
+        assert self.message(program) == f"{answered}Training is paused."
 
     def test_mine_excludes_answers_of_others(self, program, trainer):
         one, two = trainer.ask(2)
@@ -329,7 +332,9 @@ class TestLatestEpisode:
         trainer.ask(2)
         url = "/api/v1/experiments/hopper/comparisons/next"
         trainer.set_phase("finished")
-        assert program.get(url).json()["comparisons"] == []
+        offered = program.get(url).json()
+        assert offered["comparisons"] == []
+        assert "no more comparisons" in offered["progress"]["message"]
         trainer.set_phase("training")
         assert len(program.get(url).json()["comparisons"]) == 2
 

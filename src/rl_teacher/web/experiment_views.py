@@ -273,15 +273,15 @@ def with_mine(progress: Progress, mine: int) -> Progress:
 
 def progress_message(view: ExperimentView, phase: Phase) -> str:
     """Return how many comparisons are waiting, or why none is and when the next one comes."""
-    if view.waiting:
+    # A finished run uses no more answers, so that its open comparisons are not asked.
+    if view.waiting and phase is not Phase.FINISHED:
         noun = "comparison is" if view.waiting == 1 else "comparisons are"
         return f"{view.waiting} {noun} waiting for an answer."
     has_all = view.target_labels is not None and view.answered >= view.target_labels
     if has_all and phase not in (*ENDED, *SILENT_MESSAGES):
-        return (
-            f"All {view.target_labels} comparisons are answered, thank you. The agent continues "
-            "training."
-        )
+        is_paused = phase is Phase.PAUSED
+        rest = "Training is paused." if is_paused else "The agent continues training."
+        return f"All {view.target_labels} comparisons are answered, thank you. {rest}"
     if phase is Phase.STOPPED and is_of_wrapper(view):
         return WRAPPER_STOPPED_MESSAGE
     return NO_COMPARISON_MESSAGES[phase]

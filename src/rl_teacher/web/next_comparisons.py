@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rl_teacher.common.errors import RlTeacherError
+from rl_teacher.runs.control import Phase
 from rl_teacher.store.records import ClaimRequest, ExperimentView
 from rl_teacher.store.store import Store
 from rl_teacher.web.experiment_views import ExperimentViews
@@ -69,10 +70,11 @@ def next_of_experiment(
     claimed = store.leases.claim_many(
         [ClaimRequest(view.id, each.labeler, each.limit, each.exclude) for each in requests]
     )
+    has_open = view.waiting > 0 and experiments.phase(view) is not Phase.FINISHED
     progress_of = experiments.progress_of_each(view, {each.labeler for each in requests})
     for request, these in zip(requests, claimed, strict=True):
         progress = progress_of[request.labeler]
-        if not these and not request.exclude and view.waiting:
+        if not these and not request.exclude and has_open:
             progress = progress.model_copy(update={"message": NONE_AVAILABLE_MESSAGE})
         try:
             comparisons = [serialize_claim(each, request.labeler) for each in these]
