@@ -256,7 +256,10 @@ def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
             name = "images" if get_env_info(found.env_id).has_image_observations else "vectors"
     except (ArgumentError, BadInput):  # the full parser reports the error
         return {}
-    return preset(name, has_labels=found.predictor != "rl") if name in PRESETS else {}
+    if name not in PRESETS:
+        return {}
+    has_teacher = found.predictor is not None
+    return preset(name, has_labels=found.predictor != "rl", has_teacher=has_teacher)
 
 
 def collect(arguments: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 import pytest
 
 from rl_teacher import cli
-from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.config.experiment import TeachConfig, validate
 
 
 @pytest.fixture
@@ -60,3 +60,11 @@ def test_paper_atari_preset_matches_christiano_2017(parse_teach):
     assert (config.reward.label_buffer, config.reward.reward_std) == (3_000, 0.05)
     assert config.reward.ignore_actions
     assert config.pretrain_iters * config.reward.batch_size == 200 * 500
+
+
+@pytest.mark.parametrize("source", ["--predictor-path", "--labels"])
+def test_paper_atari_preset_asks_for_no_labels_where_nobody_can_be_asked(parse_teach, source):
+    config = parse_teach("-e", "Pong-v0", source, "saved", "--preset", "paper-atari")
+    validate(config)
+    assert not config.asks
+    assert config.reward.label_buffer == 3_000

@@ -34,7 +34,11 @@ class PresetChoice:
     selected by the environment"""
 
 
-def preset(name: PresetName, *, has_labels: bool) -> dict[str, Any]:
+LABEL_REQUESTS = ("n_labels", "pretrain_labels", "schedule", "hyperbolic_steps")
+"""Settings that ask for labels, or say when."""
+
+
+def preset(name: PresetName, *, has_labels: bool, has_teacher: bool = True) -> dict[str, Any]:
     """Return the fields of a `TeachConfig` that differ from its defaults.
 
     Args:
@@ -42,10 +46,13 @@ def preset(name: PresetName, *, has_labels: bool) -> dict[str, Any]:
             `paper-atari` for Atari as in Christiano et al. 2017 (A.2), on a GPU.
         has_labels: True if the reward comes from labels. Episode ends are then hidden from the
             agent, since they reveal something about the true reward; otherwise rewards are clipped.
+        has_teacher: False if nobody can be asked for labels: they are saved, or a predictor is.
     """
     if name == "vectors":
         return {}
     settings = _paper_atari() if name == "paper-atari" else _image_settings(has_labels=has_labels)
+    if not has_teacher:
+        settings = {name: each for name, each in settings.items() if name not in LABEL_REQUESTS}
     return settings | ({"hide_episode_ends": True} if has_labels else {"clip_reward": 1.0})
 
 
