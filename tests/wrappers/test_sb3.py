@@ -69,6 +69,15 @@ def test_agent_learns_from_labels_through_vec_env(mode):
     venv.close()
 
 
+def test_vector_without_reset_mask_is_refused():
+    venv = to_sb3(gym.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point"))
+    venv.seed(0)
+    venv.reset()
+    with pytest.raises(BadInput, match="does not support reset_mask"):
+        # The first pole falls within 11 steps.
+        _ = [venv.step(np.array([0, t % 2])) for t in range(20)]
+
+
 def test_batch_environment_is_converted():
     venv = to_sb3(make_vector("ShortReacher-v1", 4))
     agent = PPO("MlpPolicy", venv, n_steps=32, batch_size=64, seed=0, device="cpu")

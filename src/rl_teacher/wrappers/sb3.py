@@ -6,7 +6,8 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.utils.env_checker import data_equivalence
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
@@ -24,7 +25,8 @@ from rl_teacher.wrappers.controls import Controls
 class GymnasiumVecEnv(VecEnv):
     """Adapter of a Gymnasium vector environment to VecEnv, which resets in the same step.
 
-    In other autoreset modes, environments are reset with `reset_mask` after their last step.
+    In other autoreset modes, environments are reset with `reset_mask` after their last step. Of
+    Gymnasium's own vectors, SyncVectorEnv and AsyncVectorEnv support it.
     """
 
     def __init__(self, venv: VectorEnv) -> None:
@@ -35,10 +37,12 @@ class GymnasiumVecEnv(VecEnv):
 
     def reset(self) -> Any:
         """Reset all environments and return their observations [N, ...]."""
-        seeds: Any = None if self._seeds[0] is None else list(self._seeds)
+        # One number, since not every vector accepts a list. Either gives environment i the seed
+        # s + i, as `seed` does.
+        seed = self._seeds[0]
         # Options of a VecEnv are per environment, those of Gymnasium for all.
         options = dict(self._options[0]) if self._options[0] else None
-        observations, infos = self.venv.reset(seed=seeds, options=options)
+        observations, infos = self.venv.reset(seed=seed, options=options)
         self.reset_infos = split_infos(infos, self.num_envs)
         self._reset_seeds()
         self._reset_options()
@@ -63,7 +67,11 @@ class GymnasiumVecEnv(VecEnv):
     def _reset_ended(
         self, observations: Any, ended: Bool[np.ndarray, " env"], each: list[dict[str, Any]]
     ) -> Any:
-        """Reset ended episodes and store their final observations in the infos."""
+        """Reset ended episodes and store their final observations in the infos.
+
+        Raises:
+            BadInput: the vector reset the other episodes too.
+        """
         if self._mode == AutoresetMode.SAME_STEP:
             for index in np.flatnonzero(ended):
                 # Gymnasium returns the infos of the reset, and those of the last step within.
@@ -74,11 +82,30 @@ class GymnasiumVecEnv(VecEnv):
             return observations
         for index in np.flatnonzero(ended):
             each[index]["terminal_observation"] = copy_at(observations, int(index))
+        going_on = {i: copy_at(observations, i) for i in np.flatnonzero(~ended).tolist()}
         observations, infos = self.venv.reset(options={"reset_mask": ended})
+        self._check_unchanged(going_on, observations)
         for index, info in enumerate(split_infos(infos, self.num_envs)):
             if ended[index]:
                 self.reset_infos[index] = info
         return observations
+
+    def _check_unchanged(self, before: Mapping[int, Any], observations: Any) -> None:
+        """Check that a reset of ended episodes left the others as they were, by environment.
+
+        Raises:
+            BadInput: it changed all of them.
+        """
+        # These support `reset_mask`; wrappers around them may change observations at a reset.
+        if isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv) or not before:
+            return
+        after = {index: copy_at(observations, index) for index in before}
+        if not any(data_equivalence(before[index], after[index], exact=True) for index in before):
+            raise BadInput(
+                f"{self.venv.unwrapped} does not support reset_mask: when one episode ended, it "
+                "reset all environments. Use gymnasium.make_vec(..., vectorization_mode='sync'), "
+                "or a vector with the autoreset mode SAME_STEP."
+            )
 
     def close(self) -> None:
         """Close the environments."""
