@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rl_teacher.clips.recorder import Recorder
+from rl_teacher.clips.recorder import Recorder, SegmentSpans
 from rl_teacher.envs.rollout import Rollout
 
 RNG = np.random.default_rng
@@ -147,3 +147,21 @@ def test_restored_recorder_samples_equally(capacity):
         for recorder in (one, other)
     ]
     assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize("num_rollouts", [2, 4])
+@pytest.mark.parametrize("capacity", [10, 20, 25, 40])
+def test_restoration_into_another_capacity_keeps_newest_steps_in_order(num_rollouts, capacity):
+    """A resumed wrapper may have another number of labels, which sets the capacity."""
+    rollouts = [rollout_of(100, 7, first=7 * k) for k in range(num_rollouts)]
+    saved = recorder_with(*rollouts, capacity=20)
+    restored = Recorder("Test-v0", segment_steps=5, capacity=capacity)
+    restored.load_state(saved.state())
+    written = 7 * num_rollouts
+    restored.observe(rollout_of(100, 3, first=written))
+    num_kept = min(capacity, min(20, written) + 3)
+    assert restored.num_steps == num_kept
+    span = SegmentSpans(np.array([0]), np.array([1]), np.array([num_kept]))
+    (segment,) = restored.segments(span)
+    expected = np.arange(written + 3 - num_kept, written + 3)
+    np.testing.assert_array_equal(segment.observations[:, 0], expected)

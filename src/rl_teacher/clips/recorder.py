@@ -177,14 +177,21 @@ class Recorder:
         return {"written": np.asarray(self._written), **filled}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore a saved state."""
-        self._written = int(state["written"])
-        self._ring = {}
-        for name in COLUMNS:
-            if name in state:
-                filled = state[name]
-                self._ring[name] = np.zeros((self._capacity, *filled.shape[1:]), filled.dtype)
-                self._ring[name][: len(filled)] = filled
+        """Restore a saved state, possibly of a recorder with another capacity."""
+        self._written, self._ring = int(state["written"]), {}
+        saved = {name: state[name] for name in COLUMNS if name in state}
+        if not saved:
+            return
+        num_saved = len(saved["ended"])
+        if num_saved != self.num_steps:
+            # Places follow from the capacity: here, the newest steps begin at the first place. A
+            # buffer that has wrapped around has its oldest step at `written` modulo its capacity.
+            oldest_first = {name: np.roll(each, -self._written, 0) for name, each in saved.items()}
+            saved = {name: each[-self._capacity :] for name, each in oldest_first.items()}
+            self._written = min(num_saved, self._capacity)
+        for name, filled in saved.items():
+            self._ring[name] = np.zeros((self._capacity, *filled.shape[1:]), filled.dtype)
+            self._ring[name][: len(filled)] = filled
 
 
 @dataclass(frozen=True)
