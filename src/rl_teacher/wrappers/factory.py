@@ -171,6 +171,7 @@ def query_settings(
         budget=budget,
         candidates_per_pair=settings.candidates,
         max_waiting=MAX_WAITING if settings.is_human else None,
+        is_person=settings.is_human,
         sorting=sorter_settings(settings.queries, settings.n_labels, settings.n_clips, shared),
         shared_segments=shared,
     )
