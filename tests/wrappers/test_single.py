@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -341,13 +342,14 @@ def test_given_labels_count_as_pretraining_labels():
     assert 0 < len(answers_of("more")) <= 35
 
 
-def test_saved_labels_train_another_wrapper(tmp_path):
+@pytest.mark.parametrize("read", [Path, load])
+def test_saved_labels_train_another_wrapper(tmp_path, read):
     first = wrapped(collect_only=True, n_labels=40)
     take_steps(first, 900)
     assert first.session.num_labels == 40
     first.save_labels(tmp_path / "labels")
     first.close()
-    second = wrapped(train_only=True, labels=tmp_path / "labels")
+    second = wrapped(train_only=True, labels=read(tmp_path / "labels"))
     returned, true = np.array(take_steps(second, 200)).T
     assert np.corrcoef(returned, true)[0, 1] > 0.7
     second.close()

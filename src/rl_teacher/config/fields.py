@@ -478,7 +478,8 @@ def refuse_ineffective(
     for name, _, notes in settings_in(type(settings)):
         value, default = getattr(settings, name), getattr(defaults, name)
         conditions = inherited + tuple(note for note in notes if isinstance(note, OnlyWith))
-        if is_dataclass(value):
+        # By the default: the value of a single setting may be a dataclass too, such as a data set.
+        if is_dataclass(default):
             refuse_ineffective(value, default, run, spell, f"{prefix}{name}.", conditions)
         elif value != default:
             for condition in conditions:
