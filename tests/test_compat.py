@@ -7,6 +7,7 @@ import pytest
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.compat import HumanPreferencesEnvWrapper
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.datasets import load
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +82,29 @@ def test_workflows_follow_each_other(tmp_path):
     env.switch_to_predicted_reward()
     assert env.using_reward_from_predictor
     env.close()
+
+
+def test_preferences_that_were_read_are_saved_with_new_ones(tmp_path):
+    """One folder serves as `prefs_dir` and as `log_dir`."""
+    targets = []
+    for n_initial_prefs, reads in [(5, False), (5, True), (8, True)]:
+        env = HumanPreferencesEnvWrapper(
+            gym.make("Pendulum-v1"),
+            segment_length=10,
+            train_reward=False,
+            prefs_dir=tmp_path if reads else None,
+            log_dir=tmp_path,
+            n_initial_prefs=n_initial_prefs,
+        )
+        run(env, 600)
+        env.close()
+        assert env.session.is_closed
+        targets.append([each.target for each in load(tmp_path / "prefs")])
+    first, unchanged, extended = targets
+    assert first
+    assert unchanged == first
+    assert len(extended) > len(first)
+    assert extended[: len(first)] == first
 
 
 def test_first_example_asks_people():

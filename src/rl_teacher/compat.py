@@ -11,6 +11,7 @@ import gymnasium as gym
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.paths import user_path
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.datasets import Dataset, load
 from rl_teacher.wrappers.single import PreferenceWrapper
 
 PREFS_FOLDER = "prefs"
@@ -106,8 +107,9 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
             settings["reward"] = PredictorConfig(label_buffer=max_prefs_in_db)
         if learns:
             settings["segment_length"] = segment_length
+        self._read_prefs: Dataset | None = None
         if prefs_dir is not None:
-            settings["labels"] = labels_in(user_path(prefs_dir))
+            self._read_prefs = settings["labels"] = load(labels_in(user_path(prefs_dir)))
         if collect_prefs:
             if synthetic_preferences is not None:
                 synthetic_prefs = synthetic_preferences
@@ -137,8 +139,21 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
         return SimpleNamespace(value=self.session.num_labels)
 
     def save_prefs(self) -> None:
-        """Save all labels below `log_dir`, which a later wrapper reads as `prefs_dir`."""
-        self.save_labels(self._log_dir / PREFS_FOLDER)
+        """Save all labels below `log_dir`, which a later wrapper reads as `prefs_dir`.
+
+        Those that were read from `prefs_dir` are among them.
+
+        Raises:
+            BadInput: there are no labels, or they cannot be merged with those of `prefs_dir`.
+        """
+        folder = self._log_dir / PREFS_FOLDER
+        read, learning = self._read_prefs, self.session.learning
+        if read is None or learning is None:
+            self.save_labels(folder)
+        elif learning.learner.read_answers():
+            Dataset.merged([read, learning.labels()]).save(folder)
+        else:
+            read.save(folder)
 
     def save_reward_predictor(self) -> None:
         """Save the predictor in the folder `reward_predictor_checkpoints` of `log_dir`."""
@@ -147,13 +162,15 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
     def close(self) -> None:
         """Save labels and predictor below `log_dir`, and close the environment."""
         learning = self.session.learning
-        if not self.session.is_closed and learning is not None:
-            # Preferences that were only read are on disk.
-            if self._collects_prefs and self.session.num_labels:
-                self.save_prefs()
-            if learning.has_predictor:
-                self.save_reward_predictor()
-        super().close()
+        try:
+            if not self.session.is_closed and learning is not None:
+                # Preferences that were only read are on disk.
+                if self._collects_prefs and self.session.num_labels:
+                    self.save_prefs()
+                if learning.has_predictor:
+                    self.save_reward_predictor()
+        finally:
+            super().close()
 
 
 def check_others(others: dict[str, Any]) -> None:

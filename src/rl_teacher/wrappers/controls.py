@@ -128,7 +128,9 @@ class Controls:
             )
 
     def save_labels(self, path: str | Path) -> None:
-        """Save all labels, with their segments, as a label data set.
+        """Save all labels of the experiment, with their segments, as a label data set.
+
+        Those that the wrapper was given as `labels` are not among them.
 
         Raises:
             BadInput: there are no labels.
@@ -138,7 +140,7 @@ class Controls:
                 "A frozen predictor asks for no labels, so there are none to save. Give "
                 "keep_asking=True to ask for labels and fine-tune it."
             )
-        self.session.learning.save_labels(path)
+        self.session.learning.labels().save(path)
 
     def save_predictor(self, path: str | Path) -> None:
         """Save the predictor in a folder for `RewardPredictor.load`.

@@ -3,10 +3,10 @@
 import contextlib
 import logging
 import time
-from pathlib import Path
 
 import numpy as np
 
+from rl_teacher.datasets import Dataset
 from rl_teacher.datasets.import_export import from_experiment
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -221,14 +221,14 @@ class WrapperLearning:
         self.session.save()
         self.session.save_predictor()
 
-    def save_labels(self, path: str | Path) -> None:
-        """Save all labels, with their segments, as a label data set.
+    def labels(self) -> Dataset:
+        """Return the labels of the experiment, without those that it was given.
 
         Raises:
             BadInput: there are no labels yet.
         """
         experiment = self.session.experiment
-        from_experiment(experiment.store, experiment.segments, self.name).save(path)
+        return from_experiment(experiment.store, experiment.segments, self.name)
 
     def close(self) -> None:
         """Save, and close threads, files and the experiment."""
