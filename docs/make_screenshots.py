@@ -367,7 +367,7 @@ def take_play(browser: Browser, home: Path) -> None:
         running = Running(home, name, "play", "hopper", *more, "--no-browser", "--port", "0")
         try:
             link = urlsplit(running.printed_link())
-            address = Address(f"{link.scheme}://{link.netloc}", "", 0, 0, "", "", "")
+            address = Address(f"{link.scheme}://{link.netloc}", "", "", 0, 0, "", "", "")
             screenshots = ScreenshotTaker(
                 browser, PlayService(address, parse_qs(link.query)["token"][0])
             )

@@ -207,9 +207,8 @@ class NoPage:
         pass
 
     def address(self):
-        return Address(
-            "http://127.0.0.1", *["127.0.0.1"] * 2, 80, os.getpid(), "page", "store", "media"
-        )
+        host = "127.0.0.1"
+        return Address(f"http://{host}", host, host, 80, os.getpid(), "page", "store", "media")
 
     def link(self, name, labels):
         return f"http://127.0.0.1/e/{name}"

@@ -1,6 +1,6 @@
 """Simultaneous execution of work that waits for other processes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
@@ -13,7 +13,7 @@ def in_parallel(
     items: Iterable[Item],
     num_parallel: int,
     cancel: Callable[[], None] = lambda: None,
-) -> Iterator[tuple[Item, "Future[Result]"]]:
+) -> Generator[tuple[Item, "Future[Result]"], None, None]:
     """Call a function for each item in threads.
 
     Items that have not begun are cancelled if the caller stops early.
