@@ -37,12 +37,16 @@ class GymnasiumVecEnv(VecEnv):
 
     def reset(self) -> Any:
         """Reset all environments and return their observations [N, ...]."""
-        # One number, since not every vector accepts a list. Either gives environment i the seed
-        # s + i, as `seed` does.
-        seed = self._seeds[0]
+        seeds: Any = None if self._seeds[0] is None else list(self._seeds)
         # Options of a VecEnv are per environment, those of Gymnasium for all.
         options = dict(self._options[0]) if self._options[0] else None
-        observations, infos = self.venv.reset(seed=seed, options=options)
+        try:
+            observations, infos = self.venv.reset(seed=seeds, options=options)
+        except gym.error.Error:
+            if seeds is None:
+                raise
+            # Some vectors, such as Gymnasium's own of CartPole-v1, accept a single number only.
+            observations, infos = self.venv.reset(seed=seeds[0], options=options)
         self.reset_infos = split_infos(infos, self.num_envs)
         self._reset_seeds()
         self._reset_options()
