@@ -273,7 +273,7 @@ def with_mine(progress: Progress, mine: int) -> Progress:
 
 def progress_message(view: ExperimentView, phase: Phase) -> str:
     """Return how many comparisons are waiting, or why none is and when the next one comes."""
-    # A finished run uses no more answers, so that its open comparisons are not asked.
+    # The open comparisons of a finished run are not asked, since it ignores the answers.
     if view.waiting and phase is not Phase.FINISHED:
         noun = "comparison is" if view.waiting == 1 else "comparisons are"
         return f"{view.waiting} {noun} waiting for an answer."

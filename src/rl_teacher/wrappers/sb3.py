@@ -86,9 +86,13 @@ class GymnasiumVecEnv(VecEnv):
             return observations
         for index in np.flatnonzero(ended):
             each[index]["terminal_observation"] = copy_at(observations, int(index))
-        going_on = {i: copy_at(observations, i) for i in np.flatnonzero(~ended).tolist()}
+        # These support `reset_mask`; wrappers around them may change observations at a reset.
+        is_checked = not isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+        others = np.flatnonzero(~ended).tolist() if is_checked else []
+        before = {index: copy_at(observations, index) for index in others}
         observations, infos = self.venv.reset(options={"reset_mask": ended})
-        self._check_unchanged(going_on, observations)
+        if before:
+            self._check_unchanged(before, observations)
         for index, info in enumerate(split_infos(infos, self.num_envs)):
             if ended[index]:
                 self.reset_infos[index] = info
@@ -100,9 +104,6 @@ class GymnasiumVecEnv(VecEnv):
         Raises:
             BadInput: it changed all of them.
         """
-        # These support `reset_mask`; wrappers around them may change observations at a reset.
-        if isinstance(self.venv.unwrapped, SyncVectorEnv | AsyncVectorEnv) or not before:
-            return
         after = {index: copy_at(observations, index) for index in before}
         if not any(data_equivalence(before[index], after[index], exact=True) for index in before):
             raise BadInput(
