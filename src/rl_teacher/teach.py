@@ -127,6 +127,8 @@ def teach(
     check_bounds(options)
     config = config.with_label_budget()
     env_info = check(config)
+    if config.physics == "cpu" and not env_info.has_image_observations:
+        runtime.prefer_cpu()
     check_machine(config, options, env_info)
     config = replace(config, env_id=env_info.id, name=validate_name(config.name))
     kept = parts_to_keep(config, options)

@@ -3,6 +3,14 @@
 import subprocess
 import sys
 
+import jax
+import pytest
+
+from rl_teacher.common import runtime
+from rl_teacher.common.errors import BadInput
+from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.teach import teach
+
 PROGRAM = """
 import resource
 import numpy as np
@@ -25,3 +33,31 @@ def test_freed_memory_of_large_array_is_reused():
     ).stdout
     # Five arrays of 50 MB span 61,000 pages.
     assert int(said) < 1_000
+
+
+@pytest.mark.parametrize(("platforms", "changes"), [(None, ["cpu"]), ("cuda", [])])
+def test_cpu_is_preferred_unless_platforms_are_set(platforms, changes, monkeypatch):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    if platforms is not None:
+        monkeypatch.setenv("JAX_PLATFORMS", platforms)
+    made = []
+    monkeypatch.setattr(jax.config, "update", lambda _, value: made.append(value))
+    runtime.prefer_cpu()
+    assert made == changes
+
+
+@pytest.mark.parametrize(
+    ("env_id", "physics", "calls"),
+    [("Hopper-v5", "cpu", 1), ("Hopper-v5", "warp-cpu", 0), ("MovingDot-v0", "cpu", 0)],
+)
+def test_gpu_is_used_for_images_and_gpu_physics(env_id, physics, calls, monkeypatch):
+    made = []
+    monkeypatch.setattr(runtime, "prefer_cpu", lambda: made.append(None))
+
+    def stop(*_):
+        raise BadInput("far enough")
+
+    monkeypatch.setattr("rl_teacher.teach.check_machine", stop)
+    with pytest.raises(BadInput, match="far enough"):
+        teach(TeachConfig(env_id, predictor="rl", name="x", physics=physics))
+    assert len(made) == calls

@@ -38,6 +38,18 @@ def prepare(cache: Path | None = None) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
+def prefer_cpu() -> None:
+    """Let JAX compute on the CPU even if there is a GPU, unless the user has set JAX_PLATFORMS.
+
+    Call this before the first computation. Small networks are slower on a GPU, see
+    docs/environments.md.
+    """
+    if "JAX_PLATFORMS" not in os.environ:
+        import jax  # noqa: PLC0415 - heavy
+
+        jax.config.update("jax_platforms", "cpu")
+
+
 def keep_freed_memory() -> bool:
     """Let glibc keep freed memory for later arrays.
 

@@ -75,7 +75,8 @@ class StatefulVectorEnv(VectorEnv):
     In addition to Gymnasium's SAME_STEP autoreset:
 
     * `infos["final_obs"]`, present if any episode ended, is a dense [N, ...] array of next
-      observations before any reset; `infos["_final_obs"]` is True where an episode ended;
+      observations before any reset, valid where `infos["_final_obs"]` is True: where an episode
+      ended;
     * `reset(options={"elapsed_steps": ...})`, [N] integers, sets the initial step counts, so
       that episodes which only a time limit ends do not all end together;
     * `infos["ignores_action"]`, [N] booleans, if an environment ever does: the next step there

@@ -2,7 +2,11 @@
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TypeVar
 
 import mujoco
 import numpy as np
@@ -12,7 +16,13 @@ from jaxtyping import Bool, Float, Inexact, Int, Shaped
 from mujoco.batch import Batch
 
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.envs.mujoco.task import Physics, Task
+from rl_teacher.envs.mujoco.task import Physics, Score, Task
+
+Result = TypeVar("Result")
+
+SIMULATIONS_PER_THREAD = 2048
+"""Number of simulations whose observations and rewards are computed in a thread of their own. With
+fewer, threads mostly wait for the interpreter's lock."""
 
 
 class quiet_mujoco:  # noqa: N801
@@ -73,6 +83,11 @@ class Simulations:
         self._time_before = self._time.copy()
         self._dtype = np.float32 if task.is_suite else np.float64
         self._obs_shape = (num_envs, task.view.size)
+        cores = num_threads or os.cpu_count() or 1
+        num_parts = min(cores, num_envs // SIMULATIONS_PER_THREAD)
+        self._threads = ThreadPoolExecutor(num_parts) if num_parts > 1 else None
+        bounds = np.linspace(0, num_envs, max(num_parts, 1) + 1, dtype=int).tolist()
+        self._parts = [slice(*each) for each in pairwise(bounds)]
 
     def _live_views(self) -> Physics:
         batch, model = self._batch, self.model
@@ -112,7 +127,7 @@ class Simulations:
             self._refresh_derived(ids)
         self._time_before[ids] = self._time[ids]
         if self.task.body.track is not None:
-            self._tracked_x[ids] = self.task.body.track(self.physics)[ids]
+            self._tracked_x[ids] = self.task.body.track(self.physics.rows(ids))
 
     def advance(
         self, actions: Shaped[np.ndarray, "env nu"]
@@ -127,19 +142,35 @@ class Simulations:
             self._step()
         # Zeros in tasks without a tracked position.
         velocity_x = self._tracked_x
-        if self.task.body.track is not None:
-            x_before, self._tracked_x = self._tracked_x, self.task.body.track(self.physics)
+        track = self.task.body.track
+        if track is not None:
+            parts = self._in_parts(lambda _, physics: track(physics))
+            x_before, self._tracked_x = self._tracked_x, np.concatenate(parts, dtype=np.float64)
             velocity_x = (self._tracked_x - x_before) / self._step_seconds
-        rewards, terminated = self.task.score(self.physics, velocity_x, actions)
+        rewards, terminated = self._score(velocity_x, actions)
         if terminated is None:
             terminated = np.zeros(self.num_envs, dtype=np.bool_)
         return rewards, terminated, self._truncate_diverged(rewards)
 
-    def observe(self) -> Inexact[np.ndarray, "env obs"]:
-        """Return [N, D] observations as a new array."""
+    def observe(
+        self, ids: Int[np.ndarray, " some"] | None = None
+    ) -> Inexact[np.ndarray, "some obs"]:
+        """Return the [N, D] observations of all simulations, or of some, as a new array."""
+        if ids is not None:
+            some = np.empty((len(ids), self.task.view.size), self._dtype)
+            self.task.view.observe(self.physics.rows(ids), some)
+            return some
         out = np.empty(self._obs_shape, self._dtype)
-        self.task.view.observe(self.physics, out)
+        self._in_parts(lambda rows, physics: self.task.view.observe(physics, out[rows]))
         return out
+
+    def copy_rows(
+        self, rows: Shaped[np.ndarray, "env *each"], out: np.ndarray | None = None
+    ) -> Shaped[np.ndarray, "env *each"]:
+        """Copy an array with a row for each simulation, to `out` or a new array."""
+        copied = np.empty_like(rows) if out is None else out
+        self._in_parts(lambda part, _: np.copyto(copied[part], rows[part]))
+        return copied
 
     def render_data(self, sim: int) -> mujoco.MjData:
         """Return the complete `MjData` of one simulation, for rendering."""
@@ -168,6 +199,30 @@ class Simulations:
         self._batch.forward(ids)
         if self._contact_forces is not None:
             self._contact_forces.clear(ids)
+
+    def _score(
+        self, velocity_x: Float[np.ndarray, " env"], actions: Shaped[np.ndarray, "env nu"]
+    ) -> Score:
+        score = self.task.score
+        rewards, terminated = zip(
+            *self._in_parts(lambda rows, physics: score(physics, velocity_x[rows], actions[rows])),
+            strict=True,
+        )
+        never_ends = terminated[0] is None
+        # Physics of 32 bits may have rewards of 32 bits.
+        return (
+            np.concatenate(rewards, dtype=np.float64),
+            None if never_ends else np.concatenate(terminated),
+        )
+
+    def _in_parts(self, compute: Callable[[slice, Physics], Result]) -> list[Result]:
+        """Compute functions of rows and their physics; in threads if there are many."""
+        if self._threads is None:
+            return [compute(self._parts[0], self.physics)]
+        # NumPy releases the interpreter's lock while it computes large arrays.
+        return list(
+            self._threads.map(lambda rows: compute(rows, self.physics.rows(rows)), self._parts)
+        )
 
     def _truncate_diverged(self, rewards: Float[np.ndarray, " env"]) -> Bool[np.ndarray, " env"]:
         """Return [N] True for diverged simulations, and set their rewards to 0.

@@ -14,8 +14,8 @@ def uniform_start(scale: float) -> DrawStart:
     """Draw uniform noise of +-scale on positions and velocities."""
 
     def draw(rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> Start:
-        noisy_qpos = qpos + rng.uniform(low=-scale, high=scale, size=qpos.size)
-        return noisy_qpos, qvel + rng.uniform(low=-scale, high=scale, size=qvel.size)
+        noise = rng.uniform(-scale, scale, qpos.size + qvel.size)
+        return qpos + noise[: qpos.size], qvel + noise[qpos.size :]
 
     return draw
 

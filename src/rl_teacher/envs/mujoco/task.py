@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,17 @@ class Physics:
     ctrl: Float[np.ndarray, "env nu"]
     body_mass: Float[np.ndarray, " body"]
     derived: dict[str, np.ndarray]
+
+    def rows(self, rows: slice | Int[np.ndarray, " some"]) -> "Physics":
+        """Select simulations: live views with a slice, copies with indices."""
+        return Physics(
+            state=self.state[rows],
+            qpos=self.qpos[rows],
+            qvel=self.qvel[rows],
+            ctrl=self.ctrl[rows],
+            body_mass=self.body_mass,
+            derived={name: values[rows] for name, values in self.derived.items()},
+        )
 
 
 Start = tuple[Float[np.ndarray, " nq"], Float[np.ndarray, " nv"]]

@@ -91,7 +91,7 @@ class MujocoVectorEnv(SeededVectorEnv):
 
     @property
     def observations(self) -> Inexact[np.ndarray, "env obs"]:
-        """[N, D] the observations after the last `reset`, `step` or `set_state`."""
+        """[N, D] the latest observations, as a live view."""
         return self._obs
 
     def reset(
@@ -134,15 +134,18 @@ class MujocoVectorEnv(SeededVectorEnv):
         rewards, terminated, truncated = self._simulations.advance(actions)
         self._elapsed += 1
         truncated |= self._elapsed >= self._max_episode_steps
-        self._obs, infos = self._simulations.observe(), {}
+        observations, infos = self._simulations.observe(), {}
         ended = terminated | truncated
         if ended.any():
-            infos = {"final_obs": self._obs, "_final_obs": ended}
+            ids = self._env_indices[ended]
+            infos = {"final_obs": observations, "_final_obs": ended}
             infos |= {"final_info": {}, "_final_info": ended}
-            self._start_episodes(self._env_indices[ended])
-            self._obs = self._simulations.observe()
-        # A copy: callers may write to it, while `_obs` is saved in checkpoints.
-        return self._obs.copy(), rewards, terminated, truncated, infos
+            self._start_episodes(ids)
+            observations = self._simulations.copy_rows(observations)
+            observations[ids] = self._simulations.observe(ids)
+        # Saved in checkpoints. Callers may write to what they get.
+        self._obs = self._simulations.copy_rows(observations, out=self._obs)
+        return observations, rewards, terminated, truncated, infos
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Return the full state as arrays, see `set_state`."""

@@ -2,7 +2,8 @@
 
 MuJoCo's batch keeps the state of every simulation, draws initial states, and computes what is
 observed of them. Only the steps are taken on the device: the states are copied there, stepped, and
-copied back with the derived fields. Saved states have the same form as without Warp.
+copied back with the derived fields. Saved states have the same form as without Warp. A GPU adds in
+no fixed order, so that equal states have steps that differ by rounding.
 """
 # MuJoCo's and Warp's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
@@ -84,21 +85,16 @@ class WarpSimulations(Simulations):
         self._warp, self._mjw = import_warp()
         self._device = self._warp.get_device(device)
         super().__init__(task, num_envs, num_threads)
-        self._device_model = self._load_model()
-        self._allocate(NUM_CONTACTS, NUM_CONSTRAINTS)
         bound = {name: self._batch.bind(name) for name in INPUTS}
         self._inputs = {name: values for name, values in bound.items() if values.size}
+        self._device_model = self._load_model()
+        self._allocate(NUM_CONTACTS, NUM_CONSTRAINTS)
 
     def _live_views(self) -> Physics:
         views = super()._live_views()
-        # Outputs of the batch are read-only, and refreshed by its own calls alone.
-        derived = {
-            name: values if name in NOT_COPIED else np.zeros_like(values)
-            for name, values in views.derived.items()
-        }
-        if "cfrc_ext" in self.task.derived:
-            derived["cfrc_ext"] = np.zeros((self.num_envs, self.model.nbody, 6))
-        return replace(views, derived=derived)
+        # Those of the batch are read-only; `_allocate` adds those of the device.
+        kept = {name: values for name, values in views.derived.items() if name in NOT_COPIED}
+        return replace(views, derived=kept)
 
     def _load_model(self) -> Any:
         model = copy.copy(self.model)
@@ -113,10 +109,8 @@ class WarpSimulations(Simulations):
                 f"MuJoCo Warp does not support the model of {self.task.id}: {error} "
                 "Leave --physics out."
             ) from error
-        # Overflows are read after each step. Equal states have equal steps, so that a run can be
-        # continued with the same numbers.
+        # Overflows are read after each step.
         loaded.opt.warn_overflow = 0
-        loaded.opt.deterministic = int(self._mjw.DeterminismType.ALL)
         return loaded
 
     def _allocate(self, num_contacts: int, num_constraints: int) -> None:
@@ -127,38 +121,71 @@ class WarpSimulations(Simulations):
             self._data = self._mjw.make_data(
                 self.model, self.num_envs, nconmax=num_contacts, njmax=num_constraints
             )
+        outputs = self.task.derived - NOT_COPIED
+        names = {*self._inputs, *outputs, "overflow"}
+        self._fields = {name: getattr(self._data, name) for name in names}
+        self._shared = {name: self._share(field) for name, field in self._fields.items()}
+        self._host = {name: shared.numpy() for name, shared in self._shared.items()}
+        for name in outputs:
+            is_unbound = name == "cfrc_ext"
+            shape = (-1, self.model.nbody, 6) if is_unbound else self._batch.bind(name).shape
+            self.physics.derived[name] = self._host[name].reshape(shape, copy=False)
+
+    def _share(self, field: Any) -> Any:
+        """Return an array in the host's memory that a field is copied to and from."""
+        # Pinned memory is copied without waiting for it.
+        return self._warp.zeros_like(field, device="cpu", pinned=self._device.is_cuda)
 
     def _step(self) -> None:
         self._take_steps()
         while self._has_overflowed():
-            # The states have not been copied back, so the step is repeated.
+            # The states have not been copied to the batch, so the step is repeated.
             self._allocate(*(2 * each for each in self._capacity))
             self._take_steps()
         self._time += self._step_seconds
+        if any(self._in_parts(self._receive)):
+            self._reset_diverged()
+
+    def _send(self, rows: slice, _: Physics) -> None:
+        """Copy states to the memory that is copied to the device."""
+        for name, values in self._inputs.items():
+            np.copyto(self._host[name][rows], values[rows], casting="same_kind")
+
+    def _receive(self, rows: slice, physics: Physics) -> bool:
+        """Copy the new states to the batch, and return whether one of them has diverged."""
         for name in self._inputs.keys() - {"ctrl"}:
-            _copy_to_host(getattr(self._data, name), self._inputs[name])
-        for name in self.task.derived - NOT_COPIED:
-            _copy_to_host(getattr(self._data, name), self.physics.derived[name])
-        self._reset_diverged()
+            self._inputs[name][rows] = self._host[name][rows]
+        # Comparisons with NaN are false.
+        limit = mujoco.mjMAXVAL
+        return not (physics.state.max() <= limit and physics.state.min() >= -limit)
 
     def _take_steps(self) -> None:
-        """Copy the states to the device and take the physics steps of one environment step."""
+        """Take the physics steps of one environment step on the device."""
         warp = self._warp
+        self._in_parts(self._send)
+        # On a GPU, everything is queued on one stream, and awaited once.
         with warp.ScopedDevice(self._device):
-            for name, values in self._inputs.items():
-                getattr(self._data, name).assign(values.astype(np.float32))
-            self._data.overflow.zero_()
-            if not self._device.is_cuda:
+            for name in self._inputs:
+                warp.copy(self._fields[name], self._shared[name])
+            if self._device.is_cuda:
+                self._launch_graph()
+            else:
                 self._launch()
-                return
-            if self._graph is None:
-                with warp.ScopedCapture() as capture:
-                    self._launch()
-                self._graph = capture.graph
-            warp.capture_launch(self._graph)
+            for name in self._fields.keys() - {"ctrl"}:
+                warp.copy(self._shared[name], self._fields[name])
+            warp.synchronize_device()
+
+    def _launch_graph(self) -> None:
+        """Launch all kernels at once, which takes much less time."""
+        if self._graph is None:
+            with self._warp.ScopedCapture() as capture:
+                self._launch()
+            self._graph = capture.graph
+        self._warp.capture_launch(self._graph)
 
     def _launch(self) -> None:
         mjw, model, data = self._mjw, self._device_model, self._data
+        data.overflow.zero_()
         for _ in range(self.task.body.frame_skip):
             mjw.step(model, data)
         if "cfrc_ext" in self.task.derived:
@@ -172,16 +199,15 @@ class WarpSimulations(Simulations):
     def _has_overflowed(self) -> bool:
         kinds = self._mjw.OverflowType
         lost = kinds.NEFC | kinds.NJMAX_NNZ | kinds.BROADPHASE | kinds.NARROWPHASE | kinds.CCD
-        return bool((self._data.overflow.numpy() & int(lost)).any())
+        return bool((self._host["overflow"] & int(lost)).any())
 
     def _reset_diverged(self) -> None:
         """Reset diverged simulations to the model's pose and to time 0, as MuJoCo does."""
         # Also true for NaN.
         is_beyond = ~(np.abs(self.physics.state) <= mujoco.mjMAXVAL)
         ids = np.flatnonzero(is_beyond.any(axis=1)).astype(np.int32)
-        if len(ids):
-            self._batch.state[ids] = self._blank_row
-            self._refresh_derived(ids)
+        self._batch.state[ids] = self._blank_row
+        self._refresh_derived(ids)
 
     def _refresh_derived(self, ids: Int[np.ndarray, " some"]) -> None:
         super()._refresh_derived(ids)
@@ -201,7 +227,3 @@ class WarpSimulations(Simulations):
         capacity = tuple(state["capacity"][0].tolist())
         if capacity != self._capacity:
             self._allocate(*capacity)
-
-
-def _copy_to_host(values: Any, out: np.ndarray) -> None:
-    out[:] = values.numpy().reshape(out.shape)
