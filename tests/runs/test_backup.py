@@ -408,11 +408,20 @@ def test_file_beside_the_clips_is_not_in_the_backup(filled, tmp_path):
     assert "media/.DS_Store" not in read_sums(tmp_path / "copy")
 
 
-def test_existing_folder_or_place_in_home_is_refused(filled, tmp_path, capsys):
+def test_existing_folder_is_refused_and_stays(filled, tmp_path, monkeypatch, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    assert main(["backup", str(tmp_path / "full")]) == 2
-    assert "exists already" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    for path in (str(tmp_path / "full"), "."):
+        assert main(["backup", path]) == 2
+        assert "exists already" in capsys.readouterr().err
+    # Not replaced by a folder of the same name, which the shell would not see.
+    assert Path.cwd().samefile(tmp_path / "empty")
+    assert not any((tmp_path / "empty").iterdir())
+
+
+def test_place_in_home_is_refused(filled, capsys):
     assert main(["backup", str(home() / "copy")]) == 2
     assert "is inside the home" in capsys.readouterr().err
 

@@ -116,8 +116,6 @@ def save_backup(target: Path, media: str | Path | None = None) -> BackupSummary:
         digests = copy_home(source, unfinished, MediaFiles(media or default_media(source)))
         write_sums(unfinished, digests)
         summary = verify_backup(unfinished)
-        if target.exists():
-            target.rmdir()
         unfinished.rename(target)
         sync_folder(target.parent)
     return summary
@@ -133,7 +131,8 @@ def check_target(source: Path, target: Path) -> None:
         raise BadInput(f"There is no home at {source}, so there is nothing to back up.")
     if target.is_relative_to(source):
         raise BadInput(f"{target} is inside the home {source}. Name a folder outside of it.")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    # Even an empty folder stays: it may be the working folder of a shell, or a mount point.
+    if target.exists():
         raise BadInput(f"{target} exists already. Name a new folder for the backup.")
 
 
