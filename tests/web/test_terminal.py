@@ -171,6 +171,28 @@ def test_end_of_run_ends_session(store):
     assert "No comparison is waiting: the run has stopped." in typist.read
 
 
+def test_killed_run_is_reported_once_and_its_next_comparison_awaited(database, clock):
+    with Store.open(database, now=clock) as store:
+        experiment_id = store.experiments.ensure("mine", "ShortHopper-v1", {})
+        store.experiments.set_status(experiment_id, {"phase": "training", "message": "training"})
+        typist = Typist(["l"])
+        num_polls = 0
+
+        def sleep(seconds):
+            nonlocal num_polls
+            num_polls += 1
+            if num_polls == 30:  # its command is repeated
+                ask(store, 1)
+            clock.advance(seconds)
+
+        session = typist.session(store)
+        session.sleep = sleep
+        assert session.run("mine") == 1
+    assert typist.read[0] == "No comparison is waiting yet (training)."
+    assert "Repeat its `rl-teacher teach` command to continue" in typist.read[1]
+    assert typist.read[2].startswith("0/1 comparisons labelled.")
+
+
 def test_instructions_are_printed_first(store):
     ask(store, 1)
     store.experiments.describe(1, "Prefer the higher jump.", 5)

@@ -189,7 +189,7 @@ class ExperimentViews:
             name=view.name,
             env_id=view.env_id,
             phase=phase,
-            message=self._silent_message(view, phase) or reported,
+            message=self.silent_message(view, phase) or reported,
             step=whole(status.get("step")),
             num_steps=whole(status.get("num_steps")),
             steps_per_second=status.get("steps_per_second"),
@@ -230,7 +230,7 @@ class ExperimentViews:
         age = self.now() - reported_at
         return age > timeout or age < -CLOCK_TOLERANCE
 
-    def _silent_message(self, view: ExperimentView, phase: Phase) -> str | None:
+    def silent_message(self, view: ExperimentView, phase: Phase) -> str | None:
         """Return why a run does not report; None if it does, or has ended."""
         if phase is Phase.LOST and not self._is_silent(view):
             return STALLED_MESSAGE

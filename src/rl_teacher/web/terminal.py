@@ -19,6 +19,7 @@ from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import comparison_link, one_time_link
+from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.service_process import PageService, check_page, open_in_browser
 
 ANSWERS = {
@@ -98,8 +99,12 @@ class TerminalSession:
         return len(self._labelled)
 
     def _comparisons(self, name: str) -> Iterator[ClaimedComparison]:
-        """Yield claimed comparisons until the run has ended, waiting for the next one."""
-        is_waiting = False
+        """Yield claimed comparisons until the run has ended, waiting for the next one.
+
+        A run that does not report any more may be continued, so that it is waited for.
+        """
+        views = ExperimentViews(self.store, self.store.database.now)
+        said = None
         while True:
             experiment = self.store.experiments.get(name)
             claimed = self.store.leases.claim(experiment.id, self.labeler, limit=1)
@@ -112,16 +117,19 @@ class TerminalSession:
                 finally:
                     # Without an answer, others may claim it at once; an answer has ended the lease.
                     self.store.leases.release(self.labeler, [claimed[0].lease])
-                is_waiting = False
+                said = None
                 continue
             status = experiment.status or {}
             if status.get("phase") in ENDED:
                 self.say(f"No comparison is waiting: the run has {status['phase']}.")
                 return
-            if not is_waiting:
+            phase = views.phase(experiment)
+            silence = views.silent_message(experiment, phase) if status else None
+            # The message of a run that reports changes often, and is printed once.
+            if said is None or silence not in (None, said):
                 message = status.get("message", "no run has begun")
-                self.say(f"No comparison is waiting yet ({message}).")
-            is_waiting = True
+                said = silence or f"No comparison is waiting yet ({message})."
+                self.say(said)
             self.sleep(POLL_S)
 
     def _label(self, claimed: ClaimedComparison) -> bool:
