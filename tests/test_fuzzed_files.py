@@ -531,6 +531,7 @@ seeds = [0, 1, 2, 3, 4]
 
 
 def result_of(run):
+    Experiment.open(run.name, {}).close()
     return {
         **{"name": run.name, "flags": run.flags, "settings": run.settings, "seed": run.seed},
         **{"final_return": 1.0, "area": 0.5, "steps": 10, "labels": 3, "wall_s": 1.0},

@@ -8,6 +8,7 @@ from sqlalchemy import insert
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import Experiment, State, open_store
+from rl_teacher.runs.management import delete_experiment
 from rl_teacher.store.experiment_locks import this_process
 from rl_teacher.store.tables import ExperimentLock
 from rl_teacher.sweep import (
@@ -198,6 +199,20 @@ def test_table_has_interquartile_means_over_seeds():
     ]
 
 
+@pytest.fixture
+def executed(monkeypatch):
+    """Return the seeds of the runs that were executed, which train nothing."""
+    seeds = []
+
+    def execute(run):
+        seeds.append(run.seed)
+        Experiment.open(run.name, {}).close()
+        return described(run) | dict.fromkeys(MEASURED, 1.0)
+
+    monkeypatch.setattr("rl_teacher.sweep.execute", execute)
+    return seeds
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -209,14 +224,7 @@ def test_table_has_interquartile_means_over_seeds():
         {"wall_s": []},
     ],
 )
-def test_damaged_result_is_determined_again(write, home, monkeypatch, changed):
-    executed = []
-
-    def execute(run):
-        executed.append(run.seed)
-        return described(run) | dict.fromkeys(MEASURED, 1.0)
-
-    monkeypatch.setattr("rl_teacher.sweep.execute", execute)
+def test_damaged_result_is_determined_again(write, home, executed, changed):
     given = read_sweep(write('flags = "-p rl"\nseeds = [0, 1]'))
     whole = sweep(given, 1)
     path = home / "sweeps" / "gae.jsonl"
@@ -225,3 +233,12 @@ def test_damaged_result_is_determined_again(write, home, monkeypatch, changed):
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert sweep(given, 1) == whole
     assert executed == [0, 1, 0]
+
+
+def test_deleted_run_is_executed_again(write, executed):
+    given = read_sweep(write('flags = "-p rl"\nseeds = [0, 1]'))
+    sweep(given, 1)
+    with open_store() as store:
+        delete_experiment(store, "gae_seed=1")
+    sweep(given, 1)
+    assert executed == [0, 1, 1]

@@ -11,7 +11,7 @@ A sweep is a TOML file:
 
 Every run is a process of `rl-teacher teach`, on this machine or on a node of a cluster. Finished
 runs are kept as one JSON line each in `sweeps/NAME.jsonl` of the home, and skipped when the command
-is repeated; a stopped one continues.
+is repeated, unless their experiments were deleted; a stopped one continues.
 """
 
 import itertools
@@ -37,7 +37,14 @@ from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.report.figures import UNKNOWN, duration, reward
 from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
-from rl_teacher.runs.folder import Experiment, State, home, open_store, shortened_name
+from rl_teacher.runs.folder import (
+    Experiment,
+    State,
+    experiment_names,
+    home,
+    open_store,
+    shortened_name,
+)
 from rl_teacher.runs.management import idle_folder
 from rl_teacher.runs.metrics_file import MetricsFile
 from rl_teacher.store.experiment_locks import STALE_AFTER
@@ -216,7 +223,9 @@ def sweep(
     """
     file = MetricsFile(home() / "sweeps" / f"{sweep.name}.jsonl")
     runs = list(sweep.runs())
-    results = finished_results(runs, file.rows())
+    existing = {*experiment_names()}
+    # A run that was deleted is wanted again.
+    results = finished_results([run for run in runs if run.name in existing], file.rows())
     missing = [run for run in runs if run.flags not in results]
     report(f"{len(runs)} runs, {len(missing)} of them to do")
     failures = []
