@@ -50,6 +50,12 @@ def test_all_labels_are_asked_before_training_if_they_are_only_collected():
     assert pretraining_labels(changed(n_labels=40, collect_only=True)) == 40
 
 
+@pytest.mark.parametrize("source", [{"predictor_path": "saved"}, {"labels": "given"}])
+def test_upfront_schedule_asks_all_labels_before_training_also_with_earlier_ones(source):
+    assert pretraining_labels(changed(n_labels=40, **source)) == 0
+    assert pretraining_labels(changed(n_labels=40, schedule="upfront", **source)) == 40
+
+
 def test_pretrain_labels_override_the_quarter():
     assert pretraining_labels(changed(n_labels=1400, pretrain_labels=7)) == 7
 

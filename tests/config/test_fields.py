@@ -109,6 +109,17 @@ def test_keyword_spelling_is_used_in_messages_for_python():
             "--queries pairs",
         ),
         ([*UPFRONT, "-L", "5"], "--pretrain-labels 5", "not --schedule upfront"),
+        ([*UPFRONT, "--labels", "x", "-L", "5"], "--pretrain-labels 5", "not --schedule upfront"),
+        (
+            [*UPFRONT, "-p", "human", "--labels", "x", "--pace", "steps"],
+            "--pace steps",
+            "not --schedule upfront",
+        ),
+        (
+            [*UPFRONT, "--labels", "x", "--selector", "uniform"],
+            "--selector uniform",
+            "need --predictor-path",
+        ),
         ([*UPFRONT, "--selector", "uniform"], "--selector uniform", "fitted reward predictor"),
         ([*UPFRONT, "--fit", "async"], "--fit async", "not with --schedule upfront"),
         ([*VECTORS, "--labels", "x", "--fit", "async"], "--fit async", "or --labels alone"),

@@ -316,12 +316,12 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     @property
     def asks_after_fit(self) -> bool:
         """True if labels are requested once a predictor is fitted."""
-        return self.asks and (self.starts_fitted or not self.asks_upfront)
+        return self.asks and (self.predictor_path is not None or not self.asks_upfront)
 
     @property
     def asks_in_two_parts(self) -> bool:
         """True if `pretrain_labels` are a part of the labels, and not all."""
-        return self.asks_after_fit
+        return self.asks and not self.asks_upfront
 
     @property
     def asks_upfront(self) -> bool:
@@ -578,9 +578,9 @@ def _check_source(config: TeachConfig) -> None:
 def pretraining_labels(config: TeachConfig) -> int:
     """Return the number of labels before training: -L, or a quarter of -l, at least 1; or all.
 
-    With a saved predictor or given labels it is 0 unless -L is given.
+    With a saved predictor or given labels it is 0 unless -L or an upfront schedule asks for some.
     """
-    if config.starts_fitted and not config.collect_only:
+    if config.starts_fitted and not config.asks_upfront:
         return config.pretrain_labels or 0
     return first_labels(config.n_labels, config.pretrain_labels, is_upfront=config.asks_upfront)
 

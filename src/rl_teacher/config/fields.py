@@ -236,12 +236,12 @@ ANSWERS = OnlyWith(
 )
 LATER_LABELS = OnlyWith(
     "labels to ask for after the first fit (not --schedule upfront or --collect-only)",
-    lambda run: run.config.asks_after_fit,
+    lambda run: run.config.asks_in_two_parts,
 )
 LATER_FITS = OnlyWith(
     "fits after the first one: with -p human, or labels to ask for after it (not with --schedule "
     "upfront, or --labels alone)",
-    lambda run: run.config.asks_after_fit or run.config.asks_a_person,
+    lambda run: run.config.asks_in_two_parts or run.config.asks_a_person,
 )
 FIRST_LABELS = OnlyWith(
     "labels to ask for during training as well (not --schedule upfront or --collect-only)",
