@@ -414,6 +414,12 @@ class TestRepeats:
         shown = guest.get(f"/api/v1/comparisons/{again['id']}").json()
         assert (shown["left"], shown["answer"]) == (first["left"], "left")
 
+    def test_link_to_an_expired_repeat_shows_own_answer(self, guest, clock, repeated):
+        first, again = repeated
+        clock.advance(301)
+        shown = guest.get(f"/api/v1/comparisons/{again['id']}").json()
+        assert (shown["left"], shown["answer"]) == (first["left"], "left")
+
     def test_withdrawal_of_repeat_keeps_first_answer(self, guest, store, repeated):
         _, again = repeated
         before = store.labels.votes([again["id"]])

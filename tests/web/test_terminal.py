@@ -111,6 +111,25 @@ def test_answer_to_repeat_refers_to_swapped_sides(store):
     )
 
 
+def test_answer_to_repeat_after_its_lease_is_not_stored(store):
+    ask(store, 8)
+    Typist(["l"] * 8).session(store).run("mine")
+    store.experiments.set_assignment(1, AssignmentPolicy(repeats=1.0))
+    ask(store, 9)
+    typist = Typist(["l", "q"])
+    session = typist.session(store)
+
+    def answer_late(question):
+        [held] = store.leases.claim(1, "owner", limit=1)
+        store.leases.release("owner", [held.lease])
+        return typist.ask(question)
+
+    session.ask = answer_late
+    assert session.run("mine") == 0
+    assert all(each.purpose == "answer" for each in store.labels.export(1))
+    assert any("was not stored. Open the new link." in line for line in typist.read)
+
+
 def test_answer_given_on_the_page_is_neither_replaced_nor_undone(store):
     first, _ = ids = ask(store, 2)
     typist = Typist(["l", "u", "q"])

@@ -348,6 +348,7 @@ class Leases:
             views = read_comparisons(connection, parameters["comparison_ids"])
             rows = connection.execute(LEASES_OF_LABELERS, parameters)
             leases = {(row.labeler_id, row.comparison_id): row for row in rows}
+            moment = self._database.now()
             keys = {(id_of[name], comparison_id) for name, comparison_id in answered}
             labelled = read_labelled(connection, keys - leases.keys())
         found: dict[tuple[str, int], ComparisonWithLease] = {}
@@ -358,6 +359,7 @@ class Leases:
                     views[comparison_id],
                     lease.token if lease else None,
                     lease.purpose if lease else None,
+                    lease is not None and lease.expires_at > moment,
                     (id_of[labeler], comparison_id) in labelled,
                 )
         return found

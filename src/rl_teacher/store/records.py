@@ -379,6 +379,7 @@ class ComparisonWithLease:
         comparison: The comparison.
         lease: Token of the lease, expired or not; None if there is none, or if it was used up.
         purpose: Purpose of the lease.
+        is_held: Whether the lease has not expired.
         is_labelled: Whether the labeler has labelled the comparison; looked up only where there is
             no lease.
     """
@@ -386,6 +387,7 @@ class ComparisonWithLease:
     comparison: ComparisonView
     lease: UUID | None
     purpose: Purpose | None
+    is_held: bool
     is_labelled: bool
 
 

@@ -15,6 +15,7 @@ from rl_teacher.config.experiment import RunOptions
 from rl_teacher.config.fields import check_bounds
 from rl_teacher.runs.control import ENDED
 from rl_teacher.runs.folder import open_store
+from rl_teacher.store.assignment import LEASE_S
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
@@ -149,6 +150,13 @@ class TerminalSession:
             self.store.labels.add_many([withdrawn])
             self.say("The label was withdrawn; the comparison is shown again.")
             return True
+        if claimed.purpose == "repeat" and self._has_expired(claimed):
+            # The page shows the sides exchanged only while the lease is held.
+            self.say(
+                f"This was asked more than {LEASE_S / 60:.0f} minutes ago, so the answer was not "
+                "stored. Open the new link."
+            )
+            return True
         swapped = is_swapped(comparison.id, self.labeler) != (claimed.purpose == "repeat")
         label = NewLabel(
             comparison.id,
@@ -168,6 +176,12 @@ class TerminalSession:
                 "stored. Open the link again to change it."
             )
         return True
+
+    def _has_expired(self, claimed: ClaimedComparison) -> bool:
+        """Return whether a lease has expired; False if an answer on the page has ended it."""
+        key = self.labeler, claimed.comparison.id
+        about = self.store.leases.find([key]).get(key)
+        return about is not None and about.lease == claimed.lease and not about.is_held
 
     def _ask(self, seconds: float) -> tuple[str, float]:
         """Ask until a key can be used; return it with the seconds since the first question.

@@ -143,10 +143,11 @@ def show_effect(name: str, services: ServicesDep, labeler: LabelerName) -> schem
 def show_comparison(
     comparison_id: ComparisonId, services: ServicesDep, identity: CurrentIdentity
 ) -> schemas.Comparison:
-    """Return one comparison with the labeler's own answer, or as a repeat that they claimed."""
+    """Return one comparison with the labeler's own answer, or as a repeat that they hold."""
     view = visible_comparison(comparison_id, services, identity)
-    held = services.store.leases.find([(identity.name, comparison_id)])
-    if held[identity.name, comparison_id].purpose == "repeat":
+    found = services.store.leases.find([(identity.name, comparison_id)])
+    about = found[identity.name, comparison_id]
+    if about.purpose == "repeat" and about.is_held:
         # At the terminal, a repeat is shown by the link to its comparison.
         return serialize_comparison(view, identity.name, is_repeat=True)
     votes = services.store.labels.votes([comparison_id]).get(comparison_id, {})
