@@ -357,8 +357,15 @@ def test_service_is_reached_under_its_own_name():
     service = services()["serve"]
     command = shlex.split(service["command"])
     assert option(command, "--host") == "serve"
+    assert option(command, "--public-url") == "http://127.0.0.1:8765"
     assert "http://serve:8765/healthz" in service["healthcheck"]["test"][-1]
     assert option(command, "--processes") == "2"
+
+
+def test_links_begin_with_the_address_that_labelers_open():
+    public = "https://label.example.org"
+    command = shlex.split(services(PUBLIC_URL=public)["serve"]["command"])
+    assert option(command, "--public-url") == public
 
 
 def test_service_and_trainer_use_the_database_and_the_object_store():

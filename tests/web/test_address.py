@@ -17,6 +17,7 @@ from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.web.address import (
     access_token,
     await_service,
+    base_url,
     comparison_link,
     invite_path,
     link,
@@ -158,6 +159,30 @@ def test_first_of_two_services_is_found_after_the_second_stops(service, home):
 )
 def test_wildcard_hosts_map_to_loopback_urls(host, url):
     assert local_address(host, 8765, "this-one", "database", "media").url == url
+
+
+@pytest.mark.parametrize("url", ["https://lab.example", "http://[::1]:8765", "http://lab:80/"])
+def test_public_url_has_no_slash_at_its_end(url):
+    assert base_url(url) == url.removesuffix("/")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("lab.example", "lab.example:8765", "ftp://lab.example", "https://", "https://:80"),
+        *(
+            "http://lab:port",
+            "http://lab:0",
+            "http://lab/labels",
+            "http://lab?a=1",
+            "http://lab/#a",
+        ),
+        "http://me@lab",
+    ],
+)
+def test_public_url_with_more_or_less_than_host_and_port_is_refused(url):
+    with pytest.raises(BadInput, match=r"--public-url .* was given.*such as https://label"):
+        base_url(url)
 
 
 def test_link_contains_token(home):

@@ -107,6 +107,17 @@ def raw_connection(service):
         yield connection
 
 
+def test_links_begin_with_the_public_url(home):
+    options = 'no_browser=True, public_url="https://label.example.org/"'
+    running = Running(home, CODE.replace("no_browser=True", options))
+    assert link(running.address, "x").startswith("https://label.example.org/e/x/label?token=")
+    running.stop()
+    running.close()
+    printed = running.output.read_text()
+    assert f"The page: https://label.example.org/?token={running.token}\n" in printed
+    assert "not encrypted" not in printed
+
+
 def test_open_streams_count_until_they_end(shared):
     url = "/api/v1/events"
     with contextlib.ExitStack() as opened:

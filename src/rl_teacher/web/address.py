@@ -42,8 +42,8 @@ class Address:
     """Address of a running service.
 
     Attributes:
-        url: Base URL for a browser on this machine.
-        host: Host in the URL.
+        url: Base URL of the links.
+        host: Host that this machine reaches it at.
         bound_host: Host that the socket is bound to, such as 0.0.0.0.
         port: TCP port.
         pid: Process id.
@@ -245,6 +245,26 @@ def local_address(
         database=location_id(database),
         media=location_id(media),
     )
+
+
+def base_url(url: str) -> str:
+    """Return a URL that browsers open, without the slash at its end.
+
+    Raises:
+        BadInput: It is not `http` or `https` with a host, or has more than a host and a port.
+    """
+    try:
+        split = urlsplit(url)
+        is_valid = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0
+    except ValueError:
+        is_valid = False
+    base = url.removesuffix("/")
+    if not is_valid or base != f"{split.scheme}://{split.netloc}" or "@" in base:
+        raise BadInput(
+            f"--public-url {url} was given. Give the address that browsers open, without a path, "
+            "such as https://label.example.org."
+        )
+    return base
 
 
 def read_address(path: Path) -> Address | None:

@@ -38,6 +38,7 @@ from rl_teacher.web.address import (
     Address,
     PortTaken,
     access_token,
+    base_url,
     link,
     listen,
     listening,
@@ -104,6 +105,9 @@ class ServeOptions:
     RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME"""
     end_after_runs: float | None = None
     """seconds after the last run until the service ends; by default it does not end"""
+    public_url: str | None = None
+    """address that browsers open, in printed links, such as https://label.example.org behind a
+    reverse proxy; by default that of --host and --port"""
     log_format: Literal["text", "json"] = "text"
     """format of the log; json has the request, its labeler and its experiment"""
     processes: int = 1
@@ -125,13 +129,14 @@ def serve(
         limits: Limits of the connections.
 
     Raises:
-        BadInput: The address is unavailable, the URL of the media is invalid, or the database does
-            not admit several processes.
+        BadInput: The address is unavailable, a URL is invalid, or the database does not admit
+            several processes.
         StoreUnavailable: The database, or a remote storage of media, cannot be used.
         RunFolderUnusable: The home cannot be written.
     """
     database = default_url(home())
     check_processes(options.processes, database)
+    public_url = None if options.public_url is None else base_url(options.public_url)
     media = options.media or default_media(home())
     media_files = open_cached(media, home() / CACHE_FOLDER)
     if player is None:
@@ -146,6 +151,7 @@ def serve(
     ):
         port = listener.getsockname()[1]
         address = local_address(options.host, port, settings.instance, database, media)
+        address = replace(address, url=public_url or address.url)
         announcement = announced(address, options, plays=player is not None)
         end_after_s = options.end_after_runs
         lifetime = None if end_after_s is None else Lifetime(home(), end_after_s)
@@ -450,7 +456,7 @@ def print_link(options: ServeOptions, url: str) -> None:
     """Print the link."""
     console = Console()
     console.print(f"The page: {url}", soft_wrap=True, highlight=False, markup=False)
-    if not options.host.startswith(LOOPBACK):
+    if not options.host.startswith(LOOPBACK) and not url.startswith("https:"):
         console.print(
             "The connection is not encrypted. Outside a trusted network, use a reverse proxy with "
             "TLS or an SSH tunnel.",
