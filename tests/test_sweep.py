@@ -173,6 +173,18 @@ def test_run_waits_until_the_lock_of_a_dead_machine_is_stale(run, monkeypatch):
     assert execute_on_node(run)["steps"] == 512
 
 
+def test_run_of_a_process_with_another_working_folder_finds_relative_paths(
+    write, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    [run] = read_sweep(write(f'flags = "{FLAGS} --tensorboard-dir logs"\nseeds = [0]')).runs()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    execute_on_node(run)
+    assert (tmp_path / "logs").is_dir()
+    assert not (tmp_path / "elsewhere" / "logs").exists()
+
+
 def test_run_of_another_machine_that_goes_on_is_a_failure(run, monkeypatch):
     monkeypatch.setattr("rl_teacher.sweep.LOCK_TIMEOUT_S", 0.0)
     lock_on_another_machine(run.name, 0)

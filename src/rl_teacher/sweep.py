@@ -22,7 +22,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -78,12 +78,14 @@ class Run:
         settings: flags of the grid with their values, as text.
         seed: its seed.
         flags: all arguments of `rl-teacher teach`.
+        folder: working folder, in which relative paths of the arguments are looked up.
     """
 
     name: str
     settings: str
     seed: int
     flags: tuple[str, ...]
+    folder: Path = field(default_factory=Path.cwd)
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,8 @@ def execute(run: Run) -> Result:
     """
     ended = subprocess.run(  # noqa: S603
         [sys.executable, "-m", "rl_teacher.cli", "teach", *run.flags],
+        # Processes of a cluster have another working folder.
+        cwd=run.folder if run.folder.is_dir() else None,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
