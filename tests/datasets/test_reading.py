@@ -9,6 +9,7 @@ import tracemalloc
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import gymnasium as gym
 import numpy as np
@@ -107,6 +108,24 @@ def test_archive_with_folder_is_read(dataset, files, tmp_path):
 
 
 ADDED_COLUMNS = ("comparison_number", "is_too_fast", "is_held_out")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_newest_of_several_current_answers_of_a_labeler_counts(dataset, tmp_path, order):
+    # The first is earlier, since its time is that of another zone.
+    answers = {"2024-05-01T10:00:00+02:00": "left", "2024-05-01T09:00:00+00:00": "right"}
+    rows = [
+        {
+            **dataset.rows[0],
+            "answer": answer,
+            "answered_at": moment,
+            "request_id": str(UUID(int=number)),
+        }
+        for number, (moment, answer) in enumerate(answers.items())
+    ]
+    replace(dataset, rows=tuple(rows[::order])).save(tmp_path / "set")
+    read = load(tmp_path / "set")
+    assert [(each.target, each.num_labels) for each in read] == [(0.0, 1)]
 
 
 def test_jsonl_without_columns_added_later_is_read(files, tmp_path):

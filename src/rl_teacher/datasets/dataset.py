@@ -311,18 +311,32 @@ def merged_rows(datasets: Sequence[Dataset]) -> tuple[Row, ...]:
                 "is_current": known["is_current"] and row["is_current"],
                 "is_excluded": known["is_excluded"] or row["is_excluded"],
             }
-    newest: dict[tuple[Pair, str], tuple[datetime, str]] = {}
-    for (pair, request_id), row in by_request.items():
-        if row["is_current"]:
-            # The request id decides ties, whatever the order of the data sets.
-            key, stamp = (pair, row["labeler"]), (answer_time(row), request_id)
-            newest[key] = max(newest.get(key, stamp), stamp)
     number_of: dict[Pair, int] = {}
     rows = []
-    for number, ((pair, request_id), row) in enumerate(by_request.items(), 1):
-        stamp = answer_time(row), request_id
-        is_current = row["is_current"] and newest[pair, row["labeler"]] == stamp
+    for number, ((pair, _), row) in enumerate(by_request.items(), 1):
         place = number_of.setdefault(pair, len(number_of) + 1)
         ids = {"label_id": number, "comparison_id": place, "comparison_number": place}
-        rows.append({**row, **ids, "is_current": is_current})
-    return tuple(rows)
+        rows.append({**row, **ids})
+    return with_newest_current(rows)
+
+
+def with_newest_current(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return rows in which one answer of a labeler to a comparison is current: the newest.
+
+    A file may have several, and so may an experiment with labels of a person and imported ones of
+    the same name.
+    """
+    newest: dict[tuple[str, str, str], tuple[datetime, str, int]] = {}
+    for place, row in enumerate(rows):
+        if row["is_current"] and row["purpose"] == "answer":
+            key = row["left_clip"], row["right_clip"], row["labeler"]
+            # The request id decides ties, whatever the order of the rows.
+            stamp = answer_time(row), row["request_id"], place
+            newest[key] = max(newest.get(key, stamp), stamp)
+    places = {place for _, _, place in newest.values()}
+    return tuple(
+        row
+        if place in places or row["purpose"] != "answer" or not row["is_current"]
+        else {**row, "is_current": False}
+        for place, row in enumerate(rows)
+    )

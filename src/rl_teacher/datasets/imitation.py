@@ -18,7 +18,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import check_size, read_npz
-from rl_teacher.datasets.dataset import Dataset
+from rl_teacher.datasets.dataset import Dataset, with_newest_current
 from rl_teacher.datasets.reading import MAX_BYTES, check_fits, read_errors
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.report.label_export import SCHEMA_VERSION, Row
@@ -56,7 +56,7 @@ def from_imitation(
             pair = [segment_of(arrays, side, index, env_id, spaces) for side in SIDES]
             segments |= {each.content_hash: each for each in pair}
             rows.append(row_of(index, pair, preference, moment))
-        return Dataset(env_id, spaces, segments, tuple(rows))
+        return Dataset(env_id, spaces, segments, with_newest_current(rows))
 
 
 def check_preferences(arrays: Mapping[str, np.ndarray]) -> None:

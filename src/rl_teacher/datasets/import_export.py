@@ -8,7 +8,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadInput, ExperimentNotFound
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.datasets.dataset import Dataset
+from rl_teacher.datasets.dataset import Dataset, with_newest_current
 from rl_teacher.datasets.imitation import from_imitation
 from rl_teacher.datasets.reading import is_data_set, load
 from rl_teacher.datasets.rows import RESTORED, counts
@@ -52,7 +52,7 @@ def from_experiment(store: Store, segments: SegmentFiles, name: str) -> Dataset:
         env_id=view.env_id,
         spaces=recorded_spaces(view.env_id, view.config),
         segments={each: segments.load(each) for each in hashes},
-        rows=rows,
+        rows=with_newest_current(rows),
     )
 
 

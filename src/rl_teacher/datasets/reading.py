@@ -18,7 +18,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
-from rl_teacher.datasets.dataset import Dataset
+from rl_teacher.datasets.dataset import Dataset, with_newest_current
 from rl_teacher.datasets.rows import (
     MAX_DETAILS_LENGTH,
     LabelColumns,
@@ -208,7 +208,7 @@ def read(read_file: Read, max_bytes: int, packed_bytes: int) -> Dataset:
     for number, row in enumerate(rows, 1):
         if missing := {row["left_clip"], row["right_clip"]} - segments.keys():
             raise BadInput(f"label {number} is about segment {missing.pop()}, which is not there")
-    return Dataset(description.env_id, spaces, segments, rows)
+    return Dataset(description.env_id, spaces, segments, with_newest_current(rows))
 
 
 def parse_description(values: Any) -> Description:
