@@ -253,13 +253,14 @@ def base_url(url: str) -> str:
     Raises:
         BadInput: It is not `http` or `https` with a host, or has more than a host and a port.
     """
+    base = url.removesuffix("/")
     try:
         split = urlsplit(url)
         is_valid = split.scheme in ("http", "https") and bool(split.hostname) and split.port != 0
+        is_valid = is_valid and base == f"{split.scheme}://{split.netloc}" and "@" not in base
     except ValueError:
         is_valid = False
-    base = url.removesuffix("/")
-    if not is_valid or base != f"{split.scheme}://{split.netloc}" or "@" in base:
+    if not is_valid:
         raise BadInput(
             f"--public-url {url} was given. Give the address that browsers open, without a path, "
             "such as https://label.example.org."
