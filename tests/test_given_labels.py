@@ -81,9 +81,9 @@ def test_new_labels_are_counted_apart_and_fitted_together():
     assert last["fits"] > 1
 
 
-@pytest.mark.parametrize("given", [{"pretrain_labels": 10}, {"schedule": "upfront"}])
-def test_pretraining_labels_are_asked_before_the_first_fit(given):
-    teach(changed(predictor="synth", n_labels=10, num_timesteps=512, **given), QUIET)
+@pytest.mark.parametrize("changes", [{"pretrain_labels": 10}, {"schedule": "upfront"}])
+def test_pretraining_labels_are_asked_before_the_first_fit(changes):
+    teach(changed(predictor="synth", n_labels=10, num_timesteps=512, **changes), QUIET)
     first = rows("agent")[0]
     assert (first["labels_answered"], first["comparisons"], first["fits"]) == (10, 70, 1)
 
