@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +36,20 @@ def test_annealed_schedule_completes_budget_at_three_quarters():
     # all but the last are due when 0.01^(t/T) = 1 - 0.99 * 44 / 45 = 0.032, at 0.747 T
     budget = Budget(total=60, pretraining=15, num_steps=1000)
     assert [annealed(budget, Progress(step, 0.0)) for step in (747, 748)] == [59, 60]
+
+
+@pytest.mark.parametrize("name", ["annealed", "hyperbolic"])
+def test_schedule_of_a_fraction_equals_that_of_a_shorter_run(name):
+    half, short = replace(BUDGET, fraction=0.5), replace(BUDGET, num_steps=500)
+    steps = [Progress(step, 0.0) for step in (0, 100, 250, 500, 1000)]
+    assert [schedule(name)(half, at) for at in steps] == [schedule(name)(short, at) for at in steps]
+
+
+def test_schedule_of_a_fraction_completes_an_extension_in_that_part_of_the_new_steps():
+    # 1000 labels from step 1000 on, within 500 steps; after half of them 1000 * 0.9 / 0.99 = 909.1
+    extended = extend(replace(BUDGET, fraction=0.5), 2400, 2000, 1400, Progress(1000, 5.0))
+    due = [annealed(extended, Progress(step, 0.0)) for step in (1000, 1250, 1500, 2000)]
+    assert due == [1400, 2310, 2400, 2400]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

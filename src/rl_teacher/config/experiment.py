@@ -27,6 +27,7 @@ from rl_teacher.config.fields import (
     CLUSTER,
     CONVOLUTIONS,
     EARLY_ENDS,
+    FALLING_SCHEDULE,
     FEATURES,
     FIRST_LABELS,
     FITS,
@@ -233,6 +234,9 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     """label schedule; by default annealed with --n-labels, otherwise constant"""
     hyperbolic_steps: Annotated[WholeNumber, AtLeast(1), HYPERBOLIC_SCHEDULE] = 2_000_000
     """T0 of the hyperbolic schedule, whose label rate is proportional to T0 / (t + T0)"""
+    schedule_fraction: Annotated[float, Between(0.01, 1.0), FALLING_SCHEDULE] = 1.0
+    """fraction of --num-timesteps within which an annealed or hyperbolic schedule requests all
+    labels"""
     clip_reward: Annotated[float, Between(0.0, 1e9), TRUE_REWARD] = 0.0
     """largest absolute value of a true reward that the agent learns from, usually 1 for Atari; 0:
     no clipping. Reported returns are never clipped"""
@@ -285,6 +289,11 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         labels = self.agent_reset * self.n_labels
         # With as many labels before training, no agent learns from fewer.
         return labels if labels > pretraining_labels(self) else math.inf
+
+    @property
+    def schedule_name(self) -> str:
+        """Name of the label schedule; an annealed rate needs a number of labels to anneal to."""
+        return self.schedule or ("constant" if self.n_labels is None else "annealed")
 
     @property
     def starts_fitted(self) -> bool:

@@ -287,6 +287,12 @@ SORTING = OnlyWith(
 HYPERBOLIC_SCHEDULE = OnlyWith(
     "--schedule hyperbolic", lambda run: run.config.asks and run.config.schedule == "hyperbolic"
 )
+FALLING_SCHEDULE = OnlyWith(
+    "--schedule annealed or hyperbolic, and labels to ask for after the first fit",
+    lambda run: (
+        run.config.asks_in_two_parts and run.config.schedule_name in ("annealed", "hyperbolic")
+    ),
+)
 TENSORBOARD = OnlyWith("TensorBoard logs", lambda run: not run.options.no_tensorboard)
 VIDEOS = OnlyWith(
     "training (not --collect-only), and without --no-videos",

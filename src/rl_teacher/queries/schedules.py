@@ -1,6 +1,6 @@
 """Label schedules: the number of comparisons that may have been asked by step t.
 
-N: labels over the whole run, P: labels before training, T: environment steps of the run. An
+N: labels over the whole run, P: labels before training, T: the step by which all are asked. An
 extended run starts a schedule of its own at step t0, with the P labels asked until then.
 """
 
@@ -31,7 +31,7 @@ class Budget:
     Attributes:
         total: N labels over the whole run, or None without a limit.
         pretraining: P labels before training, or before the run was extended.
-        num_steps: T environment steps of the run.
+        num_steps: environment steps of the run.
         seconds_between: time between comparisons of the constant schedule; 0 counts steps instead.
         steps_between: steps between comparisons of the constant schedule.
         due_before: comparisons due when the rate of the constant schedule was last changed; None
@@ -39,6 +39,8 @@ class Budget:
         changed_at_s: seconds of training at that change.
         hyperbolic_steps: T0 of the hyperbolic schedule.
         first_step: t0, the step at which the run was extended; 0 if it never was.
+        fraction: fraction of the steps from t0 on within which the annealed and the hyperbolic
+            schedule ask all labels.
     """
 
     total: int | None
@@ -50,6 +52,12 @@ class Budget:
     changed_at_s: float = 0.0
     hyperbolic_steps: int = 2_000_000
     first_step: int = 0
+    fraction: float = 1.0
+
+    @property
+    def last_step(self) -> float:
+        """T: the step by which the annealed and the hyperbolic schedule have asked all labels."""
+        return self.first_step + self.fraction * (self.num_steps - self.first_step)
 
     @property
     def remaining(self) -> int:
@@ -66,7 +74,7 @@ def annealed(budget: Budget, progress: Progress) -> int:
     Source: rl-teacher's LabelAnnealer, scaled to reach N at step T; the original ends at 99 % of
     N - P. N=1400, P=350 gives 742 after a tenth of the run, the original 737.
     """
-    num_steps = max(budget.num_steps - budget.first_step, 1)
+    num_steps = max(budget.last_step - budget.first_step, 1)
     share = (1 - 0.01 ** ((progress.step - budget.first_step) / num_steps)) / (1 - 0.01)
     # Rounded up, so that the last label is asked while there are steps left to learn from it.
     return math.ceil(budget.pretraining + budget.remaining * min(share, 1.0))
@@ -80,7 +88,7 @@ def hyperbolic(budget: Budget, progress: Progress) -> int:
     # The integral of 1 / (t + T0) from 0 to t is log(1 + t / T0).
     before, now, end = (
         math.log1p(step / budget.hyperbolic_steps)
-        for step in (budget.first_step, progress.step, budget.num_steps)
+        for step in (budget.first_step, progress.step, budget.last_step)
     )
     share = min((now - before) / (end - before), 1.0) if end > before else 1.0
     return math.floor(budget.pretraining + budget.remaining * share)

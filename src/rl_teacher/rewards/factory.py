@@ -101,13 +101,12 @@ def _query_settings(
         num_steps=config.num_timesteps,
         seconds_between=SECONDS_BETWEEN if is_person else 0.0,
         hyperbolic_steps=config.hyperbolic_steps,
+        fraction=config.schedule_fraction,
     )
     shared = load_shared_segments(store, config.env_id, length) if config.reuse_clips else ()
-    # An annealed rate needs a number of labels to anneal to.
-    default_schedule = "constant" if config.n_labels is None else "annealed"
     return PlannerSettings(
         selector=selector(config.selector),
-        schedule=schedule(config.schedule or default_schedule),
+        schedule=schedule(config.schedule_name),
         budget=budget,
         candidates_per_pair=config.candidates,
         max_waiting=MAX_WAITING if is_person else None,
