@@ -153,9 +153,9 @@ def make_vector(  # noqa: PLR0913 - options of different kinds of environments
     """
     full_id = _full_id(env_id)
     if full_id in TASKS:
-        from rl_teacher.envs.mujoco.vector import MujocoVectorEnv  # noqa: PLC0415
+        from rl_teacher.envs.mujoco import vector  # noqa: PLC0415
 
-        return MujocoVectorEnv(TASKS[full_id], num_envs, num_threads, physics=physics)
+        return vector.make_vector(full_id, num_envs, num_threads, physics=physics)
     game = game_of(full_id)
     if game is not None:
         from rl_teacher.envs.atari.vector import AtariVectorEnv  # noqa: PLC0415

@@ -14,11 +14,13 @@ import pytest
 import warp
 
 from rl_teacher import cli
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint
 from rl_teacher.envs import make_vector
 from rl_teacher.envs.mujoco import physics as mujoco_physics
+from rl_teacher.envs.mujoco import vector
 from rl_teacher.envs.mujoco import warp as warp_physics
 from rl_teacher.envs.mujoco.physics import Simulations
+from rl_teacher.envs.mujoco.pipelined import PipelinedVectorEnv
 from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.mujoco.warp import WarpSimulations
 from tests.envs.mujoco.test_vector import assert_same_steps, make_unstable, random_steps
@@ -159,6 +161,52 @@ def test_restored_state_continues_exactly(env_id):
     restored = make_vector(env_id, 3, num_threads=1, physics="warp-cpu")
     restored.set_state(state)
     assert_same_steps(original, random_steps(restored, 8, seed=2))
+
+
+def test_groups_of_environments_equal_one_group(monkeypatch):
+    expected = make_vector(HOPPER, 5, physics="warp-cpu")
+    monkeypatch.setattr(vector, "ENVS_PER_GROUP", 2)
+    envs = make_vector(HOPPER, 5, physics="warp-cpu")
+    assert isinstance(envs, PipelinedVectorEnv)
+    elapsed = [0, 995, 990, 998, 0]
+    for each in (envs, expected):
+        each.reset(seed=3, options={"elapsed_steps": elapsed})
+    assert_same_steps(*(random_steps(each, 12, seed=1) for each in (envs, expected)))
+    np.testing.assert_array_equal(envs.observations, expected.observations)
+    np.testing.assert_array_equal(envs.scene_states, expected.scene_states)
+    state, other_state = envs.get_state(), expected.get_state()
+    assert state.keys() == other_state.keys()
+    for name, values in state.items():
+        np.testing.assert_array_equal(values, other_state[name])
+
+
+def test_groups_of_environments_end_episodes_and_continue_exactly(monkeypatch):
+    monkeypatch.setattr(vector, "ENVS_PER_GROUP", 2)
+    envs, restored = (make_vector(HOPPER, 4, physics="warp-cpu") for _ in range(2))
+    envs.reset(seed=0, options={"elapsed_steps": [0, 0, 999, 0]})
+    *_, infos = envs.step(np.zeros((4, 3)))
+    assert infos["_final_obs"].tolist() == [False, False, True, False]
+    assert (infos["final_obs"][2] != envs.observations[2]).any()
+    restored.set_state(envs.get_state())
+    assert_same_steps(*(random_steps(each, 5, seed=2) for each in (envs, restored)))
+    observations, _ = envs.reset(options={"reset_mask": [True, False, False, True]})
+    assert (observations != restored.observations).any(axis=1).tolist() == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_groups_of_environments_refuse_other_numbers_of_environments(monkeypatch):
+    monkeypatch.setattr(vector, "ENVS_PER_GROUP", 2)
+    envs, more = (make_vector(HOPPER, num_envs, physics="warp-cpu") for num_envs in (4, 6))
+    with pytest.raises(BadConfig, match="5 values of seed"):
+        envs.reset(seed=[1, 2, 3, 4, 5])
+    with pytest.raises(ValueError, match=r"\(5, 3\); \(4, 3\)"):
+        envs.step(np.zeros((5, 3)))
+    with pytest.raises(CorruptCheckpoint, match="6 environments was saved; there are 4"):
+        envs.set_state(more.get_state())
 
 
 @pytest.mark.slow

@@ -137,7 +137,19 @@ class Simulations:
         Returns:
             [N] rewards, [N] terminated by rules, [N] truncated because the physics diverged.
         """
+        self.begin(actions)
+        return self.finish()
+
+    def begin(self, actions: Shaped[np.ndarray, "env nu"]) -> None:
+        """Begin an environment step, as far as the CPU does not wait for it; see `finish`."""
+        self._actions = actions
         self.physics.ctrl[:] = actions
+        self._begin_step()
+
+    def finish(
+        self,
+    ) -> tuple[Float[np.ndarray, " env"], Bool[np.ndarray, " env"], Bool[np.ndarray, " env"]]:
+        """Finish the step that was begun, and return the same as `advance`."""
         with quiet_mujoco():
             self._step()
         # Zeros in tasks without a tracked position.
@@ -147,22 +159,22 @@ class Simulations:
             parts = self._in_parts(lambda _, physics: track(physics))
             x_before, self._tracked_x = self._tracked_x, np.concatenate(parts, dtype=np.float64)
             velocity_x = (self._tracked_x - x_before) / self._step_seconds
-        rewards, terminated = self._score(velocity_x, actions)
+        rewards, terminated = self._score(velocity_x, self._actions)
         if terminated is None:
             terminated = np.zeros(self.num_envs, dtype=np.bool_)
         return rewards, terminated, self._truncate_diverged(rewards)
 
-    def observe(
-        self, ids: Int[np.ndarray, " some"] | None = None
-    ) -> Inexact[np.ndarray, "some obs"]:
-        """Return the [N, D] observations of all simulations, or of some, as a new array."""
-        if ids is not None:
-            some = np.empty((len(ids), self.task.view.size), self._dtype)
-            self.task.view.observe(self.physics.rows(ids), some)
-            return some
-        out = np.empty(self._obs_shape, self._dtype)
-        self._in_parts(lambda rows, physics: self.task.view.observe(physics, out[rows]))
-        return out
+    def observe(self, out: np.ndarray | None = None) -> Inexact[np.ndarray, "env obs"]:
+        """Write the [N, D] observations of all simulations to `out` or a new array."""
+        seen = np.empty(self._obs_shape, self._dtype) if out is None else out
+        self._in_parts(lambda rows, physics: self.task.view.observe(physics, seen[rows]))
+        return seen
+
+    def observe_some(self, ids: Int[np.ndarray, " some"]) -> Inexact[np.ndarray, "some obs"]:
+        """Return the [len(ids), D] observations of some simulations."""
+        some = np.empty((len(ids), self.task.view.size), self._dtype)
+        self.task.view.observe(self.physics.rows(ids), some)
+        return some
 
     def copy_rows(
         self, rows: Shaped[np.ndarray, "env *each"], out: np.ndarray | None = None
@@ -187,6 +199,9 @@ class Simulations:
         self._batch.state[:] = state["physics"]
         self._tracked_x[:] = state["tracked_x"]
         self._time_before[:] = self._time
+
+    def _begin_step(self) -> None:
+        """Begin the physics of a step, where they run beside the CPU."""
 
     def _step(self) -> None:
         """Advance all states, and the derived fields with them."""

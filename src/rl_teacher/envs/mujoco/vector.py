@@ -3,6 +3,7 @@
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -17,6 +18,7 @@ from rl_teacher.common.state_dict import StateDict, join_lists, slice_list
 from rl_teacher.envs.interface import (
     SeededVectorEnv,
     Shard,
+    StatefulVectorEnv,
     checked_elapsed,
 )
 from rl_teacher.envs.mujoco.physics import Simulations
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 Infos = dict[str, Any]
 
 RENDER_SIZE = 480  # Pixels, as Gymnasium's.
+ENVS_PER_GROUP = 16_384
+"""Environments that a GPU steps together, if there are at least twice as many."""
 
 
 def make_simulations(
@@ -126,25 +130,46 @@ class MujocoVectorEnv(SeededVectorEnv):
         self, actions: Shaped[np.ndarray, "env nu"]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Step all environments; finished episodes are reset in the same step."""
+        self.begin_step(actions)
+        return self.finish_step()
+
+    def begin_step(self, actions: Shaped[np.ndarray, "env nu"]) -> None:
+        """Begin a step; a GPU computes it while the CPU does something else.
+
+        Raises:
+            ValueError: the actions have another shape.
+        """
         actions = np.asarray(actions)
         if actions.shape != self._action_shape:
             raise ValueError(
                 f"The actions have shape {actions.shape}; {self._action_shape} is needed."
             )
-        rewards, terminated, truncated = self._simulations.advance(actions)
+        self._simulations.begin(actions)
+
+    def finish_step(
+        self, out: np.ndarray | None = None, final_out: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
+        """Wait for the step that was begun; return the same as `step`.
+
+        Args:
+            out: [N, D] array to write the observations to; a new one by default.
+            final_out: the same for those before resets.
+        """
+        simulations = self._simulations
+        rewards, terminated, truncated = simulations.finish()
         self._elapsed += 1
         truncated |= self._elapsed >= self._max_episode_steps
-        observations, infos = self._simulations.observe(), {}
+        observations, infos = simulations.observe(out), {}
         ended = terminated | truncated
         if ended.any():
             ids = self._env_indices[ended]
-            infos = {"final_obs": observations, "_final_obs": ended}
+            final = simulations.copy_rows(observations, final_out)
+            infos = {"final_obs": final, "_final_obs": ended}
             infos |= {"final_info": {}, "_final_info": ended}
             self._start_episodes(ids)
-            observations = self._simulations.copy_rows(observations)
-            observations[ids] = self._simulations.observe(ids)
+            observations[ids] = simulations.observe_some(ids)
         # Saved in checkpoints. Callers may write to what they get.
-        self._obs = self._simulations.copy_rows(observations, out=self._obs)
+        self._obs = simulations.copy_rows(observations, out=self._obs)
         return observations, rewards, terminated, truncated, infos
 
     def get_state(self) -> dict[str, np.ndarray]:
@@ -272,6 +297,19 @@ def make_vector(
     num_threads: int | None = None,
     max_episode_steps: int | None = None,
     physics: "PhysicsBackend" = "cpu",
-) -> MujocoVectorEnv:
-    """Create a vector environment: Gymnasium's vector entry point."""
-    return MujocoVectorEnv(TASKS[env_id], num_envs, num_threads, max_episode_steps, physics)
+) -> StatefulVectorEnv:
+    """Create a vector environment: Gymnasium's vector entry point.
+
+    Many environments on a GPU are created in groups, see `PipelinedVectorEnv`.
+    """
+
+    def make_group(size: int) -> MujocoVectorEnv:
+        return MujocoVectorEnv(TASKS[env_id], size, num_threads, max_episode_steps, physics)
+
+    num_groups = 1 if physics == "cpu" else num_envs // ENVS_PER_GROUP
+    if num_groups <= 1:
+        return make_group(num_envs)
+    from rl_teacher.envs.mujoco.pipelined import PipelinedVectorEnv  # noqa: PLC0415 - imports this
+
+    bounds = np.linspace(0, num_envs, num_groups + 1, dtype=int).tolist()
+    return PipelinedVectorEnv([make_group(stop - start) for start, stop in pairwise(bounds)])

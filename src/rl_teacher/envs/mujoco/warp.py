@@ -84,6 +84,8 @@ class WarpSimulations(Simulations):
         """
         self._warp, self._mjw = import_warp()
         self._device = self._warp.get_device(device)
+        # Event after the latest step; None on a CPU, which waits for each kernel.
+        self._end: Any = None
         super().__init__(task, num_envs, num_threads)
         bound = {name: self._batch.bind(name) for name in INPUTS}
         self._inputs = {name: values for name, values in bound.items() if values.size}
@@ -136,12 +138,34 @@ class WarpSimulations(Simulations):
         # Pinned memory is copied without waiting for it.
         return self._warp.zeros_like(field, device="cpu", pinned=self._device.is_cuda)
 
+    def _begin_step(self) -> None:
+        """Queue the physics steps of one environment step on the device."""
+        warp = self._warp
+        self._in_parts(self._send)
+        # On a GPU, everything is queued on one stream, and awaited once.
+        with warp.ScopedDevice(self._device):
+            for name in self._inputs:
+                warp.copy(self._fields[name], self._shared[name])
+            if self._device.is_cuda:
+                self._launch_graph()
+            else:
+                self._launch()
+            for name in self._fields.keys() - {"ctrl"}:
+                warp.copy(self._shared[name], self._fields[name])
+            if self._device.is_cuda:
+                self._end = warp.record_event(self._end)
+
+    def _await_step(self) -> None:
+        if self._end is not None:
+            self._warp.synchronize_event(self._end)
+
     def _step(self) -> None:
-        self._take_steps()
+        self._await_step()
         while self._has_overflowed():
             # The states have not been copied to the batch, so the step is repeated.
             self._allocate(*(2 * each for each in self._capacity))
-            self._take_steps()
+            self._begin_step()
+            self._await_step()
         self._time += self._step_seconds
         if any(self._in_parts(self._receive)):
             self._reset_diverged()
@@ -158,22 +182,6 @@ class WarpSimulations(Simulations):
         # Comparisons with NaN are false.
         limit = mujoco.mjMAXVAL
         return not (physics.state.max() <= limit and physics.state.min() >= -limit)
-
-    def _take_steps(self) -> None:
-        """Take the physics steps of one environment step on the device."""
-        warp = self._warp
-        self._in_parts(self._send)
-        # On a GPU, everything is queued on one stream, and awaited once.
-        with warp.ScopedDevice(self._device):
-            for name in self._inputs:
-                warp.copy(self._fields[name], self._shared[name])
-            if self._device.is_cuda:
-                self._launch_graph()
-            else:
-                self._launch()
-            for name in self._fields.keys() - {"ctrl"}:
-                warp.copy(self._shared[name], self._fields[name])
-            warp.synchronize_device()
 
     def _launch_graph(self) -> None:
         """Launch all kernels at once, which takes much less time."""
