@@ -7,7 +7,7 @@ from benchmarks.tables import middle, number, ratio, table
 
 ENV_ID = "Humanoid-v5"
 CPU_ENVS = 256
-GPU_ENVS = 32768
+GPU_ENVS = 65_536
 EMULATED_ENVS = 16
 """Environments of Warp on a CPU, where it is slow."""
 HOW = "python -m benchmarks.run gpu"

@@ -91,7 +91,7 @@ class PipelinedVectorEnv(StatefulVectorEnv):
             group.begin_step(actions[shard.rows])
         observations = np.empty(self.observation_space.shape, self.observation_space.dtype)
         # Pages of zeros cost nothing until they are written to.
-        final = np.zeros_like(observations)
+        final = np.zeros(observations.shape, observations.dtype)
         results = [
             group.finish_step(observations[shard.rows], final[shard.rows])
             for group, shard in zip(self._groups, self._shards, strict=True)
