@@ -373,6 +373,7 @@ CHANGES: dict[str, Change] = {
     "--pretrain-labels": adds(SYNTH, "--pretrain-labels 6", comparisons),
     "--schedule": adds(SYNTH, "--schedule upfront", comparisons),
     "--hyperbolic-steps": adds(HYPERBOLIC, "--hyperbolic-steps 1", comparisons),
+    "--schedule-fraction": adds(f"{SYNTH} -l 12 -t 512", "--schedule-fraction 0.1", comparisons),
     "--labels": adds(SYNTH, f"--labels {SAVED}", predictor),
     "--held-out": adds(SYNTH, f"--held-out {SAVED}", last("held_out_loss")),
     "--keep-asking": adds(FROZEN, "--keep-asking -p synth", comparisons),

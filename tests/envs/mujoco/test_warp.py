@@ -113,8 +113,8 @@ def change_options(monkeypatch, **options):
 
 @pytest.mark.slow
 def test_step_of_humanoid_equals_newtons_method_within_rounding(device, monkeypatch):
-    # Contact forces, of up to a thousand newtons, are among its observations. Their squares are part
-    # of the reward, whose error on an H100 was 3.6e-4, and less than 2e-4 on a CPU.
+    # Contact forces, of up to a thousand newtons, are among its observations. Their squares are
+    # part of the reward, whose error on an H100 was 3.6e-4, and less than 2e-4 on a CPU.
     change_options(monkeypatch, solver=mujoco.mjtSolver.mjSOL_NEWTON)
     errors = differences("Humanoid-v5", device, num_steps=30)
     assert errors[:, 0].max() < 2e-3

@@ -138,18 +138,18 @@ class Simulations:
             [N] rewards, [N] terminated by rules, [N] truncated because the physics diverged.
         """
         self.begin(actions)
-        return self.finish()
+        return self.end()
 
     def begin(self, actions: Shaped[np.ndarray, "env nu"]) -> None:
-        """Begin an environment step, as far as the CPU does not wait for it; see `finish`."""
+        """Begin an environment step, as far as the CPU does not wait for it; see `end`."""
         self._actions = actions
         self.physics.ctrl[:] = actions
         self._begin_step()
 
-    def finish(
+    def end(
         self,
     ) -> tuple[Float[np.ndarray, " env"], Bool[np.ndarray, " env"], Bool[np.ndarray, " env"]]:
-        """Finish the step that was begun, and return the same as `advance`."""
+        """End the step that was begun, and return the same as `advance`."""
         with quiet_mujoco():
             self._step()
         # Zeros in tasks without a tracked position.

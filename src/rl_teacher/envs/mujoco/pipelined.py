@@ -1,4 +1,4 @@
-"""Environments in groups: a GPU steps one group while the CPU finishes the step of another."""
+"""Environments in groups: a GPU steps one group while the CPU ends the step of another."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -16,7 +16,7 @@ from rl_teacher.envs.mujoco.vector import Infos, MujocoVectorEnv
 
 
 class PipelinedVectorEnv(StatefulVectorEnv):
-    """N environments of one task in groups, whose steps begin together and are finished in turn.
+    """N environments of one task in groups, whose steps begin together and end in turn.
 
     Equal to one group of all environments.
     """
@@ -82,6 +82,11 @@ class PipelinedVectorEnv(StatefulVectorEnv):
         self, actions: Shaped[np.ndarray, "env nu"]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Step all environments; finished episodes are reset in the same step."""
+        self.begin_step(actions)
+        return self.end_step()
+
+    def begin_step(self, actions: Shaped[np.ndarray, "env nu"]) -> None:
+        """Begin a step of all groups; the caller may compute until `end_step`."""
         actions = np.asarray(actions)
         if actions.shape != self.action_space.shape:
             raise ValueError(
@@ -89,11 +94,14 @@ class PipelinedVectorEnv(StatefulVectorEnv):
             )
         for group, shard in zip(self._groups, self._shards, strict=True):
             group.begin_step(actions[shard.rows])
+
+    def end_step(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
+        """Wait for the step that was begun, group by group; return the same as `step`."""
         observations = np.empty(self.observation_space.shape, self.observation_space.dtype)
         # Pages of zeros cost nothing until they are written to.
         final = np.zeros(observations.shape, observations.dtype)
         results = [
-            group.finish_step(observations[shard.rows], final[shard.rows])
+            group.end_step(observations[shard.rows], final[shard.rows])
             for group, shard in zip(self._groups, self._shards, strict=True)
         ]
         _, rewards, terminated, truncated, _ = zip(*results, strict=True)

@@ -131,10 +131,10 @@ class MujocoVectorEnv(SeededVectorEnv):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Step all environments; finished episodes are reset in the same step."""
         self.begin_step(actions)
-        return self.finish_step()
+        return self.end_step()
 
     def begin_step(self, actions: Shaped[np.ndarray, "env nu"]) -> None:
-        """Begin a step; a GPU computes it while the CPU does something else.
+        """Begin a step, on a GPU if there is one; the caller may compute until `end_step`.
 
         Raises:
             ValueError: the actions have another shape.
@@ -146,7 +146,7 @@ class MujocoVectorEnv(SeededVectorEnv):
             )
         self._simulations.begin(actions)
 
-    def finish_step(
+    def end_step(
         self, out: np.ndarray | None = None, final_out: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Wait for the step that was begun; return the same as `step`.
@@ -156,7 +156,7 @@ class MujocoVectorEnv(SeededVectorEnv):
             final_out: the same for those before resets.
         """
         simulations = self._simulations
-        rewards, terminated, truncated = simulations.finish()
+        rewards, terminated, truncated = simulations.end()
         self._elapsed += 1
         truncated |= self._elapsed >= self._max_episode_steps
         observations, infos = simulations.observe(out), {}
