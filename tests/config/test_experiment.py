@@ -56,6 +56,14 @@ def test_upfront_schedule_asks_all_labels_before_training_also_with_earlier_ones
     assert pretraining_labels(changed(n_labels=40, schedule="upfront", **source)) == 40
 
 
+@pytest.mark.parametrize(
+    ("changes", "fraction"),
+    [({}, 1.0), ({"agent": "sac"}, 0.5), ({"agent": "sac", "schedule_fraction": 0.8}, 0.8)],
+)
+def test_sac_has_its_labels_after_half_of_the_steps_by_default(changes, fraction):
+    assert changed(**changes).label_fraction == fraction
+
+
 def test_pretrain_labels_override_the_quarter():
     assert pretraining_labels(changed(n_labels=1400, pretrain_labels=7)) == 7
 

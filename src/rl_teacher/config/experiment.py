@@ -69,6 +69,8 @@ from rl_teacher.nn.encoders import PredictorNetwork
 
 DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L is given."""
+SCHEDULE_FRACTION_OF_SAC = 0.5
+"""SAC needs labels early: later ones mostly compare clips of the gait that it has settled on."""
 MAX_SEED = 2**31 - 1
 MAX_CLIPS = 1_000_000
 
@@ -234,9 +236,9 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     """label schedule; by default annealed with --n-labels, otherwise constant"""
     hyperbolic_steps: Annotated[WholeNumber, AtLeast(1), HYPERBOLIC_SCHEDULE] = 2_000_000
     """T0 of the hyperbolic schedule, whose label rate is proportional to T0 / (t + T0)"""
-    schedule_fraction: Annotated[float, Between(0.01, 1.0), FALLING_SCHEDULE] = 1.0
+    schedule_fraction: Annotated[float | None, Between(0.01, 1.0), FALLING_SCHEDULE] = None
     """fraction of --num-timesteps within which an annealed or hyperbolic schedule requests all
-    labels"""
+    labels; by default 1, and 0.5 with -a sac"""
     clip_reward: Annotated[float, Between(0.0, 1e9), TRUE_REWARD] = 0.0
     """largest absolute value of a true reward that the agent learns from, usually 1 for Atari; 0:
     no clipping. Reported returns are never clipped"""
@@ -294,6 +296,13 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     def schedule_name(self) -> str:
         """Name of the label schedule; an annealed rate needs a number of labels to anneal to."""
         return self.schedule or ("constant" if self.n_labels is None else "annealed")
+
+    @property
+    def label_fraction(self) -> float:
+        """Fraction of the steps within which the annealed or hyperbolic schedule asks all labels."""
+        if self.schedule_fraction is not None:
+            return self.schedule_fraction
+        return SCHEDULE_FRACTION_OF_SAC if self.agent == "sac" else 1.0
 
     @property
     def starts_fitted(self) -> bool:

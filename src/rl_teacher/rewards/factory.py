@@ -101,7 +101,7 @@ def _query_settings(
         num_steps=config.num_timesteps,
         seconds_between=SECONDS_BETWEEN if is_person else 0.0,
         hyperbolic_steps=config.hyperbolic_steps,
-        fraction=config.schedule_fraction,
+        fraction=config.label_fraction,
     )
     shared = load_shared_segments(store, config.env_id, length) if config.reuse_clips else ()
     return PlannerSettings(
