@@ -832,6 +832,6 @@ def no_usable_labels(config: TeachConfig, num: int) -> str:
 
 
 if __name__ == "__main__":
-    # As in the first rl-teacher: `python rl_teacher/teach.py` or `python -m rl_teacher.teach`.
+    # As in the original rl-teacher: `python rl_teacher/teach.py` or `python -m rl_teacher.teach`.
     sys.stderr.write(f"error: Use this command: {teach_command(sys.argv[1:])}\n")
     sys.exit(BadConfig.exit_code)

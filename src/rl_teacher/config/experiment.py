@@ -422,7 +422,7 @@ class RunOptions:
     """write videos (MP4) of at most 20 of the agent's episodes, spread over the run, to the videos
     folder of the experiment"""
     no_videos: Annotated[bool, short_flag("V")] = False
-    """write no videos: the default, unlike in the first rl-teacher"""
+    """write no videos: the default, unlike in the original rl-teacher"""
     no_tensorboard: bool = False
     """write no TensorBoard logs"""
     tensorboard_dir: Annotated[str | None, TENSORBOARD] = None
