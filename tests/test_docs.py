@@ -708,8 +708,8 @@ def test_animation_of_readme_is_smaller_than_1_5_megabytes():
 
 def test_number_of_examples_in_readme_matches_folder():
     words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    num_examples = len(list((ROOT / "examples").glob("*.py")))
-    assert f"[`examples/`](examples) has {words[num_examples]} short programs" in text_of("README.md")
+    number = words[len(list((ROOT / "examples").glob("*.py")))]
+    assert f"[`examples/`](examples) has {number} short programs" in text_of("README.md")
 
 
 def test_contributing_lists_every_package_folder():
