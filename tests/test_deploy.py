@@ -125,12 +125,17 @@ def unit_commands():
     example = re.search(r"TEACH_OPTIONS=(.*)'", (DEPLOY / UNITS[1]).read_text())
     assert example is not None
     commands = {}
-    for name in UNITS:
+    for name, options in (
+        (UNITS[0], ""),
+        (UNITS[1], example[1]),
+        (UNITS[1], "-p synth -e Reacher-v1 -l 175"),
+        (UNITS[1], "-p rl -e Reacher-v1"),
+    ):
         line = unit(name)["Service"]["ExecStart"]
-        line = line.replace("%i", "reacher").replace("$TEACH_OPTIONS", example[1])
+        line = line.replace("%i", "reacher").replace("$TEACH_OPTIONS", options)
         program, *arguments = shlex.split(line)
         assert program == "/opt/rl-teacher/bin/rl-teacher"
-        commands[name] = arguments
+        commands[f"{name} {options}".strip()] = arguments
     return commands
 
 
