@@ -598,7 +598,8 @@ def check(arguments: Sequence[str]) -> int:
             print(f"{'error' if fault.is_fatal else 'warning'}: {fault.text}")
         if any(fault.is_fatal for fault in faults):
             raise BadInput(f"{env_info.id} cannot be used as it is. Correct the errors above.")
-        limit = f"{env_info.max_episode_steps} steps" if env_info.max_episode_steps else "any length"
+        max_steps = env_info.max_episode_steps
+        limit = f"{max_steps} steps" if max_steps else "any length"
         print(
             f"{env_info.id} can be used: episodes of {limit}, "
             f"clips of {env_info.fps:g} steps a second"
