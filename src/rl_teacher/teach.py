@@ -170,8 +170,7 @@ def teach(
             experiment.store.experiments.set_control(experiment.id, extension)
         config = with_labels_to_collect(config, experiment)
         metrics = experiment.folder.latest_metrics
-        num_steps = 0 if config.collect_only else config.num_timesteps
-        display = Display(config.name, env_info.id, num_steps, metrics)
+        display = Display(config.name, env_info.id, config.num_timesteps, metrics)
         stack.enter_context(display)
         display.status("setting up")
         # The service starts while the environments are made and the first clips recorded.
@@ -744,8 +743,7 @@ class TrainingLoop:
         history = self.session.experiment.folder.history
         history.drop_after(self.session.step)
         self._kept_step = max(history.steps, default=None)
-        if not self._config.collect_only:
-            self._follow_extension()
+        self._follow_extension()
         if not self._options.no_tensorboard:
             resumed_at = self.session.step if is_resumed else None
             folder = home() / "tensorboard" / self._config.name

@@ -31,7 +31,7 @@ class Progress:
     Args:
         name: name of the experiment.
         env_id: environment of the experiment.
-        total_steps: environment steps in the whole run; 0 if it only collects labels.
+        total_steps: environment steps in the whole run.
         metrics: metrics of the run so far, if it is resumed.
         console: output; the standard output by default.
         now: clock in seconds, with an arbitrary origin.
@@ -115,12 +115,9 @@ class Progress:
     def panel(self) -> RenderableType:
         """Render the current panel."""
         elapsed_s = self._now() - self._started_s
-        training = (
+        lines = Group(
             steps_line(self._row, self._total_steps),
             pace_line(self._row, self._total_steps, elapsed_s),
-        )
-        lines = Group(
-            *(training if self._total_steps else ()),
             figures_grid(self._row),
             Text(f"> {self._status_text()}", style="bold", overflow="ellipsis", no_wrap=True),
         )
@@ -187,13 +184,7 @@ def time_left_s(row: Row, total_steps: int) -> float | None:
 
 
 def plain_line(row: Row, total_steps: int, status: str) -> str:
-    """Format metrics and status as one line, for log files; without training, labels alone."""
-    labels = [
-        f"labels {number(row.get('labels_answered'))}/{number(row.get('labels_asked'))}",
-        *([f"clips {clips_of(row, '/')}"] if "clips_sorted" in row else []),
-    ]
-    if not total_steps:
-        return " | ".join([*labels, status])
+    """Format metrics and status as one line, for log files."""
     return " | ".join(
         [
             f"{number(row.get('step') or 0)}/{number(total_steps)} steps",
@@ -201,7 +192,8 @@ def plain_line(row: Row, total_steps: int, status: str) -> str:
             f"{duration(time_left_s(row, total_steps))} left",
             f"true return {reward(row.get('true_return'))}",
             f"predicted {reward(row.get('predicted_return'))}",
-            *labels,
+            f"labels {number(row.get('labels_answered'))}/{number(row.get('labels_asked'))}",
+            *([f"clips {clips_of(row, '/')}"] if "clips_sorted" in row else []),
             f"accuracy {percent(row.get('held_out_accuracy'))}",
             status,
         ]
