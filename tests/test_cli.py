@@ -423,6 +423,12 @@ def test_name_with_spaces_is_quoted_in_next_commands(capsys):
     assert main([*arguments, "-n", "my labels", "--ppo.num-envs", "8"]) == 0
     printed = capsys.readouterr().out
     assert "rl-teacher fit 'my labels' -n NEW, or rl-teacher export 'my labels'" in printed
+    # It takes no step of training.
+    assert "steps" not in printed
+    with open_store() as store:
+        status = store.experiments.get("my labels").status
+    assert status is not None
+    assert status["num_steps"] == 0
 
 
 def test_report_of_unknown_experiment_exits_with_code_2(capsys):

@@ -170,7 +170,7 @@ def teach(
             experiment.store.experiments.set_control(experiment.id, extension)
         config = with_labels_to_collect(config, experiment)
         metrics = experiment.folder.latest_metrics
-        display = Display(config.name, env_info.id, config.num_timesteps, metrics)
+        display = Display(config.name, env_info.id, config.training_steps, metrics)
         stack.enter_context(display)
         display.status("setting up")
         # The service starts while the environments are made and the first clips recorded.
@@ -449,7 +449,7 @@ class TrainingLoop:
         rewards = make_reward_source(config, self._venv, queries, options, pretrained)
         settings = SessionSettings(
             num_envs=self._venv.num_envs,
-            num_steps=config.num_timesteps,
+            num_steps=config.training_steps,
             starts_with_whole_episodes=not stagger_steps(env_info),
             # Poses cost nothing, but a video is rendered in a process of its own.
             records_episodes=(
@@ -743,7 +743,8 @@ class TrainingLoop:
         history = self.session.experiment.folder.history
         history.drop_after(self.session.step)
         self._kept_step = max(history.steps, default=None)
-        self._follow_extension()
+        if not self._config.collect_only:
+            self._follow_extension()
         if not self._options.no_tensorboard:
             resumed_at = self.session.step if is_resumed else None
             folder = home() / "tensorboard" / self._config.name

@@ -130,13 +130,23 @@ class TestPanel:
     @given(
         step=st.none() | st.integers(0, 10**12),
         value=st.none() | st.floats(),
-        total_steps=st.integers(0, 10**12),
+        total_steps=st.integers(1, 10**12),
     )
     def test_panel_renders_any_metric_values(self, step, value, total_steps):
         console = Console(file=io.StringIO(), force_terminal=True, width=80)
         progress = Progress("x", "E", total_steps, console=console)
         progress.update({**dict.fromkeys(ROW, value), "step": step})
         assert "steps/s" in panel_text(progress)
+
+    def test_run_without_training_shows_labels_but_no_steps(self, clock):
+        for is_terminal in (True, False):
+            console = make(clock, is_terminal=is_terminal).console
+            progress = Progress("collected", "ShortHopper-v1", 0, console=console, now=clock)
+            progress.update(ROW)
+            text = panel_text(progress) if is_terminal else lines(progress)[0]
+            assert re.search("212( of |/)230", text)
+            assert "steps" not in text
+            assert " left" not in text
 
     def test_live_display_leaves_last_state_on_screen(self, clock):
         progress = make(clock, is_terminal=True)

@@ -347,6 +347,11 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         return self.collect_only or self.schedule == "upfront"
 
     @property
+    def training_steps(self) -> int:
+        """Environment steps of training; 0 if the run only collects labels."""
+        return 0 if self.collect_only else self.num_timesteps
+
+    @property
     def learns(self) -> bool:
         """True if a reward predictor is fitted, to labels that exist or are asked for."""
         return self.asks or self.labels is not None

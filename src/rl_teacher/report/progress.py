@@ -31,7 +31,8 @@ class Progress:
     Args:
         name: name of the experiment.
         env_id: environment of the experiment.
-        total_steps: environment steps in the whole run.
+        total_steps: environment steps of training in the whole run; 0 for a run that does not
+            train, whose steps and speed are not shown.
         metrics: metrics of the run so far, if it is resumed.
         console: output; the standard output by default.
         now: clock in seconds, with an arbitrary origin.
@@ -115,14 +116,18 @@ class Progress:
     def panel(self) -> RenderableType:
         """Render the current panel."""
         elapsed_s = self._now() - self._started_s
-        lines = Group(
-            steps_line(self._row, self._total_steps),
-            pace_line(self._row, self._total_steps, elapsed_s),
+        lines = [
             figures_grid(self._row),
             Text(f"> {self._status_text()}", style="bold", overflow="ellipsis", no_wrap=True),
-        )
+        ]
+        if self._total_steps:
+            lines = [
+                steps_line(self._row, self._total_steps),
+                pace_line(self._row, self._total_steps, elapsed_s),
+                *lines,
+            ]
         width = min(self.console.width, MAX_WIDTH)
-        return Panel(lines, title=Text(self._title), title_align="left", width=width)
+        return Panel(Group(*lines), title=Text(self._title), title_align="left", width=width)
 
 
 def steps_line(row: Row, total_steps: int) -> RenderableType:
@@ -130,8 +135,8 @@ def steps_line(row: Row, total_steps: int) -> RenderableType:
     step = row.get("step") or 0
     line = Table.grid(padding=(0, 2))
     line.add_row(
-        ProgressBar(total=max(total_steps, 1), completed=step, width=BAR_WIDTH),
-        Text(percent(step / max(total_steps, 1))),
+        ProgressBar(total=total_steps, completed=step, width=BAR_WIDTH),
+        Text(percent(step / total_steps)),
         Text(f"{number(step)} of {number(total_steps)} steps"),
     )
     return line
@@ -185,11 +190,14 @@ def time_left_s(row: Row, total_steps: int) -> float | None:
 
 def plain_line(row: Row, total_steps: int, status: str) -> str:
     """Format metrics and status as one line, for log files."""
+    training = [
+        f"{number(row.get('step') or 0)}/{number(total_steps)} steps",
+        f"{number(row.get('steps_per_second'))}/s",
+        f"{duration(time_left_s(row, total_steps))} left",
+    ]
     return " | ".join(
         [
-            f"{number(row.get('step') or 0)}/{number(total_steps)} steps",
-            f"{number(row.get('steps_per_second'))}/s",
-            f"{duration(time_left_s(row, total_steps))} left",
+            *(training if total_steps else []),
             f"true return {reward(row.get('true_return'))}",
             f"predicted {reward(row.get('predicted_return'))}",
             f"labels {number(row.get('labels_answered'))}/{number(row.get('labels_asked'))}",
