@@ -258,6 +258,10 @@ class TestStreams:
                 labelers(None),
                 lambda store: store.experiments.set_archived("hopper", is_archived=True),
             ),
+            (
+                labelers("hopper"),
+                lambda store: store.experiments.set_archived("hopper", is_archived=True),
+            ),
         ],
     )
     def test_stream_ends_when_its_experiment_is_lost(self, app, store, trainer, subscriber, lose):

@@ -377,6 +377,20 @@ class TestManagement:
         assert program.post(f"{self.URL}/restore").status_code == 204
         assert len(list_experiments(guest)) == 1
 
+    def test_archived_experiment_is_not_found_by_labelers(self, program, guest, ended):
+        [comparison] = ended.ask()
+        addresses = [
+            *(self.URL, f"{self.URL}/labels", f"{self.URL}/effect"),
+            *(f"/api/v1/comparisons/{comparison}", "/api/v1/events?experiment=hopper"),
+        ]
+        assert program.post(f"{self.URL}/archive").status_code == 204
+        for address in addresses:
+            assert_problem(guest.get(address), 404)
+        assert_problem(guest.post(f"{self.URL}/practice"), 404)
+        assert program.get(self.URL).json()["is_archived"]
+        assert program.post(f"{self.URL}/restore").status_code == 204
+        assert guest.get(self.URL).status_code == 200
+
     def test_deleted_experiment_is_not_found(self, program, ended):
         assert program.delete(self.URL).status_code == 204
         assert_problem(program.delete(self.URL), 404)

@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
 from rl_teacher.runs.control import ENDED, Phase
 from rl_teacher.runs.folder import validate_name
-from rl_teacher.store.records import ExperimentView, MetricsRow
+from rl_teacher.store.records import ExperimentView, Identity, MetricsRow
+from rl_teacher.store.sql import experiment_not_found
 from rl_teacher.store.store import Store
+from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.schemas.experiments import (
     ClipProgress,
@@ -116,6 +118,17 @@ class ExperimentViews:
             ExperimentNotFound, BadExperimentName.
         """
         return self._store.experiments.get(validate_name(name))
+
+    def find_for(self, name: str, identity: Identity) -> ExperimentView:
+        """Return the experiment with this name, unless it is archived and the user no owner.
+
+        Raises:
+            ExperimentNotFound, BadExperimentName.
+        """
+        view = self.find(name)
+        if view.archived_at is not None and not is_owner(identity):
+            raise experiment_not_found(view.name)
+        return view
 
     def summary(self, view: ExperimentView, labeler: str | None) -> ExperimentSummary:
         """Return the summary of an experiment; `mine` is 0 without a labeler."""

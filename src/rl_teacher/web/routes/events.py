@@ -40,8 +40,10 @@ async def new_subscriber(
     with open_stream(services.shared, identity.name, services.settings.limits.streams):
         if experiment is not None and not identity.sees(experiment):
             raise experiment_not_found(experiment)
-        find = services.experiments.find
-        name = None if experiment is None else (await run_in_threadpool(find, experiment)).name
+        name = None
+        if experiment is not None:
+            find = services.experiments.find_for
+            name = (await run_in_threadpool(find, experiment, identity)).name
         yield Subscriber(name, identity.name, is_owner(identity), identity.experiment)
 
 
@@ -112,13 +114,12 @@ class EventStream:
     def _visible(self, snapshot: Snapshot) -> dict[str, ExperimentSummary]:
         """Return the summaries that the subscriber receives."""
         followed, only = self._subscriber.name, self._subscriber.only
-        summaries = snapshot.summaries
-        if followed is not None:
-            return {followed: summaries[followed]} if followed in summaries else {}
         return {
             name: summary
-            for name, summary in summaries.items()
-            if only in (None, name) and (self._subscriber.is_owner or not summary.is_archived)
+            for name, summary in snapshot.summaries.items()
+            if followed in (None, name)
+            and only in (None, name)
+            and (self._subscriber.is_owner or not summary.is_archived)
         }
 
     def of(self, snapshot: Snapshot) -> Iterator[ServerSentEvent]:

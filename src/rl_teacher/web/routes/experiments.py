@@ -42,7 +42,7 @@ def show_experiment(
     name: str, services: ServicesDep, identity: CurrentIdentity
 ) -> schemas.OwnerExperimentDetail | schemas.ExperimentDetail:
     """Return one experiment; owners also get its settings and metrics."""
-    view = services.experiments.find(name)
+    view = services.experiments.find_for(name, identity)
     if is_owner(identity):
         return owner_experiment_detail(view, services, identity.name)
     return redact_for_labelers(services.experiments.detail(view, identity.name))

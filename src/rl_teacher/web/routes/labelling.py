@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ValidationError
 
-from rl_teacher.common.errors import ComparisonNotFound
+from rl_teacher.common.errors import ComparisonNotFound, ExperimentNotFound
 from rl_teacher.store.rankings import MAX_PAIRS
 from rl_teacher.store.records import ComparisonView, Identity
 from rl_teacher.store.sql import MAX_ID
@@ -94,16 +94,16 @@ SHORT_PATH = {claim_next_comparisons: claim_directly, submit_labels: submit_dire
 
 @router.post("/experiments/{name}/practice")
 @requires(Access.LABELER)
-def start_practice(name: str, services: ServicesDep, labeler: LabelerName) -> schemas.Practice:
+def start_practice(name: str, services: ServicesDep, identity: CurrentIdentity) -> schemas.Practice:
     """Return three gold comparisons with their known answers; none if there are fewer.
 
     The labeler does not get them as gold comparisons any more.
     """
-    view = services.experiments.find(name)
-    practised = services.store.comparisons.practise(view.id, labeler)
+    view = services.experiments.find_for(name, identity)
+    practised = services.store.comparisons.practise(view.id, identity.name)
     return schemas.Practice(
         instructions=view.instructions,
-        comparisons=[serialize_comparison(each, labeler, gold) for each, gold in practised],
+        comparisons=[serialize_comparison(each, identity.name, gold) for each, gold in practised],
     )
 
 
@@ -112,16 +112,17 @@ def start_practice(name: str, services: ServicesDep, labeler: LabelerName) -> sc
 def list_labels(
     name: str,
     services: ServicesDep,
-    labeler: LabelerName,
+    identity: CurrentIdentity,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
 ) -> schemas.LabelHistory:
     """List the labeler's current labels, newest first."""
-    labels = services.store.labels.of_labeler(services.experiments.find(name).id, labeler, limit)
+    view = services.experiments.find_for(name, identity)
+    labels = services.store.labels.of_labeler(view.id, identity.name, limit)
     return schemas.LabelHistory(
         labels=[
             schemas.PastLabel(
                 request_id=each.request_id,
-                comparison=serialize_comparison(each.comparison, labeler, each.answer),
+                comparison=serialize_comparison(each.comparison, identity.name, each.answer),
                 answered_at=each.created_at,
                 ranking=each.ranking,
             )
@@ -133,9 +134,10 @@ def list_labels(
 
 @router.get("/experiments/{name}/effect")
 @requires(Access.LABELER)
-def show_effect(name: str, services: ServicesDep, labeler: LabelerName) -> schemas.LabelEffect:
+def show_effect(name: str, services: ServicesDep, identity: CurrentIdentity) -> schemas.LabelEffect:
     """Return the effect of the labeler's own labels on the reward predictor."""
-    return label_effect(services.store, services.experiments.find(name).id, labeler)
+    view = services.experiments.find_for(name, identity)
+    return label_effect(services.store, view.id, identity.name)
 
 
 @router.get("/comparisons/{comparison_id}")
@@ -182,6 +184,10 @@ def visible_comparison(
         ComparisonNotFound: It does not exist, or belongs to an experiment hidden from the user.
     """
     view = services.store.comparisons.get(comparison_id)
+    try:
+        services.experiments.find_for(view.experiment_name, identity)
+    except ExperimentNotFound:
+        raise ComparisonNotFound([comparison_id]) from None
     if not identity.sees(view.experiment_name):
         raise ComparisonNotFound([comparison_id])
     return view
