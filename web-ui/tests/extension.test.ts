@@ -28,6 +28,22 @@ describe('proposeTargets', () => {
   })
 })
 
+describe('a run that only collects labels', () => {
+  const collected = { ...finished, step: 0, num_steps: 0, progress: { ...progress, asked: 60, waiting: 0 } }
+
+  it('is extended by labels alone', () => {
+    const proposed = proposeTargets(targetsOf(collected))
+    expect(extensionOf(proposed)).toEqual({ target_labels: 90 })
+  })
+
+  it('is extended until it has collected the labels', () => {
+    const extended = { ...collected, control: { ...control, target_labels: 90 } }
+    expect(isExtended(collected)).toBe(false)
+    expect(isExtended(extended)).toBe(true)
+    expect(isExtended({ ...extended, progress: { ...collected.progress, answered: 90 } })).toBe(false)
+  })
+})
+
 describe('isExtended', () => {
   it('is true while the run has not continued to its new steps', () => {
     const extended = { ...finished, control: { ...control, target_steps: 600_000 } }

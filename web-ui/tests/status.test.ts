@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 
-import { describeStatus, hasStartedTraining, missingLabels, warningKind } from '../src/lib/status'
+import { describeStatus, hasStartedTraining, missingLabels, stepsText, warningKind } from '../src/lib/status'
 
 const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, message: '', clips: null, newest_label: 0 }
 const status = {
@@ -47,6 +47,17 @@ describe('describeStatus', () => {
     const waiting = { ...status, phase: 'waiting' as const, num_missing: 7, message, waiting_since }
     const time = new Date(waiting_since).toTimeString().slice(0, 5)
     expect(describeStatus(waiting)).toBe(`${message}, since ${time}.`)
+  })
+
+  it('omits the steps of a run that only collects labels', () => {
+    const collects = { ...status, step: 0, num_steps: 0, steps_per_second: null }
+    expect(describeStatus({ ...collects, phase: 'paused' })).toBe('Paused. You can still label.')
+    expect(describeStatus({ ...collects, phase: 'stopped' })).toBe(
+      'Stopped and saved. Run the same command to continue.',
+    )
+    expect(describeStatus({ ...collects, phase: 'finished' })).toBe('Finished with 209 labels.')
+    expect(describeStatus({ ...status, phase: 'finished' })).toBe('Finished 3M steps with 209 labels.')
+    expect(stepsText(collects)).toBe('')
   })
 
   it('returns the message of the service for a failed run', () => {

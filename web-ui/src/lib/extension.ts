@@ -4,7 +4,10 @@ import type { ExperimentUpdate, OwnerExperimentDetail } from './api-types'
 
 const FACTOR = 1.5
 
-/** Labels and environment steps of a whole run; labels are null if it has no target for them. */
+/**
+ * Labels and environment steps of a whole run; labels are null if it has no target for them, and
+ * steps are 0 if it does not train.
+ */
 export interface RunTargets {
   labels: number | null
   steps: number
@@ -25,10 +28,15 @@ export const proposeTargets = ({ labels, steps }: RunTargets): RunTargets => ({
 })
 
 export const extensionOf = ({ labels, steps }: RunTargets): ExperimentUpdate => ({
-  target_steps: steps,
+  ...(steps > 0 && { target_steps: steps }),
   ...(labels !== null && { target_labels: labels }),
 })
 
 /** Return whether the owner has extended a run that has not continued yet. */
-export const isExtended = (detail: Extendable): boolean =>
-  (detail.control.target_steps ?? 0) > targetsOf(detail).steps
+export const isExtended = (detail: Extendable): boolean => {
+  const { control, progress } = detail
+  const { steps } = targetsOf(detail)
+  return steps > 0
+    ? (control.target_steps ?? 0) > steps
+    : (control.target_labels ?? 0) > progress.answered
+}

@@ -8,9 +8,14 @@ type Status = Pick<
   'phase' | 'message' | 'step' | 'num_steps' | 'steps_per_second' | 'progress' | 'num_missing' | 'waiting_since'
 >
 
+/** Return "1.2M of 3M steps"; empty for a run that does not train, such as one that only collects labels. */
+export const stepsText = ({ step, num_steps }: Pick<Status, 'step' | 'num_steps'>): string =>
+  num_steps > 0 ? `${short(step)} of ${short(num_steps)} steps` : ''
+
 export function describeStatus(status: Status): string {
-  const { phase, step, num_steps, progress } = status
-  const steps = `${short(step)} of ${short(num_steps)} steps`
+  const { phase, num_steps, progress } = status
+  const steps = stepsText(status)
+  const atSteps = steps === '' ? '' : ` at ${steps}`
   switch (phase) {
     case 'training':
       return describeTraining(status, steps)
@@ -21,11 +26,11 @@ export function describeStatus(status: Status): string {
     case 'random':
       return 'Taking random actions to collect the first clips.'
     case 'paused':
-      return `Paused at ${steps}. You can still label.`
+      return `Paused${atSteps}. You can still label.`
     case 'finished':
-      return `Finished ${short(num_steps)} steps with ${plural(progress.answered, 'label')}.`
+      return `Finished ${num_steps > 0 ? `${short(num_steps)} steps ` : ''}with ${plural(progress.answered, 'label')}.`
     case 'stopped':
-      return `Stopped and saved at ${steps}. Run the same command to continue.`
+      return `Stopped and saved${atSteps}. Run the same command to continue.`
     case 'starting':
       return 'Starting. The first comparisons arrive in a few seconds.'
     default:
