@@ -329,6 +329,14 @@ def test_first_comparisons_are_asked_while_the_agent_explores(monkeypatch):
     assert asked[:10] == [0, 0, 0, *(30 * 64 * rollouts // 600 for rollouts in range(3, 10))]
 
 
+def test_run_that_only_collects_waits_for_its_end_and_not_for_training():
+    with running(replace(CONFIG, collect_only=True)):
+        seconds_until(lambda: status().get("num_missing") == CONFIG.n_labels)
+        message = status()["message"]
+        stop()
+    assert message == f"{CONFIG.n_labels} more labels until the run ends"
+
+
 @pytest.mark.parametrize("from_page", [True, False], ids=["page", "command line"])
 def test_finished_run_is_extended_by_labels_and_steps(from_page):
     longer = replace(CONFIG, n_labels=24, num_timesteps=8_192)

@@ -491,13 +491,14 @@ class PreferenceSession:
                 self.set_phase(Phase.PAUSED, "paused on the page; resume or stop it there")
                 time.sleep(WAITING_POLL_S)
 
-    def wait_for_answers(self, num: int, timeout_s: float | None = None) -> bool:
+    def wait_for_answers(self, num: int, then: str, timeout_s: float | None = None) -> bool:
         """Wait until this many comparisons are answered, or none waits for an answer.
 
         Comparisons that depend on the answers are asked meanwhile.
 
         Args:
             num: comparisons.
+            then: what happens after that, for people.
             timeout_s: maximum time to wait; None for no limit.
 
         Returns:
@@ -509,7 +510,7 @@ class PreferenceSession:
             self.ask()
             return missing if self.rewards.num_waiting else 0
 
-        return self._wait(num_missing, "training starts", timeout_s)
+        return self._wait(num_missing, then, timeout_s)
 
     def wait_for_due_labels(self) -> None:
         """Wait until all labels are given that are due at this step of training."""

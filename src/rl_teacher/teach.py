@@ -670,7 +670,8 @@ class TrainingLoop:
         else:
             raise TeacherFailed(no_different_segments(self._config))
         self._wait_for_page()
-        session.wait_for_answers(num)
+        then = "the run ends" if self._config.collect_only else "training starts"
+        session.wait_for_answers(num, then)
 
     def _wait_for_page(self) -> None:
         if self._await_page is not None:

@@ -144,7 +144,8 @@ class WrapperLearning:
     def _wait_for_answers(self) -> None:
         """Wait until every comparison is answered or the timeout is reached."""
         limit_s = self._settings.answer_timeout_s
-        if self.session.wait_for_answers(self.learner.num_asked, limit_s):
+        num, then = self.learner.num_asked, "the program continues"
+        if self.session.wait_for_answers(num, then, limit_s):
             return
         self._waits = False
         logger.warning(
