@@ -2,6 +2,7 @@
 
 import json
 from contextlib import closing
+from uuid import uuid4
 
 import gymnasium as gym
 import pytest
@@ -381,15 +382,25 @@ class TestManagement:
         [comparison] = ended.ask()
         addresses = [
             *(self.URL, f"{self.URL}/labels", f"{self.URL}/effect"),
+            f"{self.URL}/comparisons/next",
             *(f"/api/v1/comparisons/{comparison}", "/api/v1/events?experiment=hopper"),
         ]
         assert program.post(f"{self.URL}/archive").status_code == 204
         for address in addresses:
             assert_problem(guest.get(address), 404)
         assert_problem(guest.post(f"{self.URL}/practice"), 404)
+        withdrawn = guest.delete(f"{self.URL}/rankings/{uuid4()}")
+        assert "experiment" in assert_problem(withdrawn, 404).lower()
         assert program.get(self.URL).json()["is_archived"]
         assert program.post(f"{self.URL}/restore").status_code == 204
         assert guest.get(self.URL).status_code == 200
+
+    def test_label_of_archived_experiment_is_stored(self, program, guest, ended):
+        ended.ask()
+        [held] = guest.get(f"{self.URL}/comparisons/next").json()["comparisons"]
+        assert program.post(f"{self.URL}/archive").status_code == 204
+        late = label(held["id"], lease=held["lease"])
+        assert post(guest, late).json()["accepted"] == [late["request_id"]]
 
     def test_deleted_experiment_is_not_found(self, program, ended):
         assert program.delete(self.URL).status_code == 204

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from rl_teacher.common.errors import BadExperimentName, CorruptClip, ExperimentNotFound
 from rl_teacher.store import tables
-from rl_teacher.store.records import AssignmentPolicy, Identity
+from rl_teacher.store.records import AssignmentPolicy, Identity, Role
 from rl_teacher.web import label_intake
 from rl_teacher.web import next_comparisons as next_comparisons_module
 from rl_teacher.web.label_intake import LabelUpload
@@ -22,14 +22,34 @@ def claim_next(client, **query):
     return response.json()["comparisons"]
 
 
+def identity(name, role: Role = "labeler"):
+    return Identity(1, name, role)
+
+
 def test_unknown_experiment_fails_alone_in_a_batch(trainer, app):
     [comparison_id] = trainer.ask()
     services = app.state.services
-    requests = [NextRequest(name, "ann", (), 4) for name in ("nowhere", "hopper", "NO/NAME")]
+    requests = [
+        NextRequest(name, identity("ann"), (), 4) for name in ("nowhere", "hopper", "NO/NAME")
+    ]
     unknown, found, invalid = next_comparisons(services.store, services.experiments, requests)
     assert isinstance(found, NextComparisons)
     assert [each.id for each in found.comparisons] == [comparison_id]
     assert (type(unknown), type(invalid)) == (ExperimentNotFound, BadExperimentName)
+
+
+def test_archived_experiment_fails_for_labelers_and_not_for_owners(trainer, app):
+    trainer.ask()
+    trainer.store.experiments.set_archived("hopper", is_archived=True)
+    services = app.state.services
+    requests = [
+        NextRequest("hopper", identity("ann"), (), 1),
+        NextRequest("hopper", identity("owner", "owner"), (), 1),
+    ]
+    hidden, found = next_comparisons(services.store, services.experiments, requests)
+    assert isinstance(hidden, ExperimentNotFound)
+    assert isinstance(found, NextComparisons)
+    assert found.progress.waiting == 1
 
 
 def test_clip_that_cannot_be_shown_fails_alone_in_a_batch(trainer, app, monkeypatch):
@@ -42,7 +62,7 @@ def test_clip_that_cannot_be_shown_fails_alone_in_a_batch(trainer, app, monkeypa
         return serialize_claim(claim, labeler)
 
     monkeypatch.setattr(next_comparisons_module, "serialize_claim", serialize)
-    requests = [NextRequest("hopper", labeler, (), 1) for labeler in ("ann", "ben")]
+    requests = [NextRequest("hopper", identity(labeler), (), 1) for labeler in ("ann", "ben")]
     failed, found = next_comparisons(services.store, services.experiments, requests)
     assert isinstance(failed, CorruptClip)
     assert isinstance(found, NextComparisons)
@@ -53,7 +73,7 @@ def test_experiment_whose_claims_fail_fails_alone_in_a_batch(trainer, app, monke
     trainer.ask()
     services = app.state.services
     monkeypatch.setattr(services.store.leases, "claim_many", lambda _: 1 / 0)
-    requests = [NextRequest("hopper", "ann", (), 1)]
+    requests = [NextRequest("hopper", identity("ann"), (), 1)]
     [failed] = next_comparisons(services.store, services.experiments, requests)
     assert isinstance(failed, ZeroDivisionError)
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.runs.control import Phase
-from rl_teacher.store.records import ClaimRequest, ExperimentView
+from rl_teacher.store.records import ClaimRequest, ExperimentView, Identity
 from rl_teacher.store.store import Store
+from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.schemas.labelling import NextComparisons
@@ -24,15 +25,20 @@ class NextRequest:
 
     Attributes:
         experiment: Name of the experiment.
-        labeler: Name of the labeler.
+        identity: The labeler.
         exclude: Ids of comparisons that the client has.
         limit: Maximum number of comparisons.
     """
 
     experiment: str
-    labeler: str
+    identity: Identity
     exclude: Sequence[int]
     limit: int
+
+    @property
+    def labeler(self) -> str:
+        """Name of the labeler."""
+        return self.identity.name
 
 
 def next_comparisons(
@@ -44,10 +50,12 @@ def next_comparisons(
         The response to each request, or the reason why there is none.
     """
     responses: dict[int, NextComparisons | Exception] = {}
-    for name in dict.fromkeys(each.experiment for each in requests):
-        these = {place: each for place, each in enumerate(requests) if each.experiment == name}
+    # Archived experiments are visible to owners only.
+    keys = [(each.experiment, is_owner(each.identity)) for each in requests]
+    for key in dict.fromkeys(keys):
+        these = {place: each for place, each in enumerate(requests) if keys[place] == key}
         try:
-            view = experiments.find(name)
+            view = experiments.find_for(key[0], requests[keys.index(key)].identity)
             found = list(next_of_experiment(store, experiments, view, list(these.values())))
         except Exception as error:  # other experiments are not affected
             responses |= dict.fromkeys(these, error)

@@ -31,14 +31,14 @@ router = APIRouter(prefix="/api/v1", tags=["labelling"])
 async def claim_next_comparisons(
     name: str,
     services: ServicesDep,
-    labeler: LabelerName,
+    identity: CurrentIdentity,
     query: Annotated[schemas.NextQuery, Query()],
 ) -> schemas.NextComparisons:
     """Return the next comparisons except those in `exclude`, each with a lease.
 
     Unlabelled comparisons with a lease of the same labeler come first.
     """
-    return await services.next_batcher(NextRequest(name, labeler, query.exclude, query.limit))
+    return await services.next_batcher(NextRequest(name, identity, query.exclude, query.limit))
 
 
 @router.post("/labels")
@@ -67,8 +67,8 @@ async def claim_directly(request: Request) -> Response | None:
         query = schemas.NextQuery.model_validate({**given, **excluded})
     except ValidationError:
         return None
-    labeler = state.identity.name
-    return json_response(await claim_next_comparisons(state.experiment, services, labeler, query))
+    found = await claim_next_comparisons(state.experiment, services, state.identity, query)
+    return json_response(found)
 
 
 async def submit_directly(request: Request) -> Response | None:
@@ -219,20 +219,20 @@ def ranking_for(
 @router.delete("/experiments/{name}/rankings/{ranking_id}")
 @requires(Access.LABELER)
 async def withdraw_ranking(
-    name: str, ranking_id: UUID, services: ServicesDep, labeler: LabelerName
+    name: str, ranking_id: UUID, services: ServicesDep, identity: CurrentIdentity
 ) -> schemas.WithdrawnRanking:
     """Withdraw all labels of a ranking, and lease its comparisons to be ranked again."""
-    return await services.workers.run(withdraw_for, services, name, labeler, ranking_id)
+    return await services.workers.run(withdraw_for, services, name, identity, ranking_id)
 
 
 def withdraw_for(
-    services: Services, name: str, labeler: str, ranking_id: UUID
+    services: Services, name: str, identity: Identity, ranking_id: UUID
 ) -> schemas.WithdrawnRanking:
     """Withdraw a labeler's ranking."""
-    view = services.experiments.find(name)
-    claimed = services.store.rankings.withdraw(view.id, labeler, ranking_id)
+    view = services.experiments.find_for(name, identity)
+    claimed = services.store.rankings.withdraw(view.id, identity.name, ranking_id)
     return schemas.WithdrawnRanking(
-        comparisons=[serialize_claim(each, labeler) for each in claimed]
+        comparisons=[serialize_claim(each, identity.name) for each in claimed]
     )
 
 
