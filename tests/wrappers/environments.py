@@ -127,7 +127,7 @@ def quick_with(keywords: dict[str, Any]) -> dict[str, Any]:
     elif keywords.get("train_only"):
         quick &= {"fit", "segment_length", "reward"}
     elif keywords.get("collect_only"):
-        quick -= {"reward"}
+        quick -= {"reward", "pretrain_labels"}
     return {name: QUICK[name] for name in quick} | keywords
 
 

@@ -564,7 +564,12 @@ def test_inconsistent_settings_are_refused(keywords, message):
         (
             {"schedule": "upfront", "n_labels": 9, "pretrain_labels": 5},
             "pretrain_labels=5",
-            "a schedule other than 'upfront'",
+            "not with schedule='upfront'",
+        ),
+        (
+            {"collect_only": True, "n_labels": 9, "pretrain_labels": 5},
+            "pretrain_labels=5",
+            "collect_only and n_labels",
         ),
         (
             {"schedule": "upfront", "n_labels": 9, "selector": "entropy"},

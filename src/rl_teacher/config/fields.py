@@ -246,7 +246,7 @@ LATER_FITS = OnlyWith(
 FIRST_LABELS = OnlyWith(
     "labels to ask for during training as well (not --schedule upfront or --collect-only)",
     lambda run: run.config.asks_in_two_parts,
-    "a schedule other than 'upfront'",
+    "labels to ask for later as well (not with schedule='upfront', or collect_only and n_labels)",
 )
 PAIR_SCORES = OnlyWith(
     "--queries pairs and a fitted reward predictor (collect and --schedule upfront need "

@@ -123,15 +123,20 @@ class WrapperSettings(FittingSettings, QuerySettings):
         return self.asks and self.predictor_path is None
 
     @property
+    def asks_upfront(self) -> bool:
+        """True if all labels are requested before the first fit."""
+        # Without training, no step makes a label due later.
+        return self.collect_only or self.schedule == "upfront"
+
+    @property
     def asks_in_two_parts(self) -> bool:
-        """True if `pretrain_labels` are a part of the labels, and not all."""
-        return self.schedule != "upfront"
+        """True if `pretrain_labels` are a part of the labels, or limit them, and not all."""
+        return not self.asks_upfront or self.n_labels is None
 
     @property
     def asks_after_fit(self) -> bool:
         """True if labels are requested once a predictor is fitted."""
-        is_upfront = self.collect_only or self.schedule == "upfront"
-        return self.asks and (self.predictor_path is not None or not is_upfront)
+        return self.asks and (self.predictor_path is not None or not self.asks_upfront)
 
     @property
     def asks_a_person(self) -> bool:
@@ -146,9 +151,7 @@ class WrapperSettings(FittingSettings, QuerySettings):
     @property
     def first_labels(self) -> int:
         """Labels before the first fit."""
-        # Without training, no step makes a label due later.
-        is_upfront = self.collect_only or self.schedule == "upfront"
-        return first_labels(self.n_labels, self.pretrain_labels, is_upfront=is_upfront)
+        return first_labels(self.n_labels, self.pretrain_labels, is_upfront=self.asks_upfront)
 
     @property
     def teacher_name(self) -> str:
