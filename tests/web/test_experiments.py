@@ -104,6 +104,18 @@ class TestSummary:
         assert shown["message"] == "failed now"
         assert "Training has failed" in detail(guest)["message"]
 
+    @pytest.mark.parametrize("phase", ["random", "stopped"])
+    def test_run_that_only_collects_is_continued_by_its_own_command(
+        self, program, store, clock, phase
+    ):
+        experiment_id = store.experiments.ensure("labels", "Hopper-v5", {"collect_only": True})
+        store.experiments.set_status(experiment_id, {"phase": phase, "message": phase})
+        clock.advance(16)
+        shown = detail(program, "labels")
+        assert shown["phase"] == ("stopped" if phase == "stopped" else "lost")
+        assert "Repeat its `rl-teacher` command" in shown["progress"]["message"]
+        assert "rl-teacher teach" not in shown["message"] + shown["progress"]["message"]
+
     def test_silent_run_of_a_wrapper_is_idle_and_named_as_a_program(self, program, store, clock):
         config = {"spaces": {}, "segment_steps": 20}
         experiment_id = store.experiments.ensure("wrapped", "Pendulum-v1", config)
@@ -172,7 +184,7 @@ class TestMessages:
     def test_message_for_silent_run_names_command(self, program, trainer, clock):
         trainer.set_phase("training")
         clock.advance(60)
-        assert "`rl-teacher teach`" in self.message(program)
+        assert "`rl-teacher` command" in self.message(program)
 
     def test_message_reports_reached_target(self, program, trainer):
         trainer.store.experiments.describe(trainer.id, "", 2)

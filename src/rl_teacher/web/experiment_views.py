@@ -43,13 +43,13 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 
 LOST_MESSAGE = (
     "The training process does not respond: it has ended or its machine is suspended. Repeat its "
-    "`rl-teacher teach` command to continue from the last checkpoint."
+    "`rl-teacher` command to continue."
 )
 
 STALLED_MESSAGE = (
     "The training process is alive, but has completed no step of its loop for minutes: it is busy "
     "with a long rollout or fit, or its environment hangs. If it does not continue, kill it and "
-    "repeat its `rl-teacher teach` command."
+    "repeat its `rl-teacher` command."
 )
 
 IDLE_MESSAGE = (
@@ -76,8 +76,8 @@ NO_COMPARISON_MESSAGES = {
     ),
     Phase.FINISHED: "Training has finished; there are no more comparisons.",
     Phase.STOPPED: (
-        "Training was stopped and saved. Repeat its `rl-teacher teach` command to continue; then "
-        "the next comparisons come."
+        "Training was stopped and saved. Repeat its `rl-teacher` command to continue; then the "
+        "next comparisons come."
     ),
     Phase.FAILED: (
         "Training has failed; all labels are kept. The next comparisons come when its owner has "
