@@ -417,6 +417,17 @@ def test_saved_predictor_can_be_fine_tuned(tmp_path):
     second.close()
 
 
+def test_first_comparisons_of_a_saved_predictor_wait_for_enough_segments():
+    predictor = RewardPredictor(InputSpace((2,), (), 3), PredictorConfig(hidden=(16,)))
+    env = wrapped(predictor_path=predictor, keep_asking=True, pretrain_labels=40, n_labels=40)
+    # Two segments of 4 steps for each of 40 comparisons.
+    take_steps(env, 300)
+    assert env.session.num_labels == 0
+    take_steps(env, 200)
+    assert env.session.num_labels == 40
+    env.close()
+
+
 def test_predictor_for_other_spaces_is_refused(tmp_path):
     env = wrapped()
     env.pretrain()

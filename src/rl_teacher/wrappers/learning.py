@@ -135,7 +135,8 @@ class WrapperLearning:
         # The first comparisons need segments that do not overlap, two each: otherwise they would
         # show the same few steps over and over.
         first = max(self._settings.first_labels - self._num_given, 0)
-        if not self.has_predictor and self.session.step < 2 * first * self._envs.segment_steps:
+        is_early = self.session.step < 2 * first * self._envs.segment_steps
+        if self.learner.num_asked < first and is_early:
             return
         self.session.ask()
         if self._waits:
