@@ -540,6 +540,10 @@ def test_unknown_keyword_suggests_nearest_one():
         ({"collect_only": True, "train_only": True}, "exclude each other"),
         ({"train_only": True}, "labels=PATH"),
         ({"keep_asking": True}, "predictor_path=PATH"),
+        (
+            {"predictor_path": "x", "keep_asking": True, "schedule": "upfront"},
+            "rewards the first step already",
+        ),
         ({"schedule": "annealed"}, "num_timesteps"),
         ({"schedule": "annealed", "n_labels": None}, "n_labels"),
         ({"fit": "background"}, "'sync' or 'async'"),
@@ -585,7 +589,7 @@ def test_inconsistent_settings_are_refused(keywords, message):
         (
             {"schedule": "upfront", "n_labels": 9, "selector": "entropy"},
             "selector='entropy'",
-            "need predictor_path",
+            "not with schedule='upfront'",
         ),
         ({"collect_only": True, "reward": PredictorConfig(l2=0.0)}, "reward.l2=0.0", "fits of the"),
     ],

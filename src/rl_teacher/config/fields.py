@@ -252,8 +252,8 @@ PAIR_SCORES = OnlyWith(
     "--queries pairs and a fitted reward predictor (collect and --schedule upfront need "
     "--predictor-path)",
     lambda run: run.config.asks_after_fit and run.config.queries == "pairs",
-    "labels to ask for, queries='pairs' and a fitted predictor (collect_only and "
-    "schedule='upfront' need predictor_path)",
+    "labels to ask for, queries='pairs' and a fitted predictor (collect_only needs "
+    "predictor_path; not with schedule='upfront')",
 )
 CANDIDATES = OnlyWith(
     "a --selector that scores pairs (not uniform)",

@@ -227,6 +227,11 @@ def contradiction(settings: WrapperSettings) -> str | None:
         "labels=PATH.": settings.train_only and settings.labels is None,
         "keep_asking fine-tunes a saved predictor, and none was given. Name it with "
         "predictor_path=PATH.": settings.keep_asking and settings.predictor_path is None,
+        "schedule='upfront' requests all labels before training, but the predictor in "
+        "predictor_path rewards the first step already. Leave schedule out, or collect the labels "
+        "with collect_only=True, and give them as labels=PATH.": (
+            given == "upfront" and settings.keep_asking and not settings.collect_only
+        ),
         "predictor_path was given, so the predictor stays frozen: collect_only and labels have no "
         "effect. Give keep_asking=True to fine-tune it.": (
             settings.is_frozen and (settings.labels is not None or settings.collect_only)
