@@ -12,8 +12,9 @@ from PIL import Image, ImageSequence
 from rl_teacher.clips import offscreen
 from rl_teacher.clips.answer import is_swapped
 from rl_teacher.clips.video import GAP_PIXELS, encode_mp4
+from rl_teacher.store.records import AssignmentPolicy
 from rl_teacher.web import clip_export
-from tests.web.conftest import NUM_FRAMES, SCENE, SCENE_HASH, assert_problem, enter
+from tests.web.conftest import NUM_FRAMES, SCENE, SCENE_HASH, assert_problem, enter, label, post
 
 SIDE, GAP = 64, GAP_PIXELS
 DARK = [np.full((48, SIDE, 3), value, np.uint8) for value in (0, 60)]
@@ -137,6 +138,19 @@ class TestComparison:
         assert frames[0].shape == (48, 2 * SIDE + GAP, 3)
         left, right = frames[0][:, :SIDE].mean(), frames[0][:, SIDE + GAP :].mean()
         assert (left > right) == is_swapped(videos, "ann")
+
+    def test_sides_of_a_repeat_are_exchanged(self, guest, trainer, store, videos):
+        url = f"/api/v1/comparisons/{videos}/download"
+        first = frames_of(guest.get(url).content)[0]
+        post(guest, *map(label, [videos, *trainer.ask(11)]))
+        store.experiments.set_assignment(trainer.id, AssignmentPolicy(repeats=1.0))
+        again = guest.get("/api/v1/experiments/hopper/comparisons/next?limit=12").json()
+        assert videos in [each["id"] for each in again["comparisons"]]
+        repeated = frames_of(guest.get(url).content)[0]
+        was_brighter, is_brighter = (
+            frame[:, :SIDE].mean() > frame[:, SIDE + GAP :].mean() for frame in (first, repeated)
+        )
+        assert was_brighter != is_brighter
 
     def test_shorter_clip_holds_its_last_frame(self, guest, videos):
         frames = frames_of(guest.get(f"/api/v1/comparisons/{videos}/download").content)

@@ -147,9 +147,7 @@ def show_comparison(
 ) -> schemas.Comparison:
     """Return one comparison with the labeler's own answer, or as a repeat that they hold."""
     view = visible_comparison(comparison_id, services, identity)
-    found = services.store.leases.find([(identity.name, comparison_id)])
-    about = found[identity.name, comparison_id]
-    if about.purpose == "repeat" and about.is_held:
+    if holds_as_repeat(comparison_id, services, identity):
         # At the terminal, a repeat is shown by the link to its comparison.
         return serialize_comparison(view, identity.name, is_repeat=True)
     votes = services.store.labels.votes([comparison_id]).get(comparison_id, {})
@@ -168,11 +166,19 @@ def download_comparison(
 ) -> Response:
     """Return both clips, in the labeler's order of sides, as a file to save: MP4 or GIF."""
     view = visible_comparison(comparison_id, services, identity)
-    shown = serialize_comparison(view, identity.name)
+    is_repeat = holds_as_repeat(comparison_id, services, identity)
+    shown = serialize_comparison(view, identity.name, is_repeat=is_repeat)
     sides = {each.content_hash: each for each in (view.left, view.right)}
     files = [clip_file(sides[each.hash], services.media) for each in (shown.left, shown.right)]
     content = services.exporter.export(files, form)
     return download(content, f"comparison-{comparison_id}", form)
+
+
+def holds_as_repeat(comparison_id: int, services: Services, identity: Identity) -> bool:
+    """Return whether the labeler is asked a comparison again, with the sides exchanged."""
+    key = identity.name, comparison_id
+    about = services.store.leases.find([key])[key]
+    return about.purpose == "repeat" and about.is_held
 
 
 def visible_comparison(
