@@ -39,6 +39,11 @@ def point(render_mode=None):
     return gym.wrappers.TimeLimit(Point(render_mode), 40)
 
 
+def twice_limited(render_mode=None):
+    """Environment whose inner time limit ends an episode first."""
+    return gym.wrappers.TimeLimit(point(render_mode), 60)
+
+
 def three_torques(render_mode=None):
     """Pendulum with discrete actions: a wrapper converts them to those of the environment."""
     env = gym.make("Pendulum-v1", render_mode=render_mode)

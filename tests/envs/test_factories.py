@@ -2,11 +2,13 @@
 
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
+from rl_teacher.envs.factories import time_limit_of
 from rl_teacher.envs.registry import (
     env_spaces,
     get_env_info,
@@ -49,6 +51,21 @@ def test_class_is_accepted_as_factory():
 
 def test_factory_of_gymnasium_environment_keeps_time_limit():
     assert get_env_info(own("cartpole")).max_episode_steps == 500
+
+
+def test_shortest_of_several_time_limits_counts():
+    assert get_env_info(own("twice_limited")).max_episode_steps == 40
+    limited = gymnasium.wrappers.TimeLimit(gymnasium.make("CartPole-v1"), 900)
+    assert time_limit_of(limited) == 500
+
+
+def test_staggered_episodes_end_at_the_shortest_time_limit():
+    venv = make_vector(own("twice_limited"), 1)
+    with pytest.raises(BadConfig, match="1 integers from 0 to 39"):
+        venv.reset(seed=0, options={"elapsed_steps": [40]})
+    venv.reset(seed=0, options={"elapsed_steps": [37]})
+    ends = [bool(venv.step(np.array([0]))[3][0]) for _ in range(3)]
+    assert ends == [False, False, True]
 
 
 def test_run_with_factory_environment_finishes_and_continues():

@@ -653,6 +653,12 @@ def test_segment_longer_than_episode_is_refused():
         PreferenceWrapper(env, segment_length=31)
 
 
+def test_segment_longer_than_inner_time_limit_is_refused():
+    env = gym.wrappers.TimeLimit(gym.make("Pendulum-v1"), 300)
+    with pytest.raises(SegmentTooLong, match="segment_length=200"):
+        PreferenceWrapper(env, segment_length=201)
+
+
 def test_clip_length_longer_than_episode_is_refused():
     with pytest.raises(SegmentTooLong, match=r"clip_length=6\.66667 or less"):
         PreferenceWrapper(gym.make("Pendulum-v1"), clip_length=6.7)

@@ -66,17 +66,19 @@ def type_name(value: Any) -> str:
 
 
 def time_limit_of(env: gymnasium.Env) -> int | None:
-    """Return the time limit of an environment in steps; None if it has none."""
+    """Return the shortest time limit of an environment in steps; None if it has none."""
+    limits = [wrapper._max_episode_steps for wrapper in find_time_limits(env)]
+    # That of the outermost wrapper, or what an environment without one declares.
     if env.spec is not None and env.spec.max_episode_steps is not None:
-        return env.spec.max_episode_steps
-    wrapper = find_time_limit(env)
-    return None if wrapper is None else wrapper._max_episode_steps
+        limits.append(env.spec.max_episode_steps)
+    return min(limits, default=None)
 
 
-def find_time_limit(env: gymnasium.Env) -> TimeLimit | None:
-    """Return the outermost wrapper that limits the episodes of an environment; None without one."""
+def find_time_limits(env: gymnasium.Env) -> list[TimeLimit]:
+    """Return the wrappers that limit the episodes of an environment, from the outermost on."""
+    limits = []
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, TimeLimit):
-            return env
+            limits.append(env)
         env = env.env
-    return None
+    return limits

@@ -32,7 +32,7 @@ from rl_teacher.envs.episode_replay import (
     unpack_histories,
     unpack_replay_records,
 )
-from rl_teacher.envs.factories import find_time_limit
+from rl_teacher.envs.factories import find_time_limits, time_limit_of
 from rl_teacher.envs.interface import Shard, StatefulVectorEnv, checked_elapsed, generator_at
 
 logger = logging.getLogger(__name__)
@@ -102,9 +102,8 @@ class ReplayableEnv(gymnasium.Wrapper):
             )
 
     def start_at(self, elapsed_steps: int) -> None:
-        """Set the step count of the running episode's time limit, if it has one."""
-        time_limit = find_time_limit(self)
-        if time_limit is not None:
+        """Set the step count of the running episode's time limits, if it has any."""
+        for time_limit in find_time_limits(self):
             self._reset_state["elapsed"] = elapsed_steps
             # TimeLimit has no public setter.
             time_limit._elapsed_steps = elapsed_steps
@@ -199,9 +198,9 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             seed = int(seed)
         seeds = seed if seed is None or isinstance(seed, int) else list(seed)
         obs, infos = super().reset(seed=seeds, options=others or None)
-        spec = self.envs[0].spec
-        if elapsed_steps is not None and spec is not None and spec.max_episode_steps is not None:
-            elapsed = checked_elapsed(elapsed_steps, self.num_envs, spec.max_episode_steps)
+        longest = time_limit_of(self.envs[0])
+        if elapsed_steps is not None and longest is not None:
+            elapsed = checked_elapsed(elapsed_steps, self.num_envs, longest)
             for env, steps in zip(self.envs, elapsed.tolist(), strict=True):
                 env.start_at(steps)
         return obs, infos

@@ -11,6 +11,7 @@ from jaxtyping import Float, Shaped
 
 from rl_teacher.common.errors import BadInput, SegmentTooLong
 from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory, ReplayRecord, SupportsReplay
+from rl_teacher.envs.factories import time_limit_of
 from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.snapshots import ReplayableEnv, mujoco_positions
@@ -71,7 +72,7 @@ def describe_env(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, Wrap
         BadInput: a person labels, and the clips cannot be rendered.
     """
     scene_states, replayer = empty_scene_states(1), None
-    env_info = info_of(env.spec, type(env.unwrapped).__name__, env.metadata.get("render_fps"))
+    env_info = info_of(env.spec, env, env.metadata.get("render_fps"))
     if settings.is_human:
         check_renderable(env)
         history = ReplayHistory(KEEP_STEPS)
@@ -101,7 +102,7 @@ def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
         scene_states, replayer = record_vector(inner)
     first = inner.envs[0] if isinstance(inner, SyncVectorEnv) else inner
     fps = venv.metadata.get("render_fps")
-    env_info = info_of(venv.spec or first.spec, type(first.unwrapped).__name__, fps)
+    env_info = info_of(venv.spec or first.spec, first, fps)
     return WrappedEnvs(
         env_info=env_info,
         num_envs=venv.num_envs,
@@ -116,20 +117,23 @@ def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
     )
 
 
-def info_of(spec: EnvSpec | None, name: str, fps: float | int | None) -> EnvInfo:
+def info_of(spec: EnvSpec | None, env: gym.Env | VectorEnv, fps: float | int | None) -> EnvInfo:
     """Return the metadata of a user's environment.
 
     Args:
         spec: registration of the environment; None if Gymnasium did not create it.
-        name: name of an environment without a registration.
+        env: the environment, or a vector that does not give access to its environments.
         fps: declared frame rate; None if there is none.
     """
-    env_id = name if spec is None else spec.id
+    env_id = type(env.unwrapped).__name__ if spec is None else spec.id
+    longest = None if spec is None else spec.max_episode_steps
+    if isinstance(env, gym.Env):
+        longest = time_limit_of(env)
     task = TASKS.get(env_id.removeprefix("rl_teacher/"))
     return EnvInfo(
         id=env_id,
         fps=float((task.body.fps if task else fps) or ASSUMED_FPS),
-        max_episode_steps=None if spec is None else spec.max_episode_steps,
+        max_episode_steps=longest,
         can_terminate=task is None or task.can_terminate,
         backend="gymnasium" if task is None else "batch",
         description=env_id,
