@@ -11,7 +11,7 @@ A sweep is a TOML file:
 
 Every run is a process of `rl-teacher teach`, on this machine or on a node of a cluster. Finished
 runs are kept as one JSON line each in `sweeps/NAME.jsonl` of the home, and skipped when the command
-is repeated, unless their experiments were deleted; a stopped one continues.
+is repeated, unless their experiments were deleted or renamed; a stopped one continues.
 """
 
 import itertools
@@ -226,7 +226,7 @@ def sweep(
     file = MetricsFile(home() / "sweeps" / f"{sweep.name}.jsonl")
     runs = list(sweep.runs())
     existing = {*experiment_names()}
-    # A run that was deleted is wanted again.
+    # A run that was deleted or renamed is wanted again.
     results = finished_results([run for run in runs if run.name in existing], file.rows())
     missing = [run for run in runs if run.flags not in results]
     report(f"{len(runs)} runs, {len(missing)} of them to do")
