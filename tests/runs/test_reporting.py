@@ -34,7 +34,9 @@ NO_ROLLOUT = Rollout(
 
 
 class InstantClipRenderer(ClipRenderer):
-    """A renderer that renders at once."""
+    """A renderer that renders at once, unless its storage does not answer."""
+
+    answers = True
 
     def __init__(self, clip_store):
         env_info = EnvInfo("X-v0", 60.0, 6, False, "batch", "")
@@ -45,11 +47,14 @@ class InstantClipRenderer(ClipRenderer):
         return "poses"
 
     def render_if_possible(self, segment, then):
+        if not self.answers:
+            return False
         key = f"clips/{segment.content_hash}.poses"
         self.clip_store.media.put(key, b"poses")
         shown = RenderedClip(segment.env_id, len(segment), "poses", key, None, 6, 60.0)
         self.clip_store.store.clips.publish({segment.content_hash: shown})
         then(ClipFile("poses", b"poses", 6, 60.0))
+        return True
 
 
 class CopyingWriter(VideoWriter):
@@ -173,6 +178,15 @@ def test_episode_that_is_due_is_kept_at_once(board):
         board.watcher.latest = an_episode(float(step))
         board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, step, 1_000)
     assert history(board) == [0, 50]
+
+
+def test_next_episode_is_kept_in_place_of_one_that_was_not_rendered(board):
+    renderer = board.status_reporter._clip_renderer
+    renderer.answers = False
+    show(board, 0, num_steps=1_000)
+    renderer.answers = True
+    show(board, 5, num_steps=1_000)
+    assert history(board) == [5]
 
 
 def test_episodes_after_checkpoint_are_dropped_and_recorded_again(board):

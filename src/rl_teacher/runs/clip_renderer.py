@@ -385,7 +385,7 @@ class ClipRenderer:
             reason,
         )
 
-    def render_if_possible(self, segment: Segment, then: Callable[[ClipFile], None]) -> None:
+    def render_if_possible(self, segment: Segment, then: Callable[[ClipFile], None]) -> bool:
         """Render a clip that nothing depends on; log the first failure and stop trying.
 
         It is left out while the storage does not answer.
@@ -393,13 +393,16 @@ class ClipRenderer:
         Args:
             segment: recent steps of this environment.
             then: called with the clip, in the background, once it is stored.
+
+        Returns:
+            False if the clip is left out.
         """
         if self._has_failed or self.waiting_since is not None:
-            return
+            return False
         try:
             record = self._renderer.replay_record(self.venv, segment)
         except LookupError:
-            return
+            return False
 
         def render() -> None:
             try:
@@ -412,6 +415,7 @@ class ClipRenderer:
                 logger.warning("The agent's episodes are not shown: %s", error)
 
         self._thread.submit(render)
+        return True
 
     def forget(self, content_hash: str) -> None:
         """Delete the clip of an episode, unless a comparison or another experiment uses it."""

@@ -186,9 +186,10 @@ class StatusReporter:
         if episode is None or not is_shown:
             return
         self._watcher.latest, self._episode_s = None, self._now()
-        if is_kept:
+        is_rendered = self._show(episode, step, is_kept=is_kept)
+        # Otherwise the next episode is kept in its place.
+        if is_kept and is_rendered:
             self._kept_step = step
-        self._show(episode, step, is_kept=is_kept)
 
     def drop_episodes_after(self, step: int) -> None:
         """Delete the episodes of later steps, which a resumed run records again."""
@@ -206,7 +207,8 @@ class StatusReporter:
             if episode["step"] not in written and clip is not None:
                 self.videos.write(episode["step"], clip)
 
-    def _show(self, episode: Episode, step: int, *, is_kept: bool) -> None:
+    def _show(self, episode: Episode, step: int, *, is_kept: bool) -> bool:
+        """Render and publish an episode in the background; return False if it is left out."""
         segment = episode.segment
         steps, _ = frame_steps(len(segment), self._clip_renderer.env_info.fps)
         predicted = episode.predicted_rewards if self._has_predictor else None
@@ -231,4 +233,4 @@ class StatusReporter:
             while len(self._episode_clips) > EPISODES_KEPT:
                 self._clip_renderer.forget(self._episode_clips.pop(0))
 
-        self._clip_renderer.render_if_possible(segment, publish)
+        return self._clip_renderer.render_if_possible(segment, publish)
