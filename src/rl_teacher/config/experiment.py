@@ -299,7 +299,7 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
 
     @property
     def label_fraction(self) -> float:
-        """Fraction of the steps within which the annealed or hyperbolic schedule asks all labels."""
+        """Fraction of the steps within which an annealed or hyperbolic schedule asks all labels."""
         if self.schedule_fraction is not None:
             return self.schedule_fraction
         return SCHEDULE_FRACTION_OF_SAC if self.agent == "sac" else 1.0

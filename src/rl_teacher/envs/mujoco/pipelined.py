@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Float, Inexact, Shaped
@@ -33,9 +32,7 @@ class PipelinedVectorEnv(StatefulVectorEnv):
         self._shards = [Shard(start, stop, self.num_envs) for start, stop in pairwise(bounds)]
         self.single_observation_space = groups[0].single_observation_space
         self.single_action_space = groups[0].single_action_space
-        self.observation_space: gymnasium.spaces.Box = batch_space(
-            self.single_observation_space, self.num_envs
-        )
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     @property
@@ -97,7 +94,8 @@ class PipelinedVectorEnv(StatefulVectorEnv):
 
     def end_step(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Wait for the step that was begun, group by group; return the same as `step`."""
-        observations = np.empty(self.observation_space.shape, self.observation_space.dtype)
+        seen = self._groups[0].observations
+        observations = np.empty((self.num_envs, *seen.shape[1:]), seen.dtype)
         # Pages of zeros cost nothing until they are written to.
         final = np.zeros(observations.shape, observations.dtype)
         results = [
