@@ -129,7 +129,7 @@ def home():
 
 @pytest.fixture
 def store(database, clock):
-    with Store.open(database, busy_timeout_s=0.05, now=clock) as opened:
+    with Store.open(database, busy_timeout_s=1.0, now=clock) as opened:
         yield opened
 
 
