@@ -70,7 +70,7 @@ from rl_teacher.nn.encoders import PredictorNetwork
 DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L is given."""
 SCHEDULE_FRACTION_OF_SAC = 0.5
-"""SAC needs labels early: later ones mostly compare clips of the gait that it has settled on."""
+"""On walker-walk, SAC is stuck in a poor gait less often with early labels; see docs/results.md."""
 MAX_SEED = 2**31 - 1
 MAX_CLIPS = 1_000_000
 

@@ -55,7 +55,8 @@ def next_comparisons(
     for key in dict.fromkeys(keys):
         these = {place: each for place, each in enumerate(requests) if keys[place] == key}
         try:
-            view = experiments.find_for(key[0], requests[keys.index(key)].identity)
+            first = next(iter(these.values()))
+            view = experiments.find_for(first.experiment, first.identity)
             found = list(next_of_experiment(store, experiments, view, list(these.values())))
         except Exception as error:  # other experiments are not affected
             responses |= dict.fromkeys(these, error)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Inexact, Shaped
 from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.interface import Shard, StatefulVectorEnv
-from rl_teacher.envs.mujoco.vector import Infos, MujocoVectorEnv
+from rl_teacher.envs.mujoco.vector import Infos, MujocoVectorEnv, checked_actions
 
 
 class PipelinedVectorEnv(StatefulVectorEnv):
@@ -34,6 +34,7 @@ class PipelinedVectorEnv(StatefulVectorEnv):
         self.single_action_space = groups[0].single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._action_shape = self.num_envs, groups[0].model.nu
 
     @property
     def np_random(self) -> tuple[np.random.Generator, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -83,12 +84,8 @@ class PipelinedVectorEnv(StatefulVectorEnv):
         return self.end_step()
 
     def begin_step(self, actions: Shaped[np.ndarray, "env nu"]) -> None:
-        """Begin a step of all groups; the caller may compute until `end_step`."""
-        actions = np.asarray(actions)
-        if actions.shape != self.action_space.shape:
-            raise ValueError(
-                f"The actions have shape {actions.shape}; {self.action_space.shape} is needed."
-            )
+        """Begin a step of all groups; see `MujocoVectorEnv.begin_step`."""
+        actions = checked_actions(actions, self._action_shape)
         for group, shard in zip(self._groups, self._shards, strict=True):
             group.begin_step(actions[shard.rows])
 

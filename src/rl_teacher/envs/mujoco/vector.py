@@ -50,6 +50,18 @@ def make_simulations(
     return WarpSimulations(task, num_envs, num_threads, find_device(physics))
 
 
+def checked_actions(actions: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "env nu"]:
+    """Return actions as an array.
+
+    Raises:
+        ValueError: they have another shape.
+    """
+    actions = np.asarray(actions)
+    if actions.shape != shape:
+        raise ValueError(f"The actions have shape {actions.shape}; {shape} is needed.")
+    return actions
+
+
 class MujocoVectorEnv(SeededVectorEnv):
     """N environments of one task; a finished episode is reset in the same step.
 
@@ -139,12 +151,7 @@ class MujocoVectorEnv(SeededVectorEnv):
         Raises:
             ValueError: the actions have another shape.
         """
-        actions = np.asarray(actions)
-        if actions.shape != self._action_shape:
-            raise ValueError(
-                f"The actions have shape {actions.shape}; {self._action_shape} is needed."
-            )
-        self._simulations.begin(actions)
+        self._simulations.begin(checked_actions(actions, self._action_shape))
 
     def end_step(
         self, out: np.ndarray | None = None, final_out: np.ndarray | None = None
