@@ -145,7 +145,12 @@ def extend(**targets):
 
 
 @pytest.mark.parametrize(
-    ("queries", "env_id"), [("tree", "ShortReacher-v1"), ("sort", "Pendulum-v1")]
+    ("queries", "env_id"),
+    [
+        ("tree", "ShortReacher-v1"),
+        ("sort", "ShortReacher-v1"),
+        pytest.param("sort", "Pendulum-v1", marks=pytest.mark.slow),
+    ],
 )
 def test_person_sorts_clips_and_one_of_null_actions(queries, env_id):
     """Comparisons depend on answers. Clips are poses, or videos of replayed episodes."""

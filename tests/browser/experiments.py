@@ -1,5 +1,6 @@
 """Experiments in a store with displayable clips, as a training run writes them."""
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -21,6 +22,14 @@ from tests.store.comparisons import answered_comparisons
 LABELER = "owner"
 FPS = 20.0
 NUM_FRAMES = 30
+
+
+@functools.cache
+def model_and_scene(env_id: str) -> tuple[Any, Mapping[str, Any]]:
+    """Return the MuJoCo model of an environment, and the scene of its clips."""
+    model = mujoco_model(env_id)
+    assert model is not None
+    return model, build_scene(model, camera_settings(env_id))
 
 
 @dataclass
@@ -68,13 +77,11 @@ class Experiment:
 
     def add_model_clip(self, seed: int) -> str:
         """Store a clip of the environment's model with sinusoidal motion and return its hash."""
-        model = mujoco_model(self.env_id)
-        assert model is not None
+        model, scene = model_and_scene(self.env_id)
         rng = np.random.default_rng(seed)
         time_s = np.arange(NUM_FRAMES)[:, None] / FPS
         pace, reach = rng.uniform(2, 8, model.nq), rng.uniform(0, 0.5, model.nq)
         scene_states = model.qpos0 + reach * np.sin(pace * time_s)
-        scene = build_scene(model, camera_settings(self.env_id))
         return self.add_pose_clip(body_poses(model, scene_states), scene)
 
     def _add_clip(

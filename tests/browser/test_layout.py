@@ -1,8 +1,9 @@
-"""Layout of every page: narrow and zoomed windows, alignment, and the theme."""
+"""Accessibility and layout of every page: narrow and zoomed windows, alignment, and the theme."""
 
 import pytest
 
 from rl_teacher.store.records import Control
+from tests.browser.accessibility import assert_accessible
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.pages import PAGES, go_to_experiment, go_to_experiments, go_to_labelling
 
@@ -42,9 +43,12 @@ NEXT_FRAMES = """() => new Promise(done =>
 
 
 @pytest.mark.parametrize("page_name", PAGES)
-def test_page_fits_zoomed_windows(open_context, service, full, page_name):
+def test_page_meets_accessibility_rules_and_fits_zoomed_windows(
+    open_context, service, full, page_name
+):
     page = open_context(device_scale_factor=2, reduced_motion="reduce").new_page()
     PAGES[page_name](page, service, full)
+    assert_accessible(page)
     for width, height in ZOOMED_WINDOWS:
         page.set_viewport_size({"width": width, "height": height})
         page.evaluate(NEXT_FRAMES)

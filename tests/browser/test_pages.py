@@ -6,12 +6,10 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.web.address import label_path
-from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE, WIDE
 from tests.browser.experiments import Experiment
 from tests.browser.labelling_page import PATIENCE_MS
 from tests.browser.pages import (
-    PAGES,
     PAGES_OF_EXPERIMENT,
     go_to_experiment,
     go_to_experiments,
@@ -225,9 +223,3 @@ class TestEveryPage:
         go_to_experiment(page, service, full)
         full.store.metrics.append(full.id, 50_000, {"held_out_accuracy": 0.123})
         page.get_by_text(re.compile(r"^12\s%$")).first.wait_for(timeout=PATIENCE_MS)
-
-    @pytest.mark.parametrize("page_name", PAGES)
-    def test_pages_meet_accessibility_rules(self, open_context, service, full, page_name):
-        page = open_context(reduced_motion="reduce").new_page()
-        PAGES[page_name](page, service, full)
-        assert_accessible(page)

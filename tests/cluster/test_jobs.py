@@ -43,6 +43,7 @@ def test_call_that_ends_every_process_is_an_error(nodes, monkeypatch):
         ClusterFunction(ending_call, 1)(5)
 
 
+@pytest.mark.slow
 def test_calls_have_the_home_and_errors_pass(nodes, monkeypatch):
     monkeypatch.setenv("RL_TEACHER_HOME", "relative")
     with connected(nodes.address):

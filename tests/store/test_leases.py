@@ -24,7 +24,7 @@ from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease
 from tests.store.comparisons import ENV_ID, ask, ask_and_show, pair, rows_of, shown
 
-NUM_RACES = 1000
+NUM_RACES = 500
 
 
 @pytest.fixture

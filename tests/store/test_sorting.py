@@ -16,7 +16,7 @@ LEFT, RIGHT = Answer.LEFT, Answer.RIGHT
 
 
 def test_ten_labelers_sort_at_the_same_time_and_share_no_comparison(tmp_path, url):
-    sort = Sorting(tmp_path, url, replace(TREE, max_clips=40), human_teacher)
+    sort = Sorting(tmp_path, url, replace(TREE, max_clips=30), human_teacher)
     num_answers, lock, is_done = [], threading.Lock(), threading.Event()
 
     def label(name):
