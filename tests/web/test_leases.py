@@ -350,6 +350,15 @@ class TestTooFastLabels:
         marks = [each.is_too_fast for each in store.labels.export(trainer.id)]
         assert marks == [True, False]
 
+    def test_clips_at_a_higher_speed_are_played_sooner(self, guest, trainer, store):
+        trainer.ask(4)
+        answers = [(374, 2), (375, 2), (375, "2"), (749, 0.5)]
+        for each, (response_ms, speed) in zip(claim_next(guest), answers, strict=True):
+            sent = label(each["id"], "left", lease=each["lease"], response_ms=response_ms)
+            post(guest, {**sent, "details": {"speed": speed}})
+        marks = [each.is_too_fast for each in store.labels.export(trainer.id)]
+        assert marks == [True, False, True, True]
+
     def test_labeler_is_warned_once(self, guest, other_guest, trainer):
         trainer.ask(3)
 

@@ -37,12 +37,16 @@ from rl_teacher.web.schemas.labelling import (
     RankingReceipt,
     RankingSubmission,
     RejectedLabel,
+    Submission,
 )
 from rl_teacher.web.serializers import serialize_comparison
 from rl_teacher.web.shared_state import Take
 
 MIN_SHARE_SEEN = 0.5
 """Share of the longer clip that must have been played before an answer is not marked too fast."""
+
+HIGHER_SPEEDS = (2, 4)
+"""Speeds above the normal one that the page offers."""
 
 TOO_FAST = (
     "This answer came before half of the clips had played, and is marked as too fast. Please watch "
@@ -231,20 +235,24 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
         response_ms=label.response_ms,
         details=label.details,
         lease=label.lease,
-        is_too_fast=is_first and is_too_fast((view.left, view.right), label.response_ms),
+        is_too_fast=is_first and is_too_fast((view.left, view.right), label),
     )
 
 
-def is_too_fast(clips: Iterable[ClipView], response_ms: int | None) -> bool:
+def is_too_fast(clips: Iterable[ClipView], submitted: Submission) -> bool:
     """Return whether an answer came before half of the longest clip could have been played.
 
     Clips whose duration is not known, because they are hidden or damaged by now, do not count.
     """
     known_s = [clip.num_frames / clip.fps for clip in clips if clip.num_frames and clip.fps]
-    if response_ms is None or not known_s:
+    if submitted.response_ms is None or not known_s:
         return False
     longest_s = max(known_s)
-    return response_ms / 1000 < MIN_SHARE_SEEN * longest_s / playback_speed(longest_s)
+    # A lower speed may have been chosen only after the clips had played.
+    speed = (submitted.details or {}).get("speed")
+    chosen_speed = speed if speed in HIGHER_SPEEDS else 1
+    played_s = longest_s / (playback_speed(longest_s) * chosen_speed)
+    return submitted.response_ms / 1000 < MIN_SHARE_SEEN * played_s
 
 
 def store_ranking(
@@ -267,7 +275,7 @@ def store_ranking(
         submitted.left_out,
         submitted.response_ms,
         submitted.details,
-        is_too_fast(clips, submitted.response_ms),
+        is_too_fast(clips, submitted),
     )
     is_warned = ranking.is_too_fast and not store.labels.with_too_fast({labeler})
     comparison_ids = store.rankings.add(experiment_id, ranking)
