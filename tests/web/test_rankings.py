@@ -56,6 +56,16 @@ def test_ranking_before_clips_could_play_is_marked_and_warned_of_once(guest, tra
     assert all(each.is_too_fast for each in store.labels.export(trainer.id))
 
 
+def test_fast_revision_of_withdrawn_ranking_is_neither_marked_nor_warned_of(guest, trainer, store):
+    trainer.ask(2)
+    clips = clips_of(claim_next(guest))
+    ranking_id, _ = submit(guest, [[each] for each in clips], response_ms=30_000)
+    guest.delete(f"{URL}/{ranking_id}")
+    _, response = submit(guest, [clips], response_ms=100)
+    assert response.json()["warning"] is None
+    assert not any(each.is_too_fast for each in store.labels.export(trainer.id))
+
+
 def test_withdrawn_ranking_returns_its_comparisons_with_leases(guest, other_guest, trainer, store):
     trainer.ask(2)
     clips = clips_of(claim_next(guest))

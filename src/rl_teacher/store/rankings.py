@@ -71,6 +71,10 @@ OF_RANKING = (
     .order_by(Label.id)
 )
 
+WITHDRAWN = select(Label.comparison_id).where(
+    sql.OF_THESE, Label.labeler_id == bindparam("me"), Label.answer.is_(None)
+)
+
 LEASES_OF_THESE = (
     sql.COMPARISONS.add_columns(Lease.token, Lease.expires_at, Lease.purpose)
     .join(Lease, Lease.comparison_id == Comparison.id)
@@ -124,6 +128,9 @@ class Rankings:
             ]
             asked = {"asked_at_step": max(steps), "created_at": moment}
             ids = find_or_insert(connection, experiment_id, answers, held, asked)
+            these = {"comparison_ids": [comparison_id for comparison_id, _ in ids], **who}
+            # Their clips have been seen before.
+            withdrawn = set(connection.execute(WITHDRAWN, these).scalars())
             labels = [
                 NewLabel(
                     comparison_id,
@@ -133,7 +140,7 @@ class Rankings:
                     response_ms=ranking.response_ms,
                     details={**(ranking.details or {}), RANKING: str(ranking.request_id)},
                     lease=token_of.get(comparison_id),
-                    is_too_fast=ranking.is_too_fast,
+                    is_too_fast=ranking.is_too_fast and comparison_id not in withdrawn,
                 )
                 for number, ((comparison_id, swapped), answer) in enumerate(
                     zip(ids, answers.values(), strict=True)

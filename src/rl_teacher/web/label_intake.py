@@ -277,8 +277,9 @@ def store_ranking(
         submitted.details,
         is_too_fast(clips, submitted),
     )
-    is_warned = ranking.is_too_fast and not store.labels.with_too_fast({labeler})
+    may_warn = ranking.is_too_fast and not store.labels.with_too_fast({labeler})
     comparison_ids = store.rankings.add(experiment_id, ranking)
+    is_warned = may_warn and store.labels.with_too_fast({labeler})
     return RankingReceipt(comparison_ids=comparison_ids, warning=TOO_FAST if is_warned else None)
 
 
