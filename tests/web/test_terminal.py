@@ -96,6 +96,44 @@ def test_undo_withdraws_last_answer_and_asks_again(store):
     assert answers(store, ids) == {ids[0]: Answer.RIGHT}
 
 
+def test_undo_asks_the_withdrawn_comparison_again_before_newer_ones(store):
+    first, *_ = ask(store, 1)
+    typist = Typist(["l", "u", "r", "q"])
+    session = typist.session(store)
+    shown = []
+
+    def show(comparison):
+        shown.append(comparison.id)
+        if len(shown) == 1:  # the agent trains on, and the newest comparisons come first
+            pair = (f"{1:064x}", f"{2:064x}")
+            store.comparisons.add(1, [pair], "ShortHopper-v1", 60, 5_000)
+            store.clips.publish(dict.fromkeys(pair, SHOWN))
+        return "link"
+
+    session.show = show
+    assert session.run("mine") == 1
+    newer = store.comparisons.get(shown[1]).id
+    assert shown == [first, newer, first, newer]
+    assert answers(store, [first, newer]) == {first: Answer.RIGHT}
+
+
+def test_undone_repeat_is_asked_again_as_the_page_shows_it(store):
+    ask(store, 8)
+    Typist(["l"] * 8).session(store).run("mine")
+    store.experiments.set_assignment(1, AssignmentPolicy(repeats=1.0))
+    ask(store, 9)
+    Typist(["l", "u", "r", "q"]).session(store).run("mine")
+    repeats = [each for each in store.labels.export(1) if each.purpose == "repeat"]
+    *_, (repeated, answer, is_swapped_) = [
+        (each.comparison_id, each.answer, each.is_swapped) for each in repeats
+    ]
+    # Without a lease, the page shows the sides of the first answer, which stays.
+    assert len(repeats) == 3
+    assert is_swapped_ == is_swapped(repeated, "owner")
+    assert answer is mirror_answer(Answer.RIGHT, swapped=is_swapped_)
+    assert answers(store, [repeated]) == {repeated: Answer.LEFT}
+
+
 def test_answer_to_repeat_refers_to_swapped_sides(store):
     ask(store, 8)
     assert Typist(["l"] * 8).session(store).run("mine") == 8

@@ -6,7 +6,7 @@ The clips are shown on the page, which is opened for each comparison.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.clips.segment import playback_speed
@@ -81,7 +81,8 @@ class TerminalSession:
     say: Callable[[str], None]
     sleep: Callable[[float], None] = time.sleep
     now_s: Callable[[], float] = time.monotonic
-    _labelled: list[int] = field(default_factory=list)
+    _labelled: list[ClaimedComparison] = field(default_factory=list)
+    _undone: ClaimedComparison | None = None
 
     def run(self, name: str) -> int:
         """Label comparisons until the experiment has ended and return their number.
@@ -108,7 +109,10 @@ class TerminalSession:
         said = None
         while True:
             experiment = self.store.experiments.get(name)
-            claimed = self.store.leases.claim(experiment.id, self.labeler, limit=1)
+            if self._undone is not None:
+                claimed, self._undone = [self._undone], None
+            else:
+                claimed = self.store.leases.claim(experiment.id, self.labeler, limit=1)
             if claimed:
                 target = experiment.target_labels or experiment.asked
                 link = self.show(claimed[0].comparison)
@@ -146,8 +150,10 @@ class TerminalSession:
         if key == "q":
             return False
         if key == "u":
-            withdrawn = NewLabel(self._labelled.pop(), None, self.labeler)
-            self.store.labels.add_many([withdrawn])
+            last = self._labelled.pop()
+            self.store.labels.add_many([NewLabel(last.comparison.id, None, self.labeler)])
+            # The answer has ended its lease, without which the page does not exchange the sides.
+            self._undone = replace(last, purpose="answer")
             self.say("The label was withdrawn; the comparison is shown again.")
             return True
         if claimed.purpose == "repeat" and self._has_expired(claimed):
@@ -168,7 +174,7 @@ class TerminalSession:
         )
         stored = self.store.labels.add_many([label]).get(label.request_id)
         if stored is None:
-            self._labelled.append(comparison.id)
+            self._labelled.append(claimed)
         else:
             answer = mirror_answer(stored, swapped=swapped)
             self.say(
