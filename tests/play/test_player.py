@@ -41,6 +41,18 @@ def test_episode_reports_returns_and_curves_of_record(open_player):
     assert len(side.predicted_rewards) == len(side.true_rewards) == side.clip.num_frames
 
 
+def test_episode_without_rewards_has_return_of_zero_but_no_curve(open_player, monkeypatch):
+    def play_for_nothing(actor, seed, *, explore):
+        episode = record_episode(actor, seed, explore=explore)
+        episode.segment.rewards[:] = 0
+        return episode
+
+    monkeypatch.setattr(module, "record_episode", play_for_nothing)
+    [side] = open_player("synth").episode(0, TIMEOUT_S).sides
+    assert side.true_rewards is None
+    assert side.true_return == 0
+
+
 def test_pose_clip_is_served_by_hash_with_scene(open_player):
     player = open_player("synth")
     clip = player.episode(0, TIMEOUT_S).sides[0].clip

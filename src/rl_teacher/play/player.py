@@ -134,7 +134,8 @@ class Player:
             predicted_rewards=_curve(episode.predicted_rewards, steps),
             true_rewards=_curve(episode.true_rewards, steps),
             predicted_return=_total(episode.predicted_rewards),
-            true_return=_total(episode.true_rewards),
+            # Also in an episode without rewards, which counts in the mean over episodes.
+            true_return=segment.true_return,
         )
 
 
