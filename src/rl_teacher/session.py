@@ -574,7 +574,7 @@ class PreferenceSession:
             phase,
             text,
             self.step,
-            num_steps=max(self.num_steps, self.step),
+            num_steps=self._total_steps,
             steps_per_second=rate,
             num_missing=num_missing,
             warnings=warnings,
@@ -598,7 +598,7 @@ class PreferenceSession:
             return
         text = f"waiting for the database since {since.astimezone():%H:%M:%S}"
         before = self._status
-        waiting = RunStatus(Phase.WAITING, text, self.step, max(self.num_steps, self.step))
+        waiting = RunStatus(Phase.WAITING, text, self.step, self._total_steps)
         self._waits_for_database = True
         if self.on_status is not None:
             self.on_status(waiting)
@@ -615,6 +615,11 @@ class PreferenceSession:
         if since is None or self._waits_for_database:
             return None
         return datetime.fromisoformat(since)
+
+    @property
+    def _total_steps(self) -> int:
+        """Environment steps of the whole run; 0 if they are not known, as in many wrappers."""
+        return max(self.num_steps, self.step) if self.num_steps > 0 else 0
 
     @property
     def steps_per_second(self) -> float:

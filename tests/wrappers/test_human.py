@@ -138,6 +138,19 @@ def test_owner_pauses_resumes_and_stops_wrapper():
     env.close()
 
 
+@pytest.mark.parametrize("num_timesteps", [None, 5_000])
+def test_status_has_the_total_of_steps_only_if_it_is_known(num_timesteps):
+    env = PreferenceWrapper(gym.make("InvertedPendulum-v5"), num_timesteps=num_timesteps, **QUICK)
+    env.reset(seed=0)
+    step_until(env, lambda: env.using_predicted_reward, env.action_space)
+    name = env.session.name
+    env.close()
+    with Store.open(default_url(home())) as store:
+        status = store.experiments.get(name).status
+    assert status["step"] > 0
+    assert status["num_steps"] == (num_timesteps or 0)
+
+
 def test_unregistered_environment_is_refused():
     with pytest.raises(BadInput, match=r"gymnasium\.register"):
         PreferenceWrapper(Counter(), **HUMAN)

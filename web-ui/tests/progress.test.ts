@@ -24,6 +24,7 @@ describe('secondsToNext', () => {
     expect(secondsToNext({ ...summary, phase: 'paused' }, 0)).toBeNull()
     expect(secondsToNext({ ...summary, progress: { ...progress, asked: 60 } }, 0)).toBeNull()
     expect(secondsToNext({ ...summary, steps_per_second: null }, 0)).toBeNull()
+    expect(secondsToNext({ ...summary, num_steps: 0 }, 0)).toBeNull()
   })
 })
 

@@ -30,6 +30,10 @@ describe('describeStatus', () => {
     expect(text).toBe('1.2M of 3M steps.')
   })
 
+  it('gives the steps of a run whose total is not known', () => {
+    expect(describeStatus({ ...status, num_steps: 0 })).toBe('1.2M steps. 5 comparisons to label.')
+  })
+
   it('counts the labels that a waiting run needs', () => {
     expect(describeStatus({ ...status, phase: 'waiting' })).toBe('Training waits for 5 more labels.')
   })

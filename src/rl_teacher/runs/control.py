@@ -48,7 +48,7 @@ class RunStatus:
         phase: current phase.
         message: description for the page and the terminal.
         step: environment steps of training done.
-        num_steps: environment steps of training in the whole run.
+        num_steps: environment steps of training in the whole run; 0 if they are not known.
         steps_per_second: None unless the run is training.
         num_missing: labels that the run waits for.
         warnings: problems with the labels, and what helps.

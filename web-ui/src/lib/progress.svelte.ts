@@ -92,14 +92,14 @@ export function secondsLeft(progress: Progress, perMinute: number | null): numbe
  * over the remaining steps of training.
  *
  * @param lastAskedStep at which the latest comparison was asked.
- * @returns seconds, or null unless the run is training and will ask more.
+ * @returns seconds, or null unless the run is training for a known number of steps and will ask more.
  */
 export function secondsToNext(
   { phase, step, num_steps, steps_per_second, progress }: ExperimentSummary,
   lastAskedStep: number,
 ): number | null {
   const numMissing = (progress.target ?? 0) - progress.asked
-  if (phase !== 'training' || !steps_per_second || numMissing <= 0) return null
+  if (phase !== 'training' || !steps_per_second || num_steps === 0 || numMissing <= 0) return null
   const nextStep = lastAskedStep + (num_steps - lastAskedStep) / numMissing
   return Math.max(1, (nextStep - step) / steps_per_second)
 }

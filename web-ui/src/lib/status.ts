@@ -8,9 +8,12 @@ type Status = Pick<
   'phase' | 'message' | 'step' | 'num_steps' | 'steps_per_second' | 'progress' | 'num_missing' | 'waiting_since'
 >
 
-/** Return "1.2M of 3M steps"; empty for a run that does not train, such as one that only collects labels. */
+/**
+ * Return "1.2M of 3M steps", or "1.2M steps" if their total is not known; empty for a run that does not
+ * train, such as one that only collects labels.
+ */
 export const stepsText = ({ step, num_steps }: Pick<Status, 'step' | 'num_steps'>): string =>
-  num_steps > 0 ? `${short(step)} of ${short(num_steps)} steps` : ''
+  num_steps + step > 0 ? `${short(step)}${num_steps > 0 ? ` of ${short(num_steps)}` : ''} steps` : ''
 
 export function describeStatus(status: Status): string {
   const { phase, num_steps, progress } = status

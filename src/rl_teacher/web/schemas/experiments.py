@@ -67,11 +67,11 @@ class EpisodeList(BaseModel):
 class ExperimentSummary(BaseModel):
     """Status of an experiment, without its settings and metrics.
 
-    `num_missing` counts the labels that training waits for, since `waiting_since`. `warnings`
-    describe problems with the labels and what helps; only the owner gets them. `is_extendable` is
-    true while a finished run waits to be extended by larger `target_steps` and `target_labels`.
-    `num_fits` counts the fits of the reward predictor; each changes the effect of a person's
-    labels.
+    `num_steps` is 0 if the run does not train, or its length is not known. `num_missing` counts the
+    labels that training waits for, since `waiting_since`. `warnings` describe problems with the
+    labels and what helps; only the owner gets them. `is_extendable` is true while a finished run
+    waits to be extended by larger `target_steps` and `target_labels`. `num_fits` counts the fits of
+    the reward predictor; each changes the effect of a person's labels.
     """
 
     name: str
