@@ -102,7 +102,7 @@ class TestSummary:
         shown = detail(program)
         assert (shown["phase"], shown["is_running"]) == ("failed", False)
         assert shown["message"] == "failed now"
-        assert "Training has failed" in detail(guest)["message"]
+        assert "The run has failed" in detail(guest)["message"]
 
     @pytest.mark.parametrize("phase", ["random", "stopped"])
     def test_run_that_only_collects_is_continued_by_its_own_command(
@@ -193,7 +193,22 @@ class TestMessages:
         answered = "All 2 comparisons are answered, thank you. "
         assert self.message(program) == f"{answered}The agent continues training."
         trainer.set_phase("paused")
-        assert self.message(program) == f"{answered}Training is paused."
+        assert self.message(program) == f"{answered}The run is paused."
+
+    @pytest.mark.parametrize(
+        "phase",
+        ["starting", "random", "waiting", "paused", "finished", "stopped", "failed", "lost"],
+    )
+    @pytest.mark.parametrize("target", [0, 5])
+    def test_message_of_run_that_collects_labels_mentions_no_training(
+        self, program, store, phase, target
+    ):
+        name = "collected"
+        collected = store.experiments.ensure(name, "ShortHopper-v1", {"collect_only": True})
+        store.experiments.describe(collected, "", target)
+        status = {"phase": phase, "message": "7 more labels until the run ends"}
+        store.experiments.set_status(collected, status)
+        assert "train" not in detail(program, name)["progress"]["message"].lower()
 
     def test_mine_excludes_answers_of_others(self, program, trainer):
         one, two = trainer.ask(2)

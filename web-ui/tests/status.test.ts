@@ -35,7 +35,7 @@ describe('describeStatus', () => {
   })
 
   it('counts the labels that a waiting run needs', () => {
-    expect(describeStatus({ ...status, phase: 'waiting' })).toBe('Training waits for 5 more labels.')
+    expect(describeStatus({ ...status, phase: 'waiting' })).toBe('The run waits for 5 more labels.')
   })
 
   it('states which labels a run waits for', () => {

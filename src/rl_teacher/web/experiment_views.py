@@ -42,14 +42,14 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 """Difference of the clocks of two machines."""
 
 LOST_MESSAGE = (
-    "The training process does not respond: it has ended or its machine is suspended. Repeat its "
+    "The process of the run does not respond: it has ended or its machine is suspended. Repeat its "
     "`rl-teacher` command to continue."
 )
 
 STALLED_MESSAGE = (
-    "The training process is alive, but has completed no step of its loop for minutes: it is busy "
-    "with a long rollout or fit, or its environment hangs. If it does not continue, kill it and "
-    "repeat its `rl-teacher` command."
+    "The process of the run is alive, but has completed no step of its loop for minutes: it is "
+    "busy with a long rollout or fit, or its environment hangs. If it does not continue, kill it "
+    "and repeat its `rl-teacher` command."
 )
 
 IDLE_MESSAGE = (
@@ -59,7 +59,7 @@ IDLE_MESSAGE = (
 )
 
 NO_COMPARISON_MESSAGES = {
-    Phase.STARTING: "Training is starting. The first comparisons come in a few seconds.",
+    Phase.STARTING: "The run is starting. The first comparisons come in a few seconds.",
     Phase.RANDOM: (
         "The agent acts at random to collect the first clips. The first comparisons come in a few "
         "seconds."
@@ -69,25 +69,24 @@ NO_COMPARISON_MESSAGES = {
         "The reward predictor is being fitted to the labels. The next comparisons come when the "
         "agent trains again."
     ),
-    Phase.PAUSED: "Training is paused. The next comparisons come when its owner resumes it.",
+    Phase.PAUSED: "The run is paused. The next comparisons come when its owner resumes it.",
     Phase.TRAINING: (
         "All comparisons are labelled. The agent is training; the next comparisons come by the "
         "label schedule."
     ),
-    Phase.FINISHED: "Training has finished; there are no more comparisons.",
+    Phase.FINISHED: "The run has finished; there are no more comparisons.",
     Phase.STOPPED: (
-        "Training was stopped and saved. Repeat its `rl-teacher` command to continue; then the "
+        "The run was stopped and saved. Repeat its `rl-teacher` command to continue; then the "
         "next comparisons come."
     ),
     Phase.FAILED: (
-        "Training has failed; all labels are kept. The next comparisons come when its owner has "
+        "The run has failed; all labels are kept. The next comparisons come when its owner has "
         "continued it."
     ),
     Phase.LOST: f"No comparison is available. {LOST_MESSAGE}",
     Phase.IDLE: f"No comparison is available. {IDLE_MESSAGE}",
 }
-"""Why no comparison is available, and when the next one comes."""
-
+"""Why no comparison is available, and when the next one comes; a run may only collect labels."""
 
 SILENT_MESSAGES = {Phase.LOST: LOST_MESSAGE, Phase.IDLE: IDLE_MESSAGE}
 """Messages of runs that do not report any more."""
@@ -292,9 +291,11 @@ def progress_message(view: ExperimentView, phase: Phase) -> str:
         return f"{view.waiting} {noun} waiting for an answer."
     has_all = view.target_labels is not None and view.answered >= view.target_labels
     if has_all and phase not in (*ENDED, *SILENT_MESSAGES):
-        is_paused = phase is Phase.PAUSED
-        rest = "Training is paused." if is_paused else "The agent continues training."
-        return f"All {view.target_labels} comparisons are answered, thank you. {rest}"
+        thanks = f"All {view.target_labels} comparisons are answered, thank you."
+        if phase is Phase.PAUSED:
+            return f"{thanks} The run is paused."
+        is_trained = not view.config.get("collect_only")
+        return f"{thanks} The agent continues training." if is_trained else thanks
     if phase is Phase.STOPPED and is_of_wrapper(view):
         return WRAPPER_STOPPED_MESSAGE
     return NO_COMPARISON_MESSAGES[phase]

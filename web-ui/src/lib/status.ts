@@ -46,7 +46,7 @@ function describeWaiting(status: Status): string {
   const missing = missingLabels(status)
   if (missing !== null) return `${missing}${since}.`
   const { waiting } = status.progress
-  return waiting > 0 ? `Training waits for ${plural(waiting, 'more label')}${since}.` : 'Rendering the next clips.'
+  return waiting > 0 ? `The run waits for ${plural(waiting, 'more label')}${since}.` : 'Rendering the next clips.'
 }
 
 /** Return "7 more labels until training starts", or null if training does not wait for labels. */
