@@ -36,6 +36,9 @@ export interface LoadedComparison {
   right: LoadedClip
 }
 
+/** Frees the bytes of videos that nothing can show any more: a page may show one that the cache has dropped. */
+const revoked = new FinalizationRegistry<string>((url) => URL.revokeObjectURL(url))
+
 export class ClipLoader {
   #clips = new Map<string, Promise<LoadedClip>>()
   #scenes = new Map<string, Promise<Scene>>()
@@ -66,7 +69,9 @@ export class ClipLoader {
 
   async #load(clip: Clip): Promise<LoadedClip> {
     if (clip.kind === 'video') {
-      return { kind: 'video', clip, url: URL.createObjectURL(await getBlob(clip.url)) }
+      const video: VideoClip = { kind: 'video', clip, url: URL.createObjectURL(await getBlob(clip.url)) }
+      revoked.register(video, video.url)
+      return video
     }
     if (clip.scene_url === null) throw new CorruptClip('The clip has no scene.')
     const [bytes, scene] = await Promise.all([getBytes(clip.url), this.#scene(clip.scene_url)])
@@ -90,20 +95,15 @@ export class ClipLoader {
   }
 
   #dropOldest(): void {
-    for (const [url, loading] of this.#clips) {
+    for (const url of this.#clips.keys()) {
       if (this.#clips.size <= CACHE_SIZE) return
       this.#clips.delete(url)
-      void loading.then(release, () => undefined)
     }
   }
 }
 
 /** The loader of all pages: what one of them leaves in memory is reused or replaced by the next. */
 export const clipLoader = new ClipLoader()
-
-function release(loaded: LoadedClip): void {
-  if (loaded.kind === 'video') URL.revokeObjectURL(loaded.url)
-}
 
 /** Return whether the clip itself is damaged or missing, so that a retry cannot help. */
 export const isBroken = (error: unknown): boolean =>
