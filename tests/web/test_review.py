@@ -1,5 +1,8 @@
 """Review and control of experiments by their owner."""
 
+from datetime import datetime, timedelta
+from itertools import pairwise
+
 import pytest
 
 from rl_teacher.clips.answer import Answer
@@ -301,6 +304,16 @@ class TestQuality:
         assert (bob["name"], bob["num_answers"]) == ("bob", 2)
         assert bob["agreement"]["count"] == 2
         assert bob["periods"][0]["num_answers"] == 2
+
+    def test_periods_without_labels_are_listed(self, program, trainer, guest, clock):
+        one, two = trainer.ask(2)
+        post(guest, label(one))
+        clock.advance(3600)
+        post(guest, label(two))
+        [ann] = program.get(f"{URL}/quality").json()["labelers"]
+        assert [each["num_answers"] for each in ann["periods"]] == [1, *[0] * 10, 1]
+        starts = [datetime.fromisoformat(each["start"]) for each in ann["periods"]]
+        assert {later - start for start, later in pairwise(starts)} == {timedelta(minutes=5)}
 
     def test_quality_of_a_labeler_ignores_answers_of_excluded_ones(self, program, answered, store):
         store.labelers.set_excluded("bob", is_excluded=True)

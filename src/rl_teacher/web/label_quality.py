@@ -118,9 +118,8 @@ def labeler_quality(
         agreement=share_estimate(report.agreement),
         reliability=report.reliability.estimate,
         periods=[
-            labeler_period(each.from_s, each.reports[labeler.id])
+            labeler_period(each.from_s, each.reports.get(labeler.id) or empty_report(labeler.id))
             for each in periods
-            if labeler.id in each.reports
         ],
     )
 

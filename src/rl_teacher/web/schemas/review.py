@@ -180,7 +180,7 @@ class AlphaEstimate(BaseModel):
 
 
 class LabelerPeriod(BaseModel):
-    """One labeler's labels in a period that begins at `start`."""
+    """One labeler's labels in one of the equal periods, which begins at `start`."""
 
     start: datetime
     num_answers: int
