@@ -363,8 +363,10 @@ class TestLatestEpisode:
         offered = program.get(url).json()
         assert offered["comparisons"] == []
         assert "no more comparisons" in offered["progress"]["message"]
+        assert offered["progress"]["waiting"] == detail(program)["progress"]["waiting"] == 0
         trainer.set_phase("training")
         assert len(program.get(url).json()["comparisons"]) == 2
+        assert detail(program)["progress"]["waiting"] == 2
 
     def test_latest_episode_without_predictor_has_no_rewards(self, program, trainer):
         episode = {"clip": trainer.add_clip("latest"), "predicted_rewards": None, "step": 1}

@@ -154,13 +154,15 @@ class ExperimentViews:
         return {each: with_mine(progress, mine.get(each, 0)) for each in labelers}
 
     def _progress(self, view: ExperimentView) -> Progress:
+        phase = self.phase(view)
         return Progress(
             mine=0,
             answered=view.answered,
             asked=view.asked,
             target=view.target_labels,
-            waiting=view.waiting,
-            message=progress_message(view, self.phase(view)),
+            # The open comparisons of a finished run are not asked, since it ignores the answers.
+            waiting=0 if phase is Phase.FINISHED else view.waiting,
+            message=progress_message(view, phase),
             clips=self._clips(view),
             newest_label=self._store.labels.newest_id(view.id),
         )
@@ -285,7 +287,6 @@ def with_mine(progress: Progress, mine: int) -> Progress:
 
 def progress_message(view: ExperimentView, phase: Phase) -> str:
     """Return how many comparisons are waiting, or why none is and when the next one comes."""
-    # The open comparisons of a finished run are not asked, since it ignores the answers.
     if view.waiting and phase is not Phase.FINISHED:
         noun = "comparison is" if view.waiting == 1 else "comparisons are"
         return f"{view.waiting} {noun} waiting for an answer."

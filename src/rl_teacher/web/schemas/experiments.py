@@ -32,10 +32,11 @@ class Progress(BaseModel):
     """Labelling progress of an experiment.
 
     `mine` counts the comparisons that the requesting labeler has labelled. `waiting` counts those
-    that still need a label, including those leased to others or labelled by the requesting labeler.
-    `message` explains why none is available and when the next one comes. `clips` is null unless the
-    experiment sorts clips. `newest_label` is the id of the newest label, 0 if there is none: it
-    rises with changed and withdrawn answers, too.
+    that still need a label, including those leased to others or labelled by the requesting labeler;
+    it is 0 after the run has finished, which asks none. `message` explains why none is available
+    and when the next one comes. `clips` is null unless the experiment sorts clips. `newest_label`
+    is the id of the newest label, 0 if there is none: it rises with changed and withdrawn answers,
+    too.
     """
 
     mine: int
