@@ -112,6 +112,16 @@ def test_restored_reset_continues():
     assert agent.value == 1.0
 
 
+def test_recent_steps_come_from_every_environment():
+    """Neighbouring steps of an environment are alike, not those of two environments."""
+    given, recent = rollout(0.0, num_steps=2 * STRIDE, num_envs=STRIDE), RecentSteps()
+    given.observations[..., 0], given.observations[..., 1] = np.indices(given.rewards.shape)
+    recent.observe(given)
+    time, env, _ = recent.state()["observations"].T
+    assert {*time.tolist()} == {0, STRIDE}
+    assert {*env.tolist()} == {*range(STRIDE)}
+
+
 def test_recent_steps_are_subsampled_and_bounded():
     recent = RecentSteps()
     recent.observe(rollout(9.0))

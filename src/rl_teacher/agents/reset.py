@@ -23,7 +23,7 @@ from rl_teacher.envs.rollout import Rollout
 MAX_SAMPLES = 2_048
 """Number of recent steps by which an agent is judged."""
 STRIDE = 8
-"""One step of so many is kept, since neighbouring steps are alike."""
+"""One step of so many of each environment is kept, since neighbouring steps are alike."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +61,12 @@ class RecentSteps:
         self._steps: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=MAX_SAMPLES)
 
     def observe(self, rollout: Rollout) -> None:
-        """Keep one of `STRIDE` valid steps."""
-        picked = np.unravel_index(
-            np.flatnonzero(rollout.is_valid)[::STRIDE], rollout.is_valid.shape
+        """Keep the valid ones of every `STRIDE`-th step of all environments."""
+        is_valid = rollout.is_valid[::STRIDE]
+        observations, actions = (
+            column[::STRIDE][is_valid] for column in (rollout.observations, rollout.actions)
         )
-        self._steps.extend(zip(rollout.observations[picked], rollout.actions[picked], strict=True))
+        self._steps.extend(zip(observations, actions, strict=True))
 
     def mean_reward(self, reward_fn: RewardFunction) -> float:
         """Compute the mean reward of the kept steps."""
