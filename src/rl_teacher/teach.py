@@ -572,9 +572,10 @@ class TrainingLoop:
         check_losses(self._config, losses)
         session.ask()
         is_fitted = session.fit() is not None
-        # Predicted rewards change with a fit, and slowly with the window that normalises them.
+        # Predicted rewards change with a fit, and slowly with the window that normalises them. The
+        # window also moves where all labels were given and no other fit follows.
         step, before = session.step, session.step - rollout.num_steps
-        is_due = self._config.asks and step // RELABEL_EVERY > before // RELABEL_EVERY
+        is_due = self._config.learns and step // RELABEL_EVERY > before // RELABEL_EVERY
         if is_due and not is_fitted:
             self._relabel_buffer()
         self._agent_reset.observe(rollout)

@@ -473,6 +473,22 @@ def test_buffer_is_relabelled_between_fits(tmp_path, monkeypatch):
     assert calls[1:] == [num_explored + step for step in range(32, 257, 32)]
 
 
+def test_buffer_is_relabelled_where_all_labels_were_given(tmp_path, monkeypatch):
+    """No fit follows the first one, but the window that normalises rewards moves."""
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
+    teach(teach_config("labelled", 32))
+    monkeypatch.setattr("rl_teacher.teach.RELABEL_EVERY", 32)
+    calls = []
+
+    def relabel_buffer(agent, reward_fn):
+        calls.append(len(agent.state()["buffer/rewards"]))
+
+    monkeypatch.setattr(SAC, "relabel_buffer", relabel_buffer)
+    config = dataclasses.replace(teach_config("agent", 128), predictor=None, labels="labelled")
+    teach(dataclasses.replace(config, n_labels=None, pretrain_labels=None))
+    assert calls == [0, 32, 64, 96, 128]
+
+
 def checkpoint_of_agent(name):
     checkpoint = Experiment.find(name).load_checkpoint()
     assert checkpoint is not None

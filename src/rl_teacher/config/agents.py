@@ -10,7 +10,7 @@ from typing import Annotated
 from rl_teacher.config.fields import (
     EXPLORATION,
     IMAGES,
-    LABELS,
+    LEARNING,
     NEIGHBOURS,
     NEW_AGENT,
     VECTORS,
@@ -161,7 +161,7 @@ class SACConfig:
     """hidden layer sizes of the actor and of both critics"""
     observation_clip: Positive = 10.0
     """largest absolute value of a normalised observation"""
-    no_relabel: Annotated[bool, LABELS] = False
+    no_relabel: Annotated[bool, LEARNING] = False
     """do not relabel the replay buffer after each fit of the reward predictor"""
     no_explore: Annotated[bool, EXPLORATION] = False
     """act at random before the first labels, without PEBBLE's unsupervised exploration"""
