@@ -11,6 +11,7 @@ import pytest
 import rl_teacher
 from rl_teacher import cli
 from rl_teacher.agents.registry import AGENTS
+from rl_teacher.config import predecessors
 from rl_teacher.envs.registry import get_env_info
 from rl_teacher.queries.selectors import SELECTORS
 from rl_teacher.teachers.registry import teacher_named
@@ -23,18 +24,27 @@ ENVIRONMENT_VARIABLES = {"RL_TEACHER_HOME"}
 
 
 def rows():
-    """Yield section, and the cells "here" and "difference", of every row."""
+    """Yield section, and the cells "there" and "here", of every row."""
     section = ""
     for line in PAGE.read_text().splitlines():
         if line.startswith("## "):
             section = line[3:]
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) == 3 and cells[0] not in ("there", ":--", "---"):
-            yield section, cells[1], cells[2]
+            yield section, cells[0], cells[1]
 
 
 def spans():
-    return sorted({(section, span) for section, here, _ in rows() for span in SPAN.findall(here)})
+    return sorted({(section, span) for section, _, here in rows() for span in SPAN.findall(here)})
+
+
+def earlier_options():
+    """Return the long options of the earlier systems that the command line answers."""
+    systems = ("rl-teacher", "rl-teacher-atari", "learning-from-human-preferences")
+    spans = {
+        span for section, there, _ in rows() if section in systems for span in SPAN.findall(there)
+    }
+    return sorted(span for span in spans if span.startswith("--"))
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +77,12 @@ def test_name_in_column_here_exists(section, span, options):
         assert span in KEYS | ENVIRONMENT_VARIABLES
     else:
         check_wrapper_name(span)
+
+
+@pytest.mark.parametrize("option", earlier_options())
+def test_earlier_option_is_accepted_or_answered_with_the_one_to_use(option, options):
+    name = option.replace("_", "-")
+    assert (name in options) != (name in predecessors.OPTIONS)
 
 
 def check_value(option, value):

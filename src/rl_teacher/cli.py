@@ -179,7 +179,7 @@ def check_options(command: str, function: Callable[..., Any], arguments: Sequenc
         name = given.partition("=")[0].replace("_", "-")
         if name in known:
             continue
-        predecessors.check_option(name)
+        predecessors.check_option(command, name)
         if not re.fullmatch(r"--(?!tyro-)[a-z][a-z0-9.-]*", name):
             continue
         abbreviated = [each for each in known if each.startswith(name)]

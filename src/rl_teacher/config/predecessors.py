@@ -29,20 +29,29 @@ OPTIONS = {
     "--load-policy-ckpt-dir": "--agent-path",
     "--load-prefs-dir": "--labels",
     "--load-reward-predictor-ckpt-dir": "--predictor-path",
+    "--log-dir": "-n",
     "--lr": "--a2c.learning-rate with -a a2c",
     "--lr-zero-million-timesteps": "--a2c.final-learning-rate 0 with -a a2c",
     "--max-prefs": "--reward.label-buffer",
+    "--max-segs": "no other: the steps of the latest rollouts are kept",
     "--million-timesteps": "-t, in steps: -t 10e6",
     "--n-envs": "--a2c.num-envs with -a a2c",
     "--n-initial-epochs": "-i, in gradient steps",
     "--n-initial-prefs": "-L",
     "--policy-ckpt-interval": "--checkpoint-seconds",
+    "--render-episodes": "--serve, and press w on the page",
     "--reward-predictor-ckpt-interval": "--checkpoint-seconds",
     "--reward-predictor-learning-rate": "--reward.learning-rate",
     "--run-name": "-n",
     "--synthetic-prefs": "-p synth",
 }
 """Options that no command has any more; underscores are hyphens."""
+
+OPTIONS_OF_COMMANDS = {
+    "collect": {"--n-initial-prefs": "-l"},
+    "fit": {"--load-prefs-dir": "no option: the labels are the first argument"},
+}
+"""Equivalents that differ from those of `teach`."""
 
 AGENTS = {"parallel_trpo": "trpo", "pposgd_mpi": "ppo", "ppo_atari": "ppo"}
 """Agents of rl-teacher and of rl-teacher-atari."""
@@ -60,17 +69,19 @@ def check_command(command: str, arguments: Sequence[str]) -> None:
         raise BadInput(f"The mode {command} is a command here: {COMMANDS[command]}.")
 
 
-def check_option(option: str) -> None:
+def check_option(command: str, option: str) -> None:
     """Answer an option of an earlier system with the one to use.
 
     Args:
+        command: the command that was given it.
         option: an option with hyphens, without its value.
 
     Raises:
         BadInput: the option was renamed.
     """
     if option in OPTIONS:
-        raise BadInput(f"There is no option {option} here. Use {OPTIONS[option]}.")
+        new = OPTIONS_OF_COMMANDS.get(command, {}).get(option, OPTIONS[option])
+        raise BadInput(f"There is no option {option} here. Use {new}.")
 
 
 def check_agent_name(name: str) -> None:
