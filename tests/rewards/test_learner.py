@@ -14,7 +14,7 @@ from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, Recen
 from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
-from rl_teacher.rewards.source import EnvironmentReward
+from rl_teacher.rewards.source import EnvironmentReward, prediction_metrics
 from rl_teacher.rewards.trainer import TrainerSettings
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
@@ -141,6 +141,21 @@ def test_step_correlation_compares_single_steps(world):
     expected = np.corrcoef(observed.rewards.ravel(), rollout.rewards.ravel())[0, 1]
     assert observed.metrics["step_correlation"] == pytest.approx(expected)
     assert observed.metrics["step_correlation"] != observed.metrics["correlation"]
+
+
+def test_prediction_metrics_leave_out_steps_that_belong_to_no_episode(world):
+    """The predictor says something about them too, in some environments more often than others."""
+    rollout, _ = world.roll_out()
+    rows = world.learner.predictor.space.rows(rollout.observations, rollout.actions)
+    members = np.random.default_rng(0).normal(size=(3, *rollout.rewards.shape)).astype(np.float32)
+    is_valid = np.arange(32)[:, None] >= np.arange(8)
+    rollout = replace(rollout, is_valid=is_valid)
+    found = [
+        prediction_metrics(rollout, world.learner.predictor, rows, each, each.mean(0))
+        for each in (members, np.where(is_valid, members, 100.0))
+    ]
+    assert found[0].keys() >= {"correlation", "disagreement", "step_correlation"}
+    assert found[1] == found[0]
 
 
 def test_age_of_predictor_counts_steps_since_fit_and_label(tmp_path):

@@ -194,11 +194,13 @@ def prediction_metrics(
         members: [M, T, N] raw rewards of its members.
         rewards: [T, N] normalised rewards.
     """
-    returns, is_valid = members.sum(1), rollout.is_valid
+    is_valid = rollout.is_valid
+    # Steps that belong to no episode have no reward.
+    returns, predicted = (each.sum(-2, where=is_valid) for each in (members, rewards))
     # Spread between members, relative to the spread between environments.
     disagreement = returns.std(0).mean() / max(float(returns.std(1).mean()), 1e-9)
     metrics: Metrics = {"disagreement": float(disagreement)}
-    metrics |= _correlation("correlation", rewards.sum(0), rollout.rewards.sum(0))
+    metrics |= _correlation("correlation", predicted, rollout.rewards.sum(0, where=is_valid))
     metrics |= _correlation("step_correlation", rewards[is_valid], rollout.rewards[is_valid])
     if not predictor.space.has_byte_rows and is_valid.any():
         metrics["clipped_inputs"] = clipped_share(rows[is_valid], predictor.normaliser)
