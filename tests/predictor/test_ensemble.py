@@ -126,6 +126,13 @@ def test_empty_window_leaves_rewards_unchanged():
     np.testing.assert_allclose(WindowedMeanStd(1, 100).normalise(rewards, 1.0), [1.0, 3.0])
 
 
+def test_batch_without_steps_leaves_window_empty():
+    """All steps of a short rollout may lead to Atari start points."""
+    window = WindowedMeanStd(2, window_steps=10)
+    window.update(np.zeros((2, 0), np.float32))
+    np.testing.assert_array_equal(window.mean_and_std, [[0, 0], [1, 1]])
+
+
 def test_members_are_normalised_before_averaging():
     recent = WindowedMeanStd(2, 100)
     recent.update(np.array([[0.0, 2.0], [100.0, 300.0]]))

@@ -93,6 +93,8 @@ class WindowedMeanStd:
 
     def update(self, rewards: Float[np.ndarray, "member step"]) -> None:
         """Add a batch [M, S] of raw rewards and drop batches that left the window."""
+        if not rewards.shape[1]:  # no step of the rollout belongs to an episode
+            return
         # float64, since E[r^2] - E[r]^2 is the small difference of large numbers.
         rewards = rewards.astype(np.float64)
         count = np.full(self._num_members, float(rewards.shape[1]))
