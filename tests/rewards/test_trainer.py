@@ -7,6 +7,7 @@ import pytest
 
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor import fit
 from rl_teacher.predictor.diagnostics import ordered_pairs
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -158,6 +159,17 @@ def test_returns_are_mean_true_rewards_standardised_over_clips():
     expected = np.array([-3, -1, 1, 3]) / np.sqrt(5)
     np.testing.assert_allclose(examples.targets[order], expected, atol=1e-3)
     np.testing.assert_array_equal(examples.certainty, np.ones(4))
+
+
+def test_returns_count_the_steps_whose_images_are_not_stored():
+    """Of 60 images every second one is stored, and all rewards are between them."""
+    space = InputSpace((8, 8), (), 2, image=ImageLayout((8, 8), None))
+    labels = LabelSet(60, space, RETURNS.ensemble_size, 0)
+    clips = np.arange(2, dtype=np.uint8)[:, None, None].repeat(60, 1).repeat(66, 2)
+    rewards = np.tile(np.array([0, 1], np.float32), 30)
+    labels.add(LabelledPair(*clips, 1.0, (rewards, np.zeros(60, np.float32))))
+    assert labels.num_steps == 30
+    np.testing.assert_allclose(examples_of(labels, RETURNS).targets, [1, -1], atol=1e-2)
 
 
 def test_returns_of_a_held_out_set_are_standardised_by_those_of_the_fit():

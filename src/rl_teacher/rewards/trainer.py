@@ -104,11 +104,7 @@ def _standardised_returns(labels: LabelSet, fitted: LabelSet | None) -> Float[np
 def _mean_true_rewards(labels: LabelSet) -> Float[np.ndarray, " clip"]:
     """Return the mean true reward of each clip."""
     _, places = np.unique(labels.clips, return_index=True)
-    true, weights = (
-        each.reshape(-1, labels.num_steps)[places] for each in (labels.true_rewards, labels.weights)
-    )
-    # Padded steps have weight 0, and an unknown reward there does not matter.
-    returns = np.where(weights > 0, true * weights, 0.0).sum(1) / weights.sum(1)
+    returns = labels.mean_rewards.reshape(-1)[places]
     if not np.isfinite(returns).all():
         raise BadConfig(
             "--objective returns was given, and the true rewards of some clips are unknown. Use "
