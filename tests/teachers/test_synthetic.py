@@ -76,6 +76,15 @@ def test_equal_teacher_answers_equal_for_near_returns():
     assert teacher(segment(13, 0), segment(10, 0), context()) is Answer.LEFT
 
 
+@pytest.mark.parametrize("swaps", [False, True])
+def test_thresholds_are_those_of_the_longer_segment_on_either_side(swaps):
+    """A termination cut one short; 20 are expected of two steps, so that both thresholds are 2."""
+    pair = segment(0.5), segment(0.9, 1.0)
+    left, right = pair[::-1] if swaps else pair
+    assert SYNTHETIC["skip"](left, right, context()) is Answer.CANNOT_TELL
+    assert SYNTHETIC["equal"](left, right, context()) is Answer.EQUAL
+
+
 def test_threshold_is_scaled_by_epsilon_once():
     teacher = SYNTHETIC["equal"]
     for _ in range(5):

@@ -35,8 +35,10 @@ class SyntheticTeacher:
     def __call__(self, left: Segment, right: Segment, context: TeacherContext) -> Answer:
         """Answer one comparison."""
         returns = left.true_return, right.true_return
-        # The mean true return of segments of this length; 0 before the first step.
-        reference = context.mean_return * len(left) / context.mean_episode_steps
+        # The mean true return of segments of this length; 0 before the first step. A termination
+        # may have cut one short: nothing is earned in its missing steps.
+        num_steps = max(len(left), len(right))
+        reference = context.mean_return * num_steps / context.mean_episode_steps
         reference = 0.0 if math.isnan(reference) else reference
         # Where returns are positive this is skip * reference, as in the paper.
         if self.skip > 0 and max(returns) <= reference - (1 - self.skip) * abs(reference):
