@@ -74,11 +74,7 @@ def our_config(env_id: str, steps: int, seed: int, options: Options) -> TeachCon
         "ppo.rollout_steps": ROLLOUT_STEPS,
         "ppo.gae_lambda": GAE_LAMBDA,
     }
-    config = teach_config(settings, options.settings)
-    # The peer's learning rate is constant.
-    return teach_config(
-        settings, options.settings, {"ppo.final_learning_rate": config.ppo.learning_rate}
-    )
+    return teach_config(settings, options.settings)
 
 
 def report(records: list[Record]) -> list[str]:

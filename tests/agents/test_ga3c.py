@@ -36,7 +36,13 @@ def test_ga3c_solves_cartpole():
 def test_ga3c_solves_pendulum(seed):
     # Without the entropy bonus, the standard deviation of the actions soon becomes so small that
     # single updates destroy the policy.
-    config = GA3CConfig(rollout_steps=8, gamma=0.9, learning_rate=1e-3, entropy_coef=3e-3)
+    config = GA3CConfig(
+        rollout_steps=8,
+        gamma=0.9,
+        learning_rate=1e-3,
+        final_learning_rate=7e-4,
+        entropy_coef=3e-3,
+    )
     _, _, episodes = train(GA3C, make_vector("Pendulum-v1", 64), config, 4500, seed)
     assert episodes.mean_return(50) > -400
 

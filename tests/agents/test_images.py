@@ -31,10 +31,15 @@ from tests.image_environments import Corridor, Seeker, make_corridors
 
 SETTINGS = {
     PPO: PPOConfig(
-        num_envs=8, rollout_steps=32, num_epochs=4, minibatch_size=64, learning_rate=1e-3
+        num_envs=8,
+        rollout_steps=32,
+        num_epochs=4,
+        minibatch_size=64,
+        learning_rate=1e-3,
+        final_learning_rate=3e-4,
     ),
-    A2C: A2CConfig(num_envs=8, learning_rate=7e-3),
-    GA3C: GA3CConfig(num_envs=8, batch_envs=8, learning_rate=7e-3),
+    A2C: A2CConfig(num_envs=8, learning_rate=7e-3, final_learning_rate=7e-4),
+    GA3C: GA3CConfig(num_envs=8, batch_envs=8, learning_rate=7e-3, final_learning_rate=7e-4),
 }
 
 

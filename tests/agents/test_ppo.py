@@ -174,3 +174,14 @@ def test_learning_rate_anneals_linearly_to_final_value():
     )
     agent._steps = 250
     assert agent._annealed(3e-4, 0.0) == pytest.approx(0.75 * 3e-4)
+
+
+@pytest.mark.parametrize("first", [1e-4, 1e-3])
+def test_learning_rate_without_final_value_is_constant(first):
+    config = PPOConfig(learning_rate=first)
+    agent = PPO(
+        gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), config, total_steps=1000, seed=0
+    )
+    agent._steps = 900
+    rate = agent._annealed(config.learning_rate, config.final_learning_rate)
+    assert rate == pytest.approx(first)

@@ -149,8 +149,17 @@ def test_shared_settings_are_declared_once():
 
 
 def test_defaults_of_an_older_experiment_are_those_of_its_agent():
-    assert CONFIG.defaults()["ppo"] == dataclasses.asdict(PPOConfig())
+    assert CONFIG.defaults()["ppo"] == dataclasses.asdict(PPOConfig(final_learning_rate=3e-4))
     assert "trpo" not in CONFIG.defaults()
+
+
+def test_learning_rate_that_is_constant_by_default_is_saved_as_if_given():
+    by_default, given = (
+        dataclasses.replace(CONFIG, ppo=PPOConfig(learning_rate=1e-4, final_learning_rate=last))
+        for last in (None, 1e-4)
+    )
+    assert by_default.saved() == given.saved()
+    assert by_default.saved()["ppo"]["final_learning_rate"] == 1e-4
 
 
 @pytest.mark.parametrize("num_clips", [0, 10**307], ids=["0", "1e307"])

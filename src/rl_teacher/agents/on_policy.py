@@ -273,8 +273,15 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Change the number of steps after which annealed settings reach their final value."""
         self._total_steps = max(total_steps, 1)
 
-    def _annealed(self, first: float, last: float) -> np.float32:
-        """Interpolate a setting linearly from the first step of the run to the last."""
+    def _annealed(self, first: float, last: float | None) -> np.float32:
+        """Interpolate a setting linearly from the first step of the run to the last.
+
+        Args:
+            first: value at the first step.
+            last: value at the last step; None keeps the first.
+        """
+        if last is None:
+            return np.float32(first)
         progress = min(self._steps / self._total_steps, 1.0)
         return np.float32(first + progress * (last - first))
 

@@ -45,8 +45,9 @@ class OnPolicySettings:
 class ActorCriticSettings(OnPolicySettings):
     """Settings of agents that follow the gradient of one loss."""
 
-    final_learning_rate: Annotated[float, Between(0, 100)] = 3e-4
-    """learning rate at the last step; it changes linearly"""
+    final_learning_rate: Annotated[float | None, Between(0, 100)] = None
+    """learning rate at the last step, to which it changes linearly; by default that of the first
+    step"""
     entropy_coef: Annotated[float, Between(0, 100)] = 0.0
     """entropy coefficient of the loss"""
     max_grad_norm: Positive = 0.5
@@ -102,7 +103,6 @@ class RMSPropSettings(ActorCriticSettings):
     rollout_steps: Count = 5
     learning_rate: Positive = 7e-4
     """learning rate of RMSProp at the first step"""
-    final_learning_rate: Annotated[float, Between(0, 100)] = 7e-4
     rms_alpha: Fraction = 0.99
     """decay rate of RMSProp's mean square"""
     rms_epsilon: Positive = 1e-5

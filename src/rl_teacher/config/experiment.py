@@ -262,7 +262,12 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         Sections of other agents are left out.
         """
         idle = {*AGENT_SECTIONS} - {self.agent_section}
-        return {name: each for name, each in asdict(self).items() if name not in idle}
+        saved = {name: each for name, each in asdict(self).items() if name not in idle}
+        # A rate that is constant by default and one that is given as such are the same experiment.
+        agent = saved[self.agent_section]
+        if agent.get("final_learning_rate", 0.0) is None:
+            agent["final_learning_rate"] = agent["learning_rate"]
+        return saved
 
     def defaults(self) -> dict[str, Any]:
         """Return the values of settings that an older experiment does not have yet."""
