@@ -179,6 +179,25 @@ def test_agent_learns_from_reward_that_owner_selects(monkeypatch):
         assert (reward == "predicted") == bool(judged)
 
 
+def test_buffer_of_a_frozen_predictor_is_relabelled_once_the_true_reward_ends(monkeypatch):
+    """No fit and no moving window ever relabels it."""
+    teach(replace(CONFIG, num_timesteps=512), OPTIONS)
+    frozen = replace(CONFIG, name="frozen", predictor=None, n_labels=None, predictor_path="mine")
+    frozen = replace(frozen, reward=PredictorConfig(), pretrain_iters=TeachConfig.pretrain_iters)
+    relabelled = []
+    monkeypatch.setattr(OnPolicyAgent, "relabel_buffer", lambda *_: relabelled.append(True))
+    choices: tuple[tuple[Literal["true", "predicted"], int], ...] = (
+        *(("predicted", 0), ("true", 0)),
+        *(("predicted", 1), ("predicted", 1)),
+    )
+    for number, (reward, expected) in enumerate(choices):
+        if number:
+            with Store.open(default_url(home())) as store:
+                switch_reward(store, "frozen", reward)
+        teach(replace(frozen, num_timesteps=512 * (number + 1)), OPTIONS)
+        assert len(relabelled) == expected
+
+
 @pytest.mark.parametrize(
     ("steps", "labels", "expected"),
     [

@@ -240,6 +240,8 @@ class PreferenceSession:
         step: environment steps taken.
         num_steps: environment steps of the whole run, with its extensions.
         training_steps: those of them that counted as training.
+        is_back_to_predicted: whether the latest rewards of training are predicted ones, and those
+            before them were true ones.
     """
 
     def __init__(
@@ -259,6 +261,7 @@ class PreferenceSession:
         self.on_fit: Callable[[], None] | None = None
         self.step = self.training_steps = 0
         self.num_steps = settings.num_steps
+        self.is_back_to_predicted = self._gave_true_rewards = False
         self._settings = settings
         self._thread = threading.current_thread()
         self._status: RunStatus | None = None
@@ -319,6 +322,7 @@ class PreferenceSession:
             self.step = self._saved_step = checkpoint.step
             with checkpoint_errors(place, "progress"):
                 self.training_steps = int(checkpoint.meta["training_steps"])
+                self._gave_true_rewards = bool(checkpoint.meta.get("gave_true_rewards"))
                 self.timer.resume(checkpoint.meta["timer"])
             # After progress is restored, at which an extension or a new rate takes effect.
             self.follow_plan()
@@ -350,11 +354,14 @@ class PreferenceSession:
         """
         rewarded = self.rewards.observe(rollout)
         self.count_episodes(rollout)
+        uses_true_reward = self.control.uses_true_reward
         if is_training:
+            self.is_back_to_predicted = self._gave_true_rewards and not uses_true_reward
+            self._gave_true_rewards = uses_true_reward
             self._predicted_returns.observe(rollout, rewarded.rewards)
             self._reporter.watch(rollout, rewarded.rewards, self.step, self.num_steps)
             self._last_metrics = rewarded.metrics
-        if self.control.uses_true_reward:
+        if uses_true_reward:
             return replace(rewarded, rewards=rollout.rewards)
         return rewarded
 
@@ -698,7 +705,11 @@ class PreferenceSession:
         arrays = nest(
             {name: states.pop(name, None) or part.state() for name, part in self._parts.items()}
         )
-        meta = {"timer": self.timer.to_json(), "training_steps": self.training_steps}
+        meta = {
+            "timer": self.timer.to_json(),
+            "training_steps": self.training_steps,
+            "gave_true_rewards": self._gave_true_rewards,
+        }
         self.experiment.folder.save_checkpoint(self.step, arrays, meta)
         self._saved_s, self._saved_step = time.monotonic(), self.step
         self._saving_took_s = self._saved_s - began_s

@@ -566,6 +566,8 @@ class TrainingLoop:
             rollout = self._rollouts.collect()
         session.count_steps(rollout.num_steps)
         rewards = session.observe(rollout).rewards
+        if session.is_back_to_predicted:
+            self._relabel_buffer()
         with session.timer.part("update"):
             losses = agent.learn(rollout, rewards)
         # Before the next checkpoint, which would replace the last good one.
