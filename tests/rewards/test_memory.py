@@ -122,20 +122,28 @@ def test_ordinary_runs_fit_into_the_memory():
 
 
 @pytest.mark.parametrize(
-    ("env_id", "reward"),
+    ("env_id", "reward", "clip_length"),
     [
-        ("ShortHopper-v1", PredictorConfig()),
-        ("MovingDot-v0", PredictorConfig()),
-        ("MovingDot-v0", PredictorConfig(image_encoder="small")),
+        ("ShortHopper-v1", PredictorConfig(), 1.5),
+        ("MovingDot-v0", PredictorConfig(), 1.5),
+        ("MovingDot-v0", PredictorConfig(image_encoder="small"), 1.5),
+        # Of 40 images every second one is stored.
+        ("MovingDot-v0", PredictorConfig(image_encoder="small"), 2.0),
     ],
 )
-def test_memory_of_labels_is_that_of_their_rows(env_id, reward):
-    config = replace(CONFIG, env_id=env_id, n_labels=20, reward=reward)
+def test_memory_of_labels_is_that_of_their_rows(env_id, reward, clip_length):
+    config = replace(CONFIG, env_id=env_id, n_labels=20, reward=reward, clip_length=clip_length)
     spaces = env_spaces(config.env_id, config.frames)
     space = InputSpace.from_spaces(*spaces).for_encoder(reward.image_encoder)
     length = round(config.clip_length * get_env_info(env_id).fps)
     labels = LabelSet(length, space, num_members=3, seed=0, capacity=20)
     assert bytes_for("n_labels", config) == labels._rows.nbytes
+
+
+def test_memory_of_rollouts_counts_their_own_types():
+    """A rollout of Hopper-v5, whose space has 64 bits, holds 11 numbers of 32, and 3 actions."""
+    config = replace(CONFIG, env_id="Hopper-v5", predictor="rl", n_labels=None)
+    assert bytes_for("ppo.num_envs", config) == 32 * 64 * 4 * (11 + 3)
 
 
 def test_label_buffer_limits_the_memory_of_labels():

@@ -90,6 +90,11 @@ class ClipExamples:
     is_held_out: Bool[np.ndarray, "member clip"]
 
 
+def image_stride(num_steps: int) -> int:
+    """Return the k of which every k-th image of a segment is stored."""
+    return -(-num_steps // MAX_IMAGES_PER_SEGMENT)
+
+
 def draw_examples(
     is_held_out: Bool[np.ndarray, "member example"],
     shape: tuple[int, ...],
@@ -143,7 +148,7 @@ class LabelSet:
         """
         self._seed = seed
         self.is_image = space.has_byte_rows
-        self._stride = -(-num_steps // MAX_IMAGES_PER_SEGMENT) if self.is_image else 1
+        self._stride = image_stride(num_steps) if self.is_image else 1
         self.num_steps = -(-num_steps // self._stride)
         # R = sum_t discount^t r_t is the return of a segment.
         self._step_weights = discount ** np.arange(num_steps, dtype=np.float32)

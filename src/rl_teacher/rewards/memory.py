@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from gymnasium.spaces import Space, flatdim
 
 from rl_teacher.clips.recorder import DRAWS_PER_SEGMENT
@@ -19,7 +20,7 @@ from rl_teacher.config.experiment import PredictorConfig, TeachConfig, pretraini
 from rl_teacher.config.fields import as_flag
 from rl_teacher.envs.registry import EnvInfo, env_spaces
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import MAX_IMAGES_PER_SEGMENT
+from rl_teacher.predictor.labels import image_stride
 from rl_teacher.rewards.factory import segment_steps
 from rl_teacher.rewards.learner import RewardTask, recorded_steps
 
@@ -127,7 +128,7 @@ def learning_memory(
     num_labels = labels.total or labels.first
     if config.label_buffer:
         num_labels = min(num_labels, config.label_buffer)
-    stored = min(length, MAX_IMAGES_PER_SEGMENT) if space.has_byte_rows else length
+    stored = -(-length // image_stride(length)) if space.has_byte_rows else length
     row_bytes = space.num_features * (1 if space.has_byte_rows else FLOAT_BYTES)
     return {
         ("pretrain_labels", "clip_length"): recorded * step_bytes + drawn,
@@ -153,8 +154,9 @@ def network_bytes(num_inputs: int, hidden: Sequence[int]) -> int:
 
 
 def bytes_of(space: Space) -> int:
-    """Return the bytes of one observation or action."""
-    itemsize = space.dtype.itemsize if space.dtype is not None else FLOAT_BYTES
+    """Return the bytes of one observation or action in a rollout, where floats have 32 bits."""
+    dtype = np.dtype(space.dtype or np.float32)
+    itemsize = FLOAT_BYTES if np.issubdtype(dtype, np.floating) else dtype.itemsize
     return itemsize * math.prod(space.shape or (1,))
 
 
