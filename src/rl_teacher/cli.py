@@ -258,7 +258,7 @@ def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
         return {}
     if name not in PRESETS:
         return {}
-    has_teacher = found.predictor is not None
+    has_teacher = found.predictor in ("synth", "human")
     return preset(name, has_labels=found.predictor != "rl", has_teacher=has_teacher)
 
 

@@ -62,9 +62,13 @@ def test_paper_atari_preset_matches_christiano_2017(parse_teach):
     assert config.pretrain_iters * config.reward.batch_size == 200 * 500
 
 
-@pytest.mark.parametrize("source", ["--predictor-path", "--labels"])
+@pytest.mark.parametrize(
+    "source", [("--predictor-path", "saved"), ("--labels", "saved"), ("-p", "rl")], ids=" ".join
+)
 def test_paper_atari_preset_asks_for_no_labels_where_nobody_can_be_asked(parse_teach, source):
-    config = parse_teach("-e", "Pong-v0", source, "saved", "--preset", "paper-atari")
+    config = parse_teach("-e", "Pong-v0", *source, "--preset", "paper-atari")
     validate(config)
     assert not config.asks
+    # The page shows it as the number of labels that are wanted.
+    assert config.n_labels is None
     assert config.reward.label_buffer == 3_000

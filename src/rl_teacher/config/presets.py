@@ -46,7 +46,8 @@ def preset(name: PresetName, *, has_labels: bool, has_teacher: bool = True) -> d
             `paper-atari` for Atari as in Christiano et al. 2017 (A.2), on a GPU.
         has_labels: True if the reward comes from labels. Episode ends are then hidden from the
             agent, since they reveal something about the true reward; otherwise rewards are clipped.
-        has_teacher: False if the run only uses saved labels or a saved predictor.
+        has_teacher: False if the run uses the true reward, or saved labels or a saved predictor
+            alone.
     """
     if name == "vectors":
         return {}
