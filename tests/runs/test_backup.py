@@ -15,6 +15,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadInput, CorruptBackup
 from rl_teacher.runs import backup as backup_module
 from rl_teacher.runs.backup import read_sums, restore_backup, save_backup, verify_backup
+from rl_teacher.runs.doctor import examine
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles
 from rl_teacher.store.media import MediaFiles
@@ -432,6 +433,16 @@ def test_file_whose_name_cannot_be_listed_is_refused_before_copying(name, filled
     assert main(["backup", str(tmp_path / "new" / "copy")]) == 2
     assert repr(os.fsdecode(name)) in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["#1", "a?b", "50%25"])
+def test_name_with_a_meaning_in_urls_is_that_of_a_folder(name, filled, tmp_path, monkeypatch):
+    copy = tmp_path / name
+    assert main(["backup", str(copy)]) == 0
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / f"home{name}"))
+    assert main(["restore", str(copy)]) == 0
+    [database, *_] = examine()
+    assert database.faults == []
 
 
 def test_failed_backup_leaves_no_files(filled, tmp_path, monkeypatch):

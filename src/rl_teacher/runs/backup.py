@@ -19,7 +19,6 @@ import logging
 import os
 import re
 import shutil
-import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -46,7 +45,12 @@ from rl_teacher.store.files import (
     write,
 )
 from rl_teacher.store.media import MEDIA_KEY, MediaFiles, default_media, seal, unseal
-from rl_teacher.store.snapshot import faults_of, load_snapshot, save_snapshot
+from rl_teacher.store.snapshot import (
+    faults_of,
+    load_snapshot,
+    open_read_only,
+    save_snapshot,
+)
 from rl_teacher.store.store import Store, utc_now
 
 logger = logging.getLogger(__name__)
@@ -436,7 +440,7 @@ def verify_backup(folder: Path) -> BackupSummary:
         size_bytes += path.stat().st_size
     if faults := faults_of(folder / DATABASE):
         raise corrupt(folder, f"its database is damaged: {faults[0]}")
-    with closing(sqlite3.connect(f"file:{folder / DATABASE}?mode=ro", uri=True)) as connection:
+    with closing(open_read_only(folder / DATABASE)) as connection:
         [(num_experiments, num_labels)] = connection.execute(
             "SELECT (SELECT count(*) FROM experiments), (SELECT count(*) FROM labels)"
         )

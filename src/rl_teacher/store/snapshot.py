@@ -164,10 +164,16 @@ def sequence_of(connection: Connection, table: Table) -> str:
     return connection.execute(select(name)).scalar_one()
 
 
+def open_read_only(path: Path) -> sqlite3.Connection:
+    """Open an existing SQLite file, which is not changed."""
+    # As a URL, in which `#`, `?` and `%` of the path are escaped.
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+
+
 def faults_of(path: Path) -> list[str]:
     """Return what an integrity check finds in an SQLite file; empty if it is sound."""
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        with closing(open_read_only(path)) as connection:
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             orphans = connection.execute("PRAGMA foreign_key_check").fetchall()
     # A damaged name in a message of SQLite is not UTF-8.
