@@ -1,5 +1,6 @@
 import errno
 import os
+import resource
 import shutil
 import stat
 import threading
@@ -443,6 +444,19 @@ def test_name_with_a_meaning_in_urls_is_that_of_a_folder(name, filled, tmp_path,
     assert main(["restore", str(copy)]) == 0
     [database, *_] = examine()
     assert database.faults == []
+
+
+def test_full_disk_is_that_of_the_backup(filled, tmp_path, capsys):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit_bytes = (filled / "labels.sqlite").stat().st_size // 2
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
+    try:
+        assert main(["backup", str(tmp_path / "copy")]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    error = capsys.readouterr().err
+    assert str(tmp_path / ".copy.") in error
+    assert str(filled / "labels.sqlite") not in error
 
 
 def test_failed_backup_leaves_no_files(filled, tmp_path, monkeypatch):

@@ -46,7 +46,8 @@ def save_snapshot(database: Database, path: Path) -> None:
         with driver_errors(database.label), database.engine.connect() as connection:
             source = connection.connection.driver_connection
             assert isinstance(source, sqlite3.Connection)  # noqa: S101 - the dialect's driver
-            with raw_errors(database.label), closing(sqlite3.connect(path)) as target:
+            # The source was opened before, so that an error is most likely one of the copy.
+            with raw_errors(str(path)), closing(sqlite3.connect(path)) as target:
                 source.backup(target)
     else:
         copied = open_database(path, BUSY_TIMEOUT_S, database.now, is_synced=True)
