@@ -446,6 +446,19 @@ def test_name_with_a_meaning_in_urls_is_that_of_a_folder(name, filled, tmp_path,
     assert database.faults == []
 
 
+@pytest.mark.usefixtures("bound_by_permissions")
+@pytest.mark.parametrize(
+    ("name", "mode"), [("segments/E", 0o000), ("segments/E", 0o600), ("access-token", 0o000)]
+)
+def test_what_may_not_be_read_is_named(filled, name, mode, tmp_path, capsys):
+    path = filled / name
+    path.chmod(mode)
+    code = main(["backup", str(tmp_path / "copy")])
+    path.chmod(0o700)
+    assert code == 2
+    assert f"{path} cannot be read: Permission denied" in capsys.readouterr().err
+
+
 def test_full_disk_is_that_of_the_backup(filled, tmp_path, capsys):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     limit_bytes = (filled / "labels.sqlite").stat().st_size // 2

@@ -26,7 +26,13 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
-from rl_teacher.common.errors import BadInput, CorruptBackup, CorruptClip, MediaNotFound
+from rl_teacher.common.errors import (
+    BadInput,
+    CorruptBackup,
+    CorruptClip,
+    MediaNotFound,
+    RunFolderUnusable,
+)
 from rl_teacher.common.text import counted
 from rl_teacher.runs.clip_renderer import keys_of
 from rl_teacher.runs.folder import home, is_unfinished, open_store
@@ -113,7 +119,8 @@ def save_backup(target: Path, media: str | Path | None = None) -> BackupSummary:
     """
     source, target = home().resolve(), target.resolve()
     check_target(source, target)
-    check_names(source)
+    with folder_errors(source):
+        check_names(source)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
     with folder_errors(target), removed_on_failure(unfinished):
         make_private_folder(unfinished)
@@ -258,15 +265,33 @@ def files_in(path: Path) -> Iterator[Path]:
         if path.name != LOCK and not is_unfinished(path):
             yield path
     elif path.is_dir() and not is_unfinished(path):
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), read_errors(path):
             for each in sorted(path.iterdir(), reverse=True):
                 yield from files_in(each)
+
+
+@contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    """Convert the error for a file or a folder that this user may not read.
+
+    Raises:
+        RunFolderUnusable: It is one.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        raise RunFolderUnusable(
+            f"{path} cannot be read: {error.strerror}. Give yourself permission to read it, or "
+            "move it out of the home."
+        ) from error
 
 
 def copy_file(source: Path, target: Path) -> str:
     """Copy a file, wait until it is on disk, and return its SHA-256."""
     digest = hashlib.sha256()
-    with source.open("rb") as reading:
+    with read_errors(source):
+        reading = source.open("rb")
+    with reading:
         make_private_folder(target.parent)
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as writing:
