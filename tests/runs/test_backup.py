@@ -446,6 +446,26 @@ def test_name_with_a_meaning_in_urls_is_that_of_a_folder(name, filled, tmp_path,
     assert database.faults == []
 
 
+def test_checkpoint_in_a_backup_is_not_newer_than_the_metrics(filled, tmp_path, monkeypatch):
+    copy_file = backup_module.copy_file
+
+    def copy_and_train(source, target):
+        digest = copy_file(source, target)
+        if source.name == "metrics.jsonl":
+            with Experiment.open("one", {"name": "one"}) as experiment:
+                experiment.append_metrics({"step": 8})
+                experiment.save_checkpoint(8, {}, {})
+        return digest
+
+    monkeypatch.setattr(backup_module, "copy_file", copy_and_train)
+    save_backup(tmp_path / "copy")
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "copy"))
+    copied = Experiment.find("one")
+    checkpoint = copied.load_checkpoint()
+    assert checkpoint is not None
+    assert (checkpoint.step, copied.metrics()) == (7, [{"step": 7}])
+
+
 @pytest.mark.usefixtures("bound_by_permissions")
 @pytest.mark.parametrize(
     ("name", "mode"), [("segments/E", 0o000), ("segments/E", 0o600), ("access-token", 0o000)]

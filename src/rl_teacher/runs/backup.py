@@ -260,13 +260,17 @@ def is_foreign(name: str) -> bool:
 
 
 def files_in(path: Path) -> Iterator[Path]:
-    """Yield the files of a folder and its subfolders, the newest checkpoints first."""
+    """Yield the files of a folder and its subfolders, the newest checkpoints first.
+
+    A run's checkpoints come before its metrics and policies, of which a run that continues deletes
+    the later ones, but does not make up for missing ones.
+    """
     if path.is_file():
         if path.name != LOCK and not is_unfinished(path):
             yield path
     elif path.is_dir() and not is_unfinished(path):
         with suppress(FileNotFoundError), read_errors(path):
-            for each in sorted(path.iterdir(), reverse=True):
+            for each in sorted(path.iterdir(), reverse=path.name == "checkpoints"):
                 yield from files_in(each)
 
 
