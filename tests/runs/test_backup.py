@@ -446,6 +446,12 @@ def test_name_with_a_meaning_in_urls_is_that_of_a_folder(name, filled, tmp_path,
     assert database.faults == []
 
 
+def test_home_that_was_copied_from_a_backup_is_backed_up(filled, tmp_path, monkeypatch):
+    save_backup(tmp_path / "first")
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "first"))
+    assert save_backup(tmp_path / "second").num_labels == 2
+
+
 def test_checkpoint_in_a_backup_is_not_newer_than_the_metrics(filled, tmp_path, monkeypatch):
     copy_file = backup_module.copy_file
 

@@ -66,8 +66,11 @@ ABOUT, SUMS, DATABASE = "backup.json", "SHA256SUMS", "labels.sqlite"
 
 SHARED = ("segments", "media")
 """Folders whose files never change; see the module's docstring."""
-LEFT_OUT = {"services", "service-in-use", "logs", "cache", *SHARED}
-"""Entries of a home that belong to running processes or can be made again, and `SHARED`."""
+LEFT_OUT = {"services", "service-in-use", "logs", "cache", ABOUT, SUMS, *SHARED}
+"""Entries of a home that belong to running processes or can be made again, and `SHARED`.
+
+Those of a backup are in a home that was copied from one by hand.
+"""
 LOCK = "lock"
 
 ATTEMPTS = 10
