@@ -446,6 +446,16 @@ def test_name_with_a_meaning_in_urls_is_that_of_a_folder(name, filled, tmp_path,
     assert database.faults == []
 
 
+def test_restored_experiment_has_its_time_of_change(filled, tmp_path, elsewhere):
+    for path in (filled / "experiments" / "one").glob("*.json*"):
+        os.utime(path, (1_000_000, 1_000_000))
+    before = Experiment.find("one").summary().changed_at
+    save_backup(tmp_path / "copy")
+    elsewhere()
+    restore_backup(tmp_path / "copy")
+    assert Experiment.find("one").summary().changed_at == before
+
+
 def test_home_that_was_copied_from_a_backup_is_backed_up(filled, tmp_path, monkeypatch):
     save_backup(tmp_path / "first")
     monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "first"))
