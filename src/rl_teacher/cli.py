@@ -1164,11 +1164,13 @@ def backup(path: Path, /, media: str | None = None) -> None:
         media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
             RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
     """
+    from shlex import quote
+
     from rl_teacher.runs.backup import save_backup
 
     summary = save_backup(user_path(path), media)
     print(f"{summary} in {path}")
-    print(f"next: RL_TEACHER_HOME=NEW rl-teacher restore {path}")
+    print(f"next: RL_TEACHER_HOME=NEW rl-teacher restore {quote(str(path))}")
 
 
 def restore(path: Path, /) -> None:

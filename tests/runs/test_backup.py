@@ -446,6 +446,11 @@ def test_name_with_a_meaning_in_urls_is_that_of_a_folder(name, filled, tmp_path,
     assert database.faults == []
 
 
+def test_command_for_restoring_quotes_the_folder(filled, tmp_path, capsys):
+    assert main(["backup", str(tmp_path / "a copy")]) == 0
+    assert f"rl-teacher restore '{tmp_path / 'a copy'}'" in capsys.readouterr().out
+
+
 def test_restored_experiment_has_its_time_of_change(filled, tmp_path, elsewhere):
     for path in (filled / "experiments" / "one").glob("*.json*"):
         os.utime(path, (1_000_000, 1_000_000))
