@@ -239,6 +239,15 @@ def test_old_temporary_files_are_found_and_deleted(hashes, capsys):
 
 
 @ONLY_SQLITE
+def test_temporary_file_in_the_media_folder_is_counted_once(hashes, capsys):
+    path = home() / "media" / "clips" / ".a.unfinished"
+    path.touch()
+    os.utime(path, (0, time.time() - 2 * 3600))
+    _, printed = examine(capsys)
+    assert len([line for line in printed.splitlines() if str(path) in line]) == 1
+
+
+@ONLY_SQLITE
 def test_experiment_whose_name_looks_temporary_is_kept(hashes, capsys):
     """Earlier versions accepted such names."""
     folder = home() / "experiments" / "one.unfinished"

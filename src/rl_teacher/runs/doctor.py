@@ -95,8 +95,7 @@ def examine(media: str | Path | None = None, *, is_repairing: bool = False) -> l
                 examination = Examination(store, media, is_repairing)
                 checks += [each() for each in examination.checks]
     checks += [check_run_folders(), check_checkpoints()]
-    folders = [home(), *([] if "://" in str(media) else [user_path(media)])]
-    checks.append(check_temporary_files(folders, is_repairing=is_repairing))
+    checks.append(check_temporary_files(examined_folders(media), is_repairing=is_repairing))
     checks.append(check_permissions(is_repairing=is_repairing))
     return checks
 
@@ -280,6 +279,15 @@ def check_checkpoints() -> Check:
             except (OSError, ValueError) as error:
                 check.faults.append(f"{file.path} is damaged: {error}")
     return check
+
+
+def examined_folders(media: str | Path) -> list[Path]:
+    """Return the home, and the folder of the clips if it is outside of it."""
+    folders = [home()]
+    if "://" not in str(media):
+        folder = user_path(media)
+        folders += [] if folder.resolve().is_relative_to(home().resolve()) else [folder]
+    return folders
 
 
 def check_temporary_files(folders: list[Path], *, is_repairing: bool) -> Check:
