@@ -1,3 +1,4 @@
+import errno
 import os
 import sqlite3
 import time
@@ -245,6 +246,27 @@ def test_temporary_file_in_the_media_folder_is_counted_once(hashes, capsys):
     os.utime(path, (0, time.time() - 2 * 3600))
     _, printed = examine(capsys)
     assert len([line for line in printed.splitlines() if str(path) in line]) == 1
+
+
+@ONLY_SQLITE
+def test_fault_that_may_not_be_repaired_is_reported(hashes, capsys, monkeypatch):
+    token = home() / "access-token"
+    token.touch()
+    token.chmod(0o644)
+    path = home() / "segments" / ".a.unfinished"
+    path.touch()
+    os.utime(path, (0, time.time() - 2 * 3600))
+
+    def refuse(*_, **__):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    # As if another user owned them.
+    monkeypatch.setattr(type(token), "chmod", refuse)
+    monkeypatch.setattr(type(path), "unlink", refuse)
+    code, printed = examine(capsys, "--repair")
+    assert code == 1
+    assert f"{token}, and it cannot be made private: Operation not permitted" in printed
+    assert "killed process, and it cannot be deleted: Operation not permitted" in printed
 
 
 @ONLY_SQLITE

@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -295,12 +296,24 @@ def check_temporary_files(folders: list[Path], *, is_repairing: bool) -> Check:
     check = Check("temporary files")
     for path in (each for folder in folders for each in temporary_files(folder)):
         check.num_examined += 1
+        fault = f"{path} was left by a killed process"
         if is_repairing:
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-            check.repairs.append(f"{path} was left by a killed process: deleted")
+            with repairing(check, fault, "deleted"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         else:
-            check.faults.append(f"{path} was left by a killed process")
+            check.faults.append(fault)
     return check
+
+
+@contextmanager
+def repairing(check: Check, fault: str, repair: str) -> Iterator[None]:
+    """Record the repair of a fault, or the fault if the system refuses the repair."""
+    try:
+        yield
+    except OSError as error:
+        check.faults.append(f"{fault}, and it cannot be {repair}: {error.strerror}")
+    else:
+        check.repairs.append(f"{fault}: {repair}")
 
 
 def temporary_files(folder: Path) -> Iterator[Path]:
@@ -332,11 +345,12 @@ def check_permissions(*, is_repairing: bool) -> Check:
         check.num_examined += 1
         if mode & ~PRIVATE_MODE & 0o777 == 0:
             continue
+        fault = f"others can access {path}"
         if is_repairing:
-            path.chmod(PRIVATE_MODE)
-            check.repairs.append(f"others could access {path}: made private")
+            with repairing(check, fault, "made private"):
+                path.chmod(PRIVATE_MODE)
         else:
-            check.faults.append(f"others can access {path}")
+            check.faults.append(fault)
     return check
 
 
