@@ -270,6 +270,24 @@ def test_fault_that_may_not_be_repaired_is_reported(hashes, capsys, monkeypatch)
 
 
 @ONLY_SQLITE
+def test_segments_of_other_homes_are_not_missed_in_a_shared_database(
+    hashes, tmp_path, capsys, monkeypatch
+):
+    database = tmp_path / "shared.sqlite"
+    (home() / "labels.sqlite").rename(database)
+    monkeypatch.setenv("RL_TEACHER_DATABASE_URL", str(database))
+    assert_sound(capsys)
+    with open_store() as store:
+        others = store.experiments.ensure("of another home", ENV_ID, {})
+        store.comparisons.add(others, [(clip("x"), clip("y"))], ENV_ID, 3, 0)
+    assert_sound(capsys)
+    next((home() / "segments").rglob(f"{hashes[0]}*")).unlink()
+    code, printed = examine(capsys)
+    assert code == 1
+    assert f"experiment one: The segment {hashes[0]} is not in" in printed
+
+
+@ONLY_SQLITE
 def test_experiment_whose_name_looks_temporary_is_kept(hashes, capsys):
     """Earlier versions accepted such names."""
     folder = home() / "experiments" / "one.unfinished"

@@ -1,6 +1,6 @@
 """Clips: the segments that experiments of an environment share, and their media."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_, union_all, update
@@ -161,10 +161,15 @@ class Clips:
         """Return all clips that have media."""
         return [ClipView(**row) for row in self._database.rows(RENDERED)]
 
-    def compared(self) -> dict[str, str]:
-        """Return the hashes of all clips that are compared, each with the name of an experiment."""
+    def compared(self, experiments: Collection[str] | None = None) -> dict[str, str]:
+        """Return the hashes of all clips that are compared, each with the name of an experiment.
+
+        Args:
+            experiments: Names of the experiments that count; None for all.
+        """
         with self._database.reading() as connection:
-            return {row[0]: row[1] for row in connection.execute(COMPARED)}
+            rows = connection.execute(COMPARED).all()
+        return {row[0]: row[1] for row in rows if experiments is None or row[1] in experiments}
 
     def hide(
         self,
