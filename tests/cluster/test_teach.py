@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from ray.exceptions import AuthenticationError
 
 from rl_teacher import cli
+from rl_teacher.cluster import connection
 from rl_teacher.cluster.pool import WorkerPool
 from rl_teacher.common.errors import ClusterUnavailable
 from rl_teacher.config.agents import GA3CConfig, PPOConfig
@@ -155,6 +157,24 @@ def refusal(capsys, given):
     arguments = f"teach -n refused -p rl -t 320 --no-tensorboard {environment} {given}"
     assert cli.main(arguments.split()) == 2
     return " ".join(capsys.readouterr().err.split())
+
+
+def test_head_node_is_lost_after_its_silence_and_not_after_that_of_the_learner(monkeypatch):
+    now_s, is_alive = [0.0], [True]
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(connection, "is_listening", lambda _: is_alive[0])
+    context = SimpleNamespace(get_node_id=lambda: "a", gcs_address="10.0.0.1:6379")
+    node = {"NodeID": "a", "ObjectStoreSocketName": "store"}
+    ray = SimpleNamespace(get_runtime_context=lambda: context, nodes=lambda: [node])
+    liveness = connection.LivenessCheck(ray)
+    # A person has not labelled for an hour, in which nothing was asked of the cluster.
+    now_s[0], is_alive[0] = 3600.0, False
+    assert not liveness.is_head_alive()
+    now_s[0] += connection.LOST_AFTER_S
+    assert not liveness.is_head_alive()
+    now_s[0] += 1.0
+    with pytest.raises(connection.ClusterLost, match="has not answered for 20 s"):
+        liveness.is_head_alive()
 
 
 def test_auto_finds_the_running_cluster(nodes, monkeypatch):

@@ -158,7 +158,8 @@ class LivenessCheck:
         [own] = [node for node in ray.nodes() if node["NodeID"] == context.get_node_id()]
         self._store: str = own["ObjectStoreSocketName"]
         self._head: str = context.gcs_address
-        self._seen_s = time.monotonic()
+        # Time of the first connection that failed after the last one that did not.
+        self._silent_since_s: float | None = None
 
     def is_head_alive(self) -> bool:
         """Return whether the head node answers.
@@ -166,10 +167,14 @@ class LivenessCheck:
         Raises:
             ClusterLost: it has not for `LOST_AFTER_S`.
         """
+        # Not the last success: the learner may have waited for labels for hours since then.
+        began_s = time.monotonic()
         if is_listening(self._head):
-            self._seen_s = time.monotonic()
+            self._silent_since_s = None
             return True
-        if time.monotonic() - self._seen_s > LOST_AFTER_S:
+        if self._silent_since_s is None:
+            self._silent_since_s = began_s
+        if time.monotonic() - self._silent_since_s > LOST_AFTER_S:
             raise ClusterLost(f"{self._head} has not answered for {LOST_AFTER_S:.0f} s")
         return False
 
