@@ -179,7 +179,7 @@ def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, write_
     monkeypatch.setattr(cli, "run_fit", lambda config: validate_fit(config) or 0)
     monkeypatch.setattr(serve, "serve", lambda options: 0)
     monkeypatch.setattr(circus, "circus", lambda options: 0)
-    monkeypatch.setattr(sweep, "sweep", lambda given, parallel, report: [])
+    monkeypatch.setattr(sweep, "sweep", lambda *_: [])
     monkeypatch.setattr(examples, "examples", lambda: 0)
     monkeypatch.setattr(terminal, "label_at_terminal", lambda name, options: 0)
     monkeypatch.setattr(

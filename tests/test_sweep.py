@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 import uuid
 from datetime import timedelta
 
@@ -20,6 +22,7 @@ from rl_teacher.sweep import (
     sweep,
     table_rows,
 )
+from tests.test_teach import wait_for_checkpoint
 
 FLAGS = "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32"
 
@@ -190,6 +193,18 @@ def test_run_of_another_machine_that_goes_on_is_a_failure(run, monkeypatch):
     lock_on_another_machine(run.name, 0)
     with pytest.raises(RunFailed, match=r"is being run by process .* on elsewhere"):
         execute_on_node(run)
+
+
+def test_terminated_sweep_saves_and_ends_its_runs(write):
+    flags = "-p rl -e ShortReacher-v1 -t 1e9 --checkpoint-seconds 0.1 --no-tensorboard"
+    path = write(f'flags = "{flags}"\nseeds = [0]')
+    command = [sys.executable, "-m", "rl_teacher", "sweep", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+        wait_for_checkpoint("gae_seed=0")
+        process.terminate()
+        _, printed = process.communicate(timeout=60)
+    assert process.returncode == 130, printed
+    assert Experiment.find("gae_seed=0").state is State.STOPPED
 
 
 def test_table_has_interquartile_means_over_seeds():

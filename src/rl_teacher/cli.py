@@ -809,8 +809,10 @@ def sweep(
 
     from rich.console import Console
 
+    from rl_teacher.common.runtime import sigterm_interrupts
     from rl_teacher.sweep import (
         HEADINGS,
+        LocalRuns,
         check_different,
         execute_on_node,
         read_sweep,
@@ -835,16 +837,19 @@ def sweep(
     check_different(parsed)
     console = Console()
     report = partial(console.print, soft_wrap=True, markup=False)
-    if cluster is None:
-        results = run(given, parallel or 1, report)
-    else:
-        from rl_teacher.cluster.connection import connected
-        from rl_teacher.cluster.jobs import ClusterFunction, num_cluster_cpus
+    # Otherwise its runs would go on without it, and the repeated command would find them in use.
+    with sigterm_interrupts():
+        if cluster is None:
+            local = LocalRuns()
+            results = run(given, parallel or 1, report, local, local.end)
+        else:
+            from rl_teacher.cluster.connection import connected
+            from rl_teacher.cluster.jobs import ClusterFunction, num_cluster_cpus
 
-        with connected(cluster):
-            at_once = parallel or max(1, num_cluster_cpus() // cpus)
-            remote = ClusterFunction(execute_on_node, cpus)
-            results = run(given, at_once, report, remote, remote.cancel)
+            with connected(cluster):
+                at_once = parallel or max(1, num_cluster_cpus() // cpus)
+                remote = ClusterFunction(execute_on_node, cpus)
+                results = run(given, at_once, report, remote, remote.cancel)
     table = _table(*HEADINGS)
     for row in table_rows(results):
         table.add_row(*row)

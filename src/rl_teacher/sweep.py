@@ -60,6 +60,8 @@ LOCK_TIMEOUT_S = STALE_AFTER.total_seconds() + 30
 """Time after which a run whose experiment is in use has failed."""
 LOCK_POLL_S = 5.0
 
+Process = subprocess.Popen[bytes]
+
 Result = dict[str, Any]
 """Result of a finished run: `name`, `flags`, `settings` and `seed`; `final_return` and `area` of
 the true return, or None without one; `steps`, `labels` and `wall_s`, over all processes of a
@@ -213,8 +215,7 @@ def sweep(
         parallel: number of simultaneous runs.
         report: called with a line of progress.
         executor: executes a run and returns its result; by default `execute`.
-        cancel: ends what the executor executes, after Ctrl-C. It reaches the processes of this
-            machine by itself; they save and end.
+        cancel: ends what the executor executes, after Ctrl-C.
 
     Returns:
         The results of all runs, in order.
@@ -276,24 +277,52 @@ def described(run: Run) -> Result:
     return {key: getattr(run, key) for key in ("name", "flags", "settings", "seed")}
 
 
-def execute(run: Run) -> Result:
+class LocalRuns:
+    """Runs in processes of this machine, which can be ended."""
+
+    def __init__(self) -> None:
+        self._processes: list[Process] = []
+        self._are_ended = False
+
+    def __call__(self, run: Run) -> Result:
+        """Execute a run; see `execute`."""
+        return execute(run, self._add)
+
+    def _add(self, process: Process) -> None:
+        self._processes.append(process)
+        if self._are_ended:
+            process.terminate()
+
+    def end(self) -> None:
+        """Let all runs save and end; later ones end at once."""
+        self._are_ended = True
+        for process in self._processes:
+            process.terminate()
+
+
+def execute(run: Run, on_start: Callable[[Process], None] = lambda _: None) -> Result:
     """Execute a run in a process, or continue it, and return its result.
+
+    Args:
+        run: the run.
+        on_start: called with the process.
 
     Raises:
         RunFailed: the process failed; the message has the end of its output.
     """
-    ended = subprocess.run(  # noqa: S603
+    with subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", "rl_teacher.cli", "teach", *run.flags],
         # Processes of a cluster have another working folder.
         cwd=run.folder if run.folder.is_dir() else None,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        check=False,
-    )
-    output = ended.stdout.decode(errors="replace")
-    if ended.returncode != 0:
-        raise RunFailed(output[-OUTPUT_TAIL:].strip() or f"exit code {ended.returncode}")
+    ) as process:
+        on_start(process)
+        printed, _ = process.communicate()
+    output = printed.decode(errors="replace")
+    if process.returncode != 0:
+        raise RunFailed(output[-OUTPUT_TAIL:].strip() or f"exit code {process.returncode}")
     return result_of(run)
 
 

@@ -65,6 +65,19 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_TRIM_THRESHOLD, KEPT_BYTES) and mallopt(M_MMAP_THRESHOLD, LARGE_BYTES))
 
 
+@contextlib.contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Raise KeyboardInterrupt at SIGTERM, as at Ctrl-C, within the context."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may install signal handlers
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class StopRequest:
     """A flag that is true once a stop was requested."""
 
