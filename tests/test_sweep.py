@@ -17,6 +17,7 @@ from rl_teacher.sweep import (
     MEASURED,
     RunFailed,
     described,
+    execute,
     execute_on_node,
     read_sweep,
     sweep,
@@ -193,6 +194,11 @@ def test_run_of_another_machine_that_goes_on_is_a_failure(run, monkeypatch):
     lock_on_another_machine(run.name, 0)
     with pytest.raises(RunFailed, match=r"is being run by process .* on elsewhere"):
         execute_on_node(run)
+
+
+def test_run_whose_process_is_killed_names_the_signal(run):
+    with pytest.raises(RunFailed, match="killed by signal 9"):
+        execute(run, subprocess.Popen.kill)
 
 
 def test_terminated_sweep_saves_and_ends_its_runs(write):

@@ -321,6 +321,8 @@ def execute(run: Run, on_start: Callable[[Process], None] = lambda _: None) -> R
         on_start(process)
         printed, _ = process.communicate()
     output = printed.decode(errors="replace")
+    if process.returncode < 0:
+        output += f"\nIt was killed by signal {-process.returncode}."
     if process.returncode != 0:
         raise RunFailed(output[-OUTPUT_TAIL:].strip() or f"exit code {process.returncode}")
     return result_of(run)
