@@ -67,6 +67,19 @@ def test_deleted_experiment_leaves_neither_folder_nor_labels(store, labels):
     ]
 
 
+@pytest.mark.usefixtures("labels")
+def test_rest_of_interrupted_deletion_is_not_continued(store, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(management.shutil, "rmtree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            delete_experiment(store, "hopper")
+    with Experiment.open("hopper", CONFIG) as new:
+        assert new.metrics() == []
+
+
 def test_deleted_experiment_leaves_nothing_where_its_folder_links_to(store, labels, tmp_path):
     folder = home() / "experiments" / "hopper"
     folder.rename(tmp_path / "elsewhere")

@@ -96,6 +96,8 @@ def delete_experiment(store: Store, name: str, *, by: str = OWNER) -> None:
         if not is_deleted and folder is None:
             raise experiment_not_found(name)
         if folder is not None:
+            # First, since the rest of an interrupted deletion must not be continued as a run.
+            (folder / "config.json").unlink(missing_ok=True)
             # It may be a link, for example to a larger disk.
             shutil.rmtree(folder.resolve())
             if folder.is_symlink():
