@@ -191,6 +191,14 @@ class TestOpening:
         assert "-n" in text
         assert "--force-new" in text
 
+    @pytest.mark.parametrize("config", [{"fit": {"seed": 0}}, {"imported": {"content": "a"}}])
+    def test_refusal_of_commands_without_force_new_does_not_name_it(self, config):
+        with Experiment.open("x", CONFIG) as first:
+            first.append_metrics({"step": 1})
+        with pytest.raises(ConfigMismatch, match="delete it with `rl-teacher delete`") as caught:
+            Experiment.open("x", config)
+        assert "--force-new" not in str(caught.value)
+
     def test_failed_start_without_records_accepts_another_config(self):
         with Experiment.open("x", CONFIG) as first:
             first.fail()

@@ -686,11 +686,14 @@ def check_same_config(
     newer = {field: value for field, value in flatten(defaults).items() if field in wanted}
     lines = differences(newer | flatten(was), wanted)
     if lines:
+        # `fit` and `import` have no option that deletes an experiment.
+        is_kept = isinstance(now.get("fit"), Mapping) or "imported" in now
+        remedy = "delete it with `rl-teacher delete`" if is_kept else "start over with --force-new"
         raise ConfigMismatch(
             f"Experiment {name!r} exists with another configuration:\n"
             + "\n".join(f"  {line}" for line in lines)
-            + "\nGive the earlier values to continue it, choose another name with -n, or start "
-            "over with --force-new."
+            + "\nGive the earlier values to continue it, choose another name with -n, or "
+            + f"{remedy}."
         )
 
 
