@@ -425,7 +425,7 @@ def test_unsuitable_agent_path_raises_with_reason():
     with pytest.raises(BadInput, match="nobody"):
         teach(dataclasses.replace(other, name="other", agent_path="nobody"), QUIET)
     collect(name="no agent", n_labels=4)
-    with pytest.raises(BadInput, match="has no agent yet"):
+    with pytest.raises(BadInput, match="has no agent: only"):
         teach(dataclasses.replace(other, name="third", agent_path="no agent"), QUIET)
 
 

@@ -312,6 +312,13 @@ def test_agent_of_any_kind_warm_starts_from_experiment(agent):
     assert Experiment.find("second").metrics()[-1]["step"] >= 256
 
 
+@pytest.mark.parametrize("saved", [{"fit": {}}, {"agent": "ppo", "collect_only": True}])
+def test_experiment_without_agent_is_refused(saved):
+    Experiment.open("labels", saved).close()
+    with pytest.raises(BadInput, match="labels has no agent: only"):
+        load_warm_start(config("labels"))
+
+
 def test_predictor_with_other_frame_stack_is_refused(tmp_path):
     folder = str(tmp_path / "saved")
     config = TeachConfig("MovingDot-v0", name="two", stacked_frames=2, predictor_path=folder)

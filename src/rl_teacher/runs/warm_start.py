@@ -225,7 +225,13 @@ def load_agent(experiment: Experiment, kind: str) -> StateDict:
         BadInput: it has no agent, or one of another kind.
         CorruptCheckpoint: all checkpoints are damaged.
     """
-    was = str(experiment.config.get("agent"))
+    config = experiment.config
+    if "agent" not in config or config.get("collect_only"):
+        raise BadInput(
+            f"{experiment.name} has no agent: only experiments that `rl-teacher teach` trained "
+            "have one. `rl-teacher runs` lists them all."
+        )
+    was = config["agent"]
     if was != kind:
         raise BadConfig(
             f"The agent of {experiment.name} is {was}, and --agent is {kind}. Give --agent {was}."
