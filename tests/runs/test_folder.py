@@ -41,6 +41,7 @@ from rl_teacher.runs.folder import (
 )
 from rl_teacher.store.database import default_url
 from rl_teacher.store.files import folder_errors
+from rl_teacher.store.lock import FolderLock
 from rl_teacher.store.records import Counts
 from rl_teacher.store.store import Store
 from tests.store.comparisons import ENV_ID, ask
@@ -64,6 +65,13 @@ def answer_one_comparison(name, labeler):
     with Store.open(default_url(home())) as store:
         [comparison_id] = ask(store, store.experiments.ensure(name, ENV_ID, {}), 1)
         store.labels.add(comparison_id, Answer.LEFT, labeler)
+
+
+def fail_with(code):
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    return fail
 
 
 def damage_store():
@@ -296,6 +304,14 @@ class TestOpening:
         with pytest.raises(CorruptCheckpoint, match="--force-new"):
             Experiment.open("x", CONFIG)
         Experiment.open("x", CONFIG, force_new=True).close()
+
+    def test_lock_that_cannot_be_signed_is_released(self, monkeypatch):
+        with monkeypatch.context() as patched:
+            patched.setattr(FolderLock, "sign", fail_with(errno.ENOSPC))
+            # Its traceback refers to the experiment, as that of a notebook's last error does.
+            with pytest.raises(RunFolderUnusable, match="disk is full") as _caught:
+                Experiment.open("x", CONFIG)
+        Experiment.open("x", CONFIG).close()
 
     def test_invalid_name_creates_no_folder(self, folder):
         with pytest.raises(BadExperimentName):

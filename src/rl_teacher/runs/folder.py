@@ -259,8 +259,8 @@ class Experiment:
                     f"Experiment {name!r} is being run by {experiment._lock.holder}. Wait until it "
                     "ends, stop it (it saves first), or choose another name with -n."
                 )
-            experiment._lock.sign()
             try:
+                experiment._lock.sign()
                 experiment.starts_over = force_new or experiment._must_start_over(
                     as_json(config), as_json(defaults or {}), stored_config
                 )
