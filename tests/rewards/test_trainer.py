@@ -165,9 +165,9 @@ def test_returns_count_the_steps_whose_images_are_not_stored():
     """Of 60 images every second one is stored, and all rewards are between them."""
     space = InputSpace((8, 8), (), 2, image=ImageLayout((8, 8), None))
     labels = LabelSet(60, space, RETURNS.ensemble_size, 0)
-    clips = np.arange(2, dtype=np.uint8)[:, None, None].repeat(60, 1).repeat(66, 2)
+    left, right = np.arange(2, dtype=np.uint8)[:, None, None].repeat(60, 1).repeat(66, 2)
     rewards = np.tile(np.array([0, 1], np.float32), 30)
-    labels.add(LabelledPair(*clips, 1.0, (rewards, np.zeros(60, np.float32))))
+    labels.add(LabelledPair(left, right, 1.0, (rewards, np.zeros(60, np.float32))))
     assert labels.num_steps == 30
     np.testing.assert_allclose(examples_of(labels, RETURNS).targets, [1, -1], atol=1e-2)
 

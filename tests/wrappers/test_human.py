@@ -144,9 +144,11 @@ def test_status_has_the_total_of_steps_only_if_it_is_known(num_timesteps):
     env.reset(seed=0)
     step_until(env, lambda: env.using_predicted_reward, env.action_space)
     name = env.session.name
+    assert name is not None
     env.close()
     with Store.open(default_url(home())) as store:
         status = store.experiments.get(name).status
+    assert status is not None
     assert status["step"] > 0
     assert status["num_steps"] == (num_timesteps or 0)
 
