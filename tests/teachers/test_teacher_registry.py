@@ -69,6 +69,14 @@ def test_function_that_can_be_called_with_two_segments_is_a_teacher(own, teacher
     assert callable(own(teacher))
 
 
+@pytest.mark.parametrize("module", ["./teacher.py", "broken"])
+def test_module_that_cannot_be_imported_is_refused(module, tmp_path, monkeypatch):
+    (tmp_path / "broken.py").write_text("def teacher(left,")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(BadInput, match=r"cannot be imported: (TypeError|SyntaxError).*PYTHONPATH"):
+        teacher_named(f"{module}:teacher")
+
+
 def test_missing_module_is_refused_by_name():
     with pytest.raises(BadInput, match="PYTHONPATH"):
         teacher_named("no_such_module:teacher")

@@ -58,10 +58,11 @@ def _import(path: str) -> Teacher:
     module_name, _, function_name = path.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:
         raise BadInput(
-            f"The teacher {path} cannot be imported: {error}. It must be module:function, and the "
-            "module must be on Python's path (PYTHONPATH=. for the current folder)."
+            f"The teacher {path} cannot be imported: {type(error).__name__}: {error}. It must be "
+            "module:function, and the module must be on Python's path (PYTHONPATH=. for the "
+            "current folder)."
         ) from error
     check_teacher(function, path)
     return custom_teacher(function, path)
