@@ -224,6 +224,13 @@ def test_comparison_with_exchanged_sides_is_held_out_as_well(dataset):
     assert len(merged.training) == 2
 
 
+def test_subset_keeps_a_mark_that_the_exchanged_sides_have(dataset):
+    row = dataset.all_held_out().rows[0]
+    sides = {"left_clip": row["right_clip"], "right_clip": row["left_clip"]}
+    both = replace(dataset, rows=(row, {**row, **sides, "is_held_out": False}))
+    assert [each.is_held_out for each in both.subset(slice(1, 2))] == [True]
+
+
 @pytest.mark.parametrize("format_name", ["jsonl", "parquet"])
 def test_saved_data_set_keeps_its_held_out_part(dataset, tmp_path, format_name):
     if format_name == "parquet":

@@ -14,6 +14,7 @@ from rl_teacher.runs.management import rename_experiment
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
+from tests.datasets.conftest import ENV_ID
 
 
 def contents(dataset):
@@ -185,6 +186,19 @@ def test_import_and_export_keep_the_held_out_part(dataset, experiment, tmp_path)
         each.pair for each in split.held_out
     ]
     assert experiment.dataset().content_hash == split.content_hash
+
+
+def test_held_out_comparison_that_its_labeler_answers_again_stays_held_out(dataset, experiment):
+    import_as(dataset.subset(1).all_held_out(), "theirs")
+    theirs = experiment.store.experiments.get("theirs").id
+    left, right = dataset[0].pair
+    lengths = {left: 5, right: 4}
+    [comparison] = experiment.store.comparisons.add(theirs, [(left, right)], ENV_ID, lengths, 10)
+    experiment.answer(comparison, "equal")
+    experiment.name = "theirs"
+    import_as(experiment.dataset(), "again")
+    experiment.name = "again"
+    assert [(each.target, each.is_held_out) for each in experiment.dataset()] == [(0.5, True)]
 
 
 def test_export_holds_out_a_fraction(dataset, experiment, tmp_path, capsys):

@@ -222,7 +222,10 @@ class Dataset:
         return replace(self, rows=marked_rows(self.rows, pairs))
 
     def _of(self, comparisons: Sequence[LabelledComparison]) -> "Dataset":
-        rows = tuple(row for each in comparisons for row in self._rows_of[each.pair])
+        # Marks are copied to all rows of two clips: those that have them may be left out.
+        rows = marked_rows(
+            (row for each in comparisons for row in self._rows_of[each.pair]), self._held_out_pairs
+        )
         return replace(self, rows=rows, segments=used(self.segments, rows))
 
     @staticmethod

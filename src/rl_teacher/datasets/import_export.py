@@ -8,7 +8,12 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadInput, ExperimentNotFound
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.datasets.dataset import Dataset, with_newest_current
+from rl_teacher.datasets.dataset import (
+    Dataset,
+    held_out_pairs,
+    marked_rows,
+    with_newest_current,
+)
 from rl_teacher.datasets.imitation import from_imitation
 from rl_teacher.datasets.reading import is_data_set, load
 from rl_teacher.datasets.rows import RESTORED, counts
@@ -123,7 +128,9 @@ def import_as(dataset: Dataset, name: str) -> int:
         BadInput: There is no current label, or different labels have the same request id.
         ConfigMismatch: The name belongs to another experiment.
     """
-    rows = [row for row in dataset.rows if counts(row)]
+    # Labels that do not count may be those that mark a comparison as held out.
+    marked = marked_rows(dataset.rows, held_out_pairs(dataset.rows))
+    rows = [row for row in marked if counts(row)]
     if not rows:
         raise BadInput("There is no current label in it, so there is nothing to import.")
     check_request_ids(rows)
