@@ -1173,9 +1173,10 @@ def backup(path: Path, /, media: str | None = None) -> None:
 
     from rl_teacher.runs.backup import save_backup
 
-    summary = save_backup(user_path(path), media)
-    print(f"{summary} in {path}")
-    print(f"next: RL_TEACHER_HOME=NEW rl-teacher restore {quote(str(path))}")
+    folder = user_path(path)
+    summary = save_backup(folder, media)
+    print(f"{summary} in {folder}")
+    print(f"next: RL_TEACHER_HOME=NEW rl-teacher restore {quote(str(folder))}")
 
 
 def restore(path: Path, /) -> None:

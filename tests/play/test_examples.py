@@ -49,6 +49,13 @@ def test_settings_of_examples_are_valid():
     ]
 
 
+def test_commands_to_try_quote_a_home_with_spaces(monkeypatch, tmp_path):
+    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "my home"))
+    words = {each.split()[1]: shlex.split(each) for each in examples.commands_to_try()}
+    assert words["import"][2] == str(examples.labels_path(examples.EXAMPLES[1]))
+    assert words["fit"][2] == str(examples.labels_path(examples.EXAMPLES[2]))
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_examples", "_shapes_unchecked")
 def test_examples_can_be_played_fitted_and_imported(capsys):

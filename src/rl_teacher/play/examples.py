@@ -4,6 +4,7 @@ Nothing of them is shipped: checkpoints and labels of another version or machine
 """
 
 from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
 
@@ -60,7 +61,7 @@ def commands_to_try() -> list[str]:
         f"rl-teacher play {hopper.name}",
         f"rl-teacher report {hopper.name} {reacher.name} {cartpole.name}",
         f"rl-teacher fit {hopper.name} -n fitted",
-        f"rl-teacher import {labels_path(reacher)} -n imported",
-        f"rl-teacher fit {labels_path(cartpole)} -n fitted-cartpole",
+        f"rl-teacher import {quote(str(labels_path(reacher)))} -n imported",
+        f"rl-teacher fit {quote(str(labels_path(cartpole)))} -n fitted-cartpole",
         "rl-teacher serve",
     ]
