@@ -159,6 +159,19 @@ def test_bad_input_exits_with_code_2_and_message(tmp_path, experiment, capsys):
     assert "'jsonl', 'parquet'" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("dataset")
+@pytest.mark.parametrize("options", [["--out", "{}.zip"], ["--format", "jsonl", "--out", "{}/new"]])
+def test_file_that_cannot_be_written_is_named_with_a_remedy(options, tmp_path, capsys):
+    (tmp_path / "place.zip").mkdir()
+    (tmp_path / "place").touch()
+    given = [each.format(tmp_path / "place") for each in options]
+    assert main(["export", "experiment", *given]) == 2
+    printed = capsys.readouterr().err
+    assert f"cannot be written to {given[-1]}" in printed
+    assert "Name another" in printed
+    assert "RL_TEACHER_HOME" not in printed
+
+
 def test_unknown_experiment_is_named(experiment):
     with pytest.raises(ExperimentNotFound):
         from_experiment(experiment.store, experiment.files, "nobody")

@@ -15,7 +15,7 @@ from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import add_member, pack_npz
 from rl_teacher.datasets.dataset import Dataset, used
 from rl_teacher.report.label_export import ENCODERS, FORMATS
-from rl_teacher.store.files import check_no_other_files, folder_errors, write_atomically
+from rl_teacher.store.files import check_no_other_files, write_atomically, write_errors
 
 FORMAT_NAME = "rl-teacher-labels"
 SCHEMA_VERSION = 1
@@ -37,7 +37,7 @@ def save(dataset: Dataset, path: Path | str, format: str = "jsonl") -> None:  # 
     Raises:
         BadInput: The format is unknown or its library is missing, there is nothing to write, or the
             folder contains other files.
-        RunFolderUnusable: The folder cannot be written.
+        RunFolderUnusable: The path cannot be written.
     """
     path = user_path(path)
     if format not in ENCODERS:
@@ -45,7 +45,7 @@ def save(dataset: Dataset, path: Path | str, format: str = "jsonl") -> None:  # 
     if not dataset.segments:
         raise BadInput(f"There are no labels of {dataset.env_id} to write into {path}.")
     files = files_of(dataset, format)
-    with folder_errors(path if path.suffix != ".zip" else path.parent):
+    with write_errors(f"The data set cannot be written to {path}", "Name another place."):
         if path.suffix == ".zip":
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, zipped(files), is_synced=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.store.files import folder_errors, replaced_atomically
+from rl_teacher.store.files import replaced_atomically, write_errors
 from rl_teacher.store.records import ExportedLabel
 from rl_teacher.store.store import Store
 
@@ -188,7 +188,7 @@ def export(store: Store, name: str, format_name: str, out: Path | BinaryIO) -> i
             out.write(part)
         out.flush()
         return counted.num
-    with folder_errors(out.parent):
+    with write_errors(f"The labels cannot be written to {out}", "Name another file with --out."):
         if out.is_dir():
             raise BadInput(f"--out {out} was given, but that is a folder. Name a file.")
         with replaced_atomically(out) as unfinished, unfinished.open("wb") as file:
