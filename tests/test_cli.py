@@ -387,6 +387,17 @@ def test_runs_lists_long_names_and_their_numbers_whole_in_a_narrow_terminal(caps
     assert column.endswith(name)
 
 
+def test_runs_writes_one_line_for_each_experiment_into_a_pipe(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    name = f"{'x' * 80}_seed=12"
+    with Experiment.open(name, {"env_id": "ShortReacher-v1"}) as experiment:
+        experiment.append_metrics({"step": 1_234_512})
+    assert main(["runs"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "xx" in line]
+    assert line.split()[:2] == [name, "ShortReacher-v1"]
+    assert "1,234,512" in line
+
+
 @pytest.mark.usefixtures("draws_pictures")
 def test_brackets_in_names_of_environments_and_plots_are_not_markup(capsys):
     """An imported data set may have any name of its environment."""

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
 
+UNLIMITED_WIDTH = 10_000
+"""Width of a table that is not printed on a terminal, in characters."""
+
 HELP = """\
 usage: rl-teacher COMMAND ...
 
@@ -531,8 +534,6 @@ def envs(search: str = "", /) -> None:
     Args:
         search: text that the names contain
     """
-    from rich.console import Console
-
     from rl_teacher.envs.registry import atari_names, list_atari_infos, list_env_infos
 
     table = _table("environment", "clip steps/s", "episode steps", "ends early", "")
@@ -545,7 +546,7 @@ def envs(search: str = "", /) -> None:
                 "yes" if each.can_terminate else "no",
                 each.description,
             )
-    Console().print(table, markup=False)
+    _print_table(table)
     if not search:
         names = atari_names()
         print(
@@ -615,7 +616,6 @@ def check(arguments: Sequence[str]) -> int:
 
 def runs() -> None:
     """List the experiments and their states, most recently changed first."""
-    from rich.console import Console
     from rich.text import Text
 
     from rl_teacher.runs.folder import Experiment, home
@@ -636,7 +636,7 @@ def runs() -> None:
             counts.append(f"{each.clips:,}" if each.clips else "-")
         note = [Text(each.note)] if notes else []
         table.add_row(name, each.env_id, each.state, f"{each.step:,}", *counts, changed, *note)
-    Console().print(table, markup=False)
+    _print_table(table)
 
 
 def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
@@ -714,7 +714,6 @@ def archive_one(name: str, /) -> None:
 
 def list_archived() -> None:
     """List the archived experiments."""
-    from rich.console import Console
     from rich.text import Text
 
     from rl_teacher.runs.folder import open_store
@@ -732,7 +731,7 @@ def list_archived() -> None:
     for each, since in archived:
         when = since.astimezone().strftime("%Y-%m-%d %H:%M")
         table.add_row(Text(each.name), each.env_id, f"{each.answered:,}", when)
-    Console().print(table, markup=False)
+    _print_table(table)
 
 
 def restore_archived(name: str, /) -> None:
@@ -853,7 +852,7 @@ def sweep(
     table = _table(*HEADINGS)
     for row in table_rows(results):
         table.add_row(*row)
-    console.print(table, markup=False)
+    _print_table(table)
 
 
 # --- circus ---
@@ -969,7 +968,6 @@ def add_labeler(
 
 def list_labelers() -> None:
     """List the labelers."""
-    from rich.console import Console
     from rich.text import Text
 
     from rl_teacher.runs.folder import open_store
@@ -986,7 +984,7 @@ def list_labelers() -> None:
             "-" if last is None else last.astimezone().strftime("%Y-%m-%d %H:%M"),
             "" if each.excluded_at is None else "excluded",
         )
-    Console().print(table, markup=False)
+    _print_table(table)
 
 
 def revoke_labeler(name: str, /) -> None:
@@ -1021,7 +1019,6 @@ def invite_labelers(uses: int = 1, days: float = 7.0, experiment: str | None = N
 
 def list_invites() -> None:
     """List the invites."""
-    from rich.console import Console
     from rich.text import Text
 
     from rl_teacher.runs.folder import open_store
@@ -1038,7 +1035,7 @@ def list_invites() -> None:
             each.expires_at.astimezone().strftime("%Y-%m-%d %H:%M"),
             each.status,
         )
-    Console().print(table, markup=False)
+    _print_table(table)
 
 
 def revoke_invite(number: int, /) -> None:
@@ -1201,8 +1198,6 @@ def doctor(media: str | None = None, repair: bool = False) -> int:
         repair: repair what can be repaired without losing data: recount, have missing clips
             rendered again, migrate the database, delete temporary files, make credentials private
     """
-    from rich.console import Console
-
     from rl_teacher.runs.doctor import examine
 
     checks = examine(media, is_repairing=repair)
@@ -1211,7 +1206,7 @@ def doctor(media: str | None = None, repair: bool = False) -> int:
         results = {"repaired": each.repairs, "faults": each.faults}
         found = [f"{len(texts):,} {name}" for name, texts in results.items() if texts]
         table.add_row(each.name, f"{each.num_examined:,}", ", ".join(found) or "sound")
-    Console().print(table, markup=False)
+    _print_table(table)
     for each in checks:
         for text in each.repairs:
             print(f"repaired: {each.name}: {text}.")
@@ -1230,6 +1225,16 @@ def _table(*headings: str) -> "Table":
         is_id = heading == "environment"
         table.add_column(heading, no_wrap=is_id, overflow="ellipsis" if is_id else "fold")
     return table
+
+
+def _print_table(table: "Table") -> None:
+    """Print a table: in a file or a pipe, whose width is unknown, each row is one line."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = UNLIMITED_WIDTH
+    console.print(table, markup=False)
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
