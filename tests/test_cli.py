@@ -358,6 +358,15 @@ def test_plot_is_written_to_the_users_folder_or_refused(capsys, tmp_path, monkey
     assert capsys.readouterr().err.count("The plot cannot be written to") == 2
 
 
+def test_plot_in_another_format_than_png_is_refused(capsys, tmp_path):
+    with Experiment.open("one", {"env_id": "ShortReacher-v1"}):
+        pass
+    path = tmp_path / "curves.pdf"
+    assert main(["report", "one", "--plot", str(path)]) == 2
+    assert "the plot is a PNG file" in capsys.readouterr().err
+    assert not path.exists()
+
+
 def test_folder_for_exported_labels_is_refused(capsys):
     with open_store() as store:
         store.experiments.ensure("one", "ShortReacher-v1", {})

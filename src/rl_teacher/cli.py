@@ -644,7 +644,7 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
 
     Args:
         names: names of the experiments
-        plot: file of the plot; by default plot.png in the first experiment's folder
+        plot: PNG file of the plot; by default plot.png in the first experiment's folder
     """
     from rich.console import Console
 
@@ -654,6 +654,10 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
 
     if not names:
         raise BadInput("No name was given. `rl-teacher runs` lists the experiments.")
+    if plot is not None and plot.suffix.lower() not in ("", ".png"):
+        raise BadInput(
+            f"--plot {plot} was given; the plot is a PNG file. Let its name end in .png."
+        )
     found = [Experiment.find(name) for name in names]
     console = Console()
     for each in found:
