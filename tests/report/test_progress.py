@@ -115,6 +115,15 @@ class TestPanel:
         progress.status("training")
         assert "> training " in panel_text(progress)
 
+    @pytest.mark.parametrize("width", [40, 60, 70, 80])
+    def test_narrow_panel_shows_labels_and_accuracy(self, clock, width):
+        progress = make(clock, is_terminal=True, width=width)
+        progress.update(ROW | {"clips_sorted": 5_200})
+        text = panel_text(progress)
+        assert "212 of 230 asked" in text
+        assert "5,200" in text
+        assert "87 %" in text
+
     @pytest.mark.parametrize("width", [20, 40, 60, 200])
     def test_panel_is_never_wider_than_terminal(self, clock, width):
         progress = make(clock, is_terminal=True, width=width)
