@@ -10,6 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadInput
+from rl_teacher.envs.registry import make_vector
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
@@ -88,6 +89,15 @@ def test_person_is_shown_clips_of_vector_environment():
     venv = SyncVectorEnv([lambda: gym.make("InvertedPendulum-v5")] * 2)
     env = PreferenceVectorWrapper(venv, **HUMAN)
     label_all(env, "poses")
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kind"), [("InvertedPendulum-v5", "poses"), ("Pong-v0", "video")]
+)
+def test_person_is_shown_clips_of_fast_vector_environment(env_id, kind):
+    env = PreferenceVectorWrapper(make_vector(env_id, 2), **HUMAN)
+    label_all(env, kind)
     env.close()
 
 

@@ -11,7 +11,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from rl_teacher import PreferenceVectorWrapper
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadObservation
-from rl_teacher.envs.registry import make_vector
+from rl_teacher.envs.registry import get_env_info, make_vector
+from rl_teacher.wrappers.environments import describe_vector
+from rl_teacher.wrappers.settings import settings_of
 from tests.wrappers.environments import QUICK, Counter, InPlace, OneMove, Parts, quick_with, wrapped
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
@@ -129,6 +131,16 @@ def test_batch_environment_can_be_wrapped():
     venv.pretrain()
     _, rewards, *_ = venv.step(venv.action_space.sample())
     assert rewards.shape == (4,)
+    venv.close()
+
+
+@pytest.mark.parametrize("env_id", ["ShortHopper-v1", "Hopper-v5", "Pong-v0", "Pendulum-v1"])
+def test_fast_vector_environment_has_id_rate_and_time_limit_of_its_environment(env_id):
+    venv, expected = make_vector(env_id, 2), get_env_info(env_id)
+    described = describe_vector(venv, settings_of({})).env_info
+    assert described.id == expected.id
+    assert described.fps == expected.fps
+    assert described.max_episode_steps == expected.max_episode_steps
     venv.close()
 
 

@@ -151,24 +151,27 @@ def make_vector(  # noqa: PLR0913 - options of different kinds of environments
             default all of them.
         physics: what steps MuJoCo tasks; other environments have physics of their own.
     """
-    full_id = _full_id(env_id)
+    env_info = get_env_info(env_id)
+    full_id, game = env_info.id, game_of(env_info.id)
+    venv: StatefulVectorEnv
     if full_id in TASKS:
         from rl_teacher.envs.mujoco import vector  # noqa: PLC0415
 
-        return vector.make_vector(full_id, num_envs, num_threads, physics=physics)
-    game = game_of(full_id)
-    if game is not None:
+        venv = vector.make_vector(full_id, num_envs, num_threads, physics=physics)
+    elif game is not None:
         from rl_teacher.envs.atari.vector import AtariVectorEnv  # noqa: PLC0415
 
-        return AtariVectorEnv(game, num_envs, num_threads, keep_steps, frames, shard)
-    from rl_teacher.envs.snapshots import ReplayVectorEnv  # noqa: PLC0415
+        venv = AtariVectorEnv(game, num_envs, num_threads, keep_steps, frames, shard)
+    else:
+        from rl_teacher.envs.snapshots import ReplayVectorEnv  # noqa: PLC0415
 
-    _gymnasium_info(full_id)
+        def make_env() -> gymnasium.Env:
+            return preprocess_images(_make_gymnasium(full_id), frames)
 
-    def make_env() -> gymnasium.Env:
-        return preprocess_images(_make_gymnasium(full_id), frames)
-
-    return ReplayVectorEnv(make_env, num_envs, keep_steps, shard)
+        venv = ReplayVectorEnv(make_env, num_envs, keep_steps, shard)
+    # As `gymnasium.make_vec` sets it: the wrappers read the id and the time limit.
+    venv.spec = EnvSpec(full_id, max_episode_steps=env_info.max_episode_steps)
+    return venv
 
 
 def make_single_env(env_id: str) -> gymnasium.Env:

@@ -69,7 +69,11 @@ class AtariVectorEnv(SeededVectorEnv):
     In games with start points, `infos["ignores_action"]` is True where the next step plays one.
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012
+    metadata = {  # noqa: RUF012
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+        "render_modes": [],
+        "render_fps": CLIP_FPS,
+    }
 
     def __init__(
         self,
