@@ -93,11 +93,19 @@ def test_person_is_shown_clips_of_vector_environment():
 
 
 @pytest.mark.parametrize(
-    ("env_id", "kind"), [("InvertedPendulum-v5", "poses"), ("Pong-v0", "video")]
+    ("env_id", "kind"),
+    [("InvertedPendulum-v5", "poses"), ("Pong-v0", "video"), ("MovingDot-v0", "video")],
 )
 def test_person_is_shown_clips_of_fast_vector_environment(env_id, kind):
     env = PreferenceVectorWrapper(make_vector(env_id, 2), **HUMAN)
     label_all(env, kind)
+    env.close()
+
+
+def test_person_is_shown_clips_of_vector_with_converted_observations():
+    venv = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)
+    env = PreferenceVectorWrapper(gym.wrappers.vector.NormalizeObservation(venv), **HUMAN)
+    label_all(env, "video")
     env.close()
 
 

@@ -13,6 +13,7 @@ from rl_teacher.common.errors import BadInput, SegmentTooLong
 from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory, ReplayRecord, SupportsReplay
 from rl_teacher.envs.factories import time_limit_of
 from rl_teacher.envs.mujoco.suite import TASKS
+from rl_teacher.envs.preprocessing import ImagePreprocessing
 from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.snapshots import ReplayableEnv, mujoco_positions
 from rl_teacher.predictor.inputs import InputSpace
@@ -38,6 +39,8 @@ class WrappedEnvs:
         autoreset_mode: autoreset mode; DISABLED where the caller resets.
         scene_states: returns the scene states from which clips are rendered.
         replayer: replays episodes for rendering; None where no replay is needed.
+        is_replay_verified: whether a replay must reproduce the observations. It cannot if they were
+            converted outside the environments that are replayed.
     """
 
     env_info: EnvInfo
@@ -48,6 +51,7 @@ class WrappedEnvs:
     autoreset_mode: AutoresetMode
     scene_states: SceneStates
     replayer: SupportsReplay | None = None
+    is_replay_verified: bool = True
 
     @property
     def input_space(self) -> InputSpace:
@@ -88,6 +92,7 @@ def describe_env(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, Wrap
         autoreset_mode=AutoresetMode.DISABLED,
         scene_states=scene_states,
         replayer=replayer,
+        is_replay_verified=settings.observation_transform is None,
     )
 
 
@@ -103,6 +108,7 @@ def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
     first = inner.envs[0] if isinstance(inner, SyncVectorEnv) else inner
     fps = venv.metadata.get("render_fps")
     env_info = info_of(venv.spec or first.spec, first, fps)
+    is_converted = venv is not inner or is_preprocessed(first)
     return WrappedEnvs(
         env_info=env_info,
         num_envs=venv.num_envs,
@@ -114,7 +120,15 @@ def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
         autoreset_mode=venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP),
         scene_states=scene_states,
         replayer=replayer,
+        is_replay_verified=settings.observation_transform is None and not is_converted,
     )
+
+
+def is_preprocessed(env: gym.Env | VectorEnv) -> bool:
+    """Return whether `registry.make_vector` preprocesses the images of an environment."""
+    while isinstance(env, gym.Wrapper) and not isinstance(env, ImagePreprocessing):
+        env = env.env
+    return isinstance(env, ImagePreprocessing)
 
 
 def info_of(spec: EnvSpec | None, env: gym.Env | VectorEnv, fps: float | int | None) -> EnvInfo:

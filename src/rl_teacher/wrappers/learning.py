@@ -63,7 +63,7 @@ class WrapperLearning:
                 envs.env_info,
                 envs.replayer,
                 experiment.clip_store,
-                is_verified=settings.observation_transform is None,
+                is_verified=envs.is_replay_verified,
             )
             stack.callback(renderer.close)
             store = experiment.query_store(renderer)
