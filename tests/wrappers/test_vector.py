@@ -11,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from rl_teacher import PreferenceVectorWrapper
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadObservation
+from rl_teacher.envs.atari.rules import GAME_RULES, GameRules
 from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.wrappers.environments import describe_vector
 from rl_teacher.wrappers.settings import settings_of
@@ -132,6 +133,24 @@ def test_batch_environment_can_be_wrapped():
     _, rewards, *_ = venv.step(venv.action_space.sample())
     assert rewards.shape == (4,)
     venv.close()
+
+
+def test_steps_to_a_start_point_are_not_recorded(monkeypatch):
+    rules = GameRules(start_points=((2,) * 3,), max_episode_steps=8)
+    monkeypatch.setitem(GAME_RULES, "Pong", rules)
+    venv = PreferenceVectorWrapper(make_vector("Pong-v0", 2), **QUICK)
+    venv.reset(seed=0)
+    acts = []
+    for _ in range(22):
+        *_, infos = venv.step(np.zeros(2, np.int64))
+        acts.append(infos["_true_reward"])
+    rollout = venv.session._buffer.take()
+    venv.close()
+    # Each episode: three steps to its start point, then eight of the agent.
+    episode = [False] * 3 + [True] * 8
+    np.testing.assert_array_equal(acts, np.transpose([episode * 2] * 2))
+    assert rollout is not None
+    np.testing.assert_array_equal(rollout.is_valid, acts)
 
 
 @pytest.mark.parametrize("env_id", ["ShortHopper-v1", "Hopper-v5", "Pong-v0", "Pendulum-v1"])

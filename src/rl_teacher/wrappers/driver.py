@@ -82,7 +82,7 @@ class WrapperDriver:
     Attributes:
         learning: learner that the steps are passed to; None with a frozen predictor.
         is_over: [N] True where the next step is not a transition: the environment only resets
-            itself, or waits for a reset.
+            itself, waits for a reset, or ignores the action.
         is_closed: True after `close`.
         num_steps: steps taken by each environment.
         latest_rewards: [N] rewards that the latest step returned.
@@ -144,7 +144,7 @@ class WrapperDriver:
             result: what the environments returned.
 
         Returns:
-            [N] rewards for the agent; 0 where an environment only reset itself.
+            [N] rewards for the agent; 0 where the step is not a transition.
 
         Raises:
             BadInput: an action is not finite, or `begin` was not called.

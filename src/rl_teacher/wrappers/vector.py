@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from jaxtyping import Bool, Shaped
 
-from rl_teacher.agents.collector import first_masks, updated_masks
+from rl_teacher.agents.collector import IGNORES_ACTION, first_masks, updated_masks
 from rl_teacher.wrappers.controls import Controls, seeded
 from rl_teacher.wrappers.driver import StepResult, WrapperDriver
 from rl_teacher.wrappers.environments import describe_vector
@@ -19,7 +19,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
     """Vector version of `PreferenceWrapper` with one reward learner for N environments.
 
     Every autoreset mode is supported. `infos["true_reward"]` has the true rewards;
-    `infos["_true_reward"]` is False where an environment only reset itself.
+    `infos["_true_reward"]` is False where an environment only reset itself, or ignored the action.
     """
 
     def __init__(self, env: VectorEnv, **keywords: Any) -> None:
@@ -49,6 +49,7 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         observations, infos = self.env.reset(seed=seed, options=options)
         was_reset = None if was_reset is None else np.array(was_reset, bool)
         self.session.begin(self._converter.many(observations), was_reset)
+        self._skip_ignored_actions(infos)
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -74,8 +75,14 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
             truncated=np.array(truncated, bool),
         )
         rewards = self.session.step(taken, result)
+        self._skip_ignored_actions(infos)
         infos = {**infos, "true_reward": true_rewards, "_true_reward": is_valid}
         return observations, rewards, terminated, truncated, infos
+
+    def _skip_ignored_actions(self, infos: dict[str, Any]) -> None:
+        """Note where the next step only plays the way to a start point (Atari)."""
+        if IGNORES_ACTION in infos:
+            self.session.is_over = np.array(infos[IGNORES_ACTION], bool)
 
     def _next_observations(
         self,
