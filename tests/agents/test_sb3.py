@@ -496,6 +496,8 @@ def test_unknown_name_or_argument_is_refused_before_agent_is_created(name, argum
         ("sb3:DQN", (), "only supports.*Discrete"),
         ("sb3:SAC", ("learning_rate=fast",), "learning rate schedule must be"),
         ("sb3:SAC", ("train_freq=(1, 'episode')",), "train_freq|episode"),
+        ("sb3:SAC", ("train_freq=0",), "train_freq=0 .* positive integer"),
+        ("sb3:A2C", ("n_steps=0",), "n_steps=0 .* positive integer"),
         ("sb3:TD3", ("policy=NoPolicy",), "Policy NoPolicy unknown"),
     ],
 )

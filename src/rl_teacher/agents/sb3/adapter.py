@@ -219,6 +219,19 @@ class LibraryAgent:
         algorithm._total_timesteps = self._total_steps
         return algorithm
 
+    def positive_steps(self, argument: str, steps: int) -> int:
+        """Return the steps of a rollout.
+
+        Raises:
+            BadConfig: the argument that sets them is not positive; the libraries accept it.
+        """
+        if steps < 1:
+            raise BadConfig(
+                f"--other.arguments {argument}={steps} was given for {self.name}; a positive "
+                "integer is needed."
+            )
+        return int(steps)
+
     def normalise(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
         """Return [B, ...] observations in the form that the algorithm learns from."""
         return observations.reshape(len(observations), *(self._algorithm_spaces[0].shape or ()))

@@ -49,7 +49,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create an agent; see `LibraryAgent`."""
         super().__init__(*args, **kwargs)
-        self.rollout_steps = int(self.algorithm.n_steps)
+        self.rollout_steps = self.positive_steps("n_steps", self.algorithm.n_steps)
         space = self._observation_space
         is_float = space.dtype is not None and space.dtype.kind == "f"
         self._normalises = bool(self._arguments[NORMALISE]) and is_float
