@@ -712,8 +712,10 @@ def archive_one(name: str, /) -> None:
     Args:
         name: name of the experiment
     """
+    from shlex import quote
+
     set_archived(name, is_archived=True)
-    print(f"{name} archived. `rl-teacher archive restore` shows it again.")
+    print(f"{name} archived. `rl-teacher archive restore {quote(name)}` shows it again.")
 
 
 def list_archived() -> None:

@@ -28,7 +28,7 @@ def own(monkeypatch):
     return make
 
 
-@pytest.mark.parametrize("said", [1.5, np.float32(1), "left", Answer.LEFT, True])
+@pytest.mark.parametrize("said", [1.5, np.float32(1), "left", Answer.LEFT, 1])
 def test_custom_function_may_return_answers_or_numbers(own, said):
     assert own(lambda left, right: said)(GOOD, BAD, CONTEXT) is Answer.LEFT
 
@@ -44,7 +44,7 @@ def test_failing_custom_function_is_named_with_error(own):
         teacher(GOOD, BAD, CONTEXT)
 
 
-@pytest.mark.parametrize("said", [None, "better", float("nan"), [1, 2]])
+@pytest.mark.parametrize("said", [None, "better", float("nan"), [1, 2], False, np.True_])
 def test_invalid_answer_of_custom_teacher_is_refused(own, said):
     with pytest.raises(TeacherFailed, match="It must return left, right"):
         own(lambda left, right: said)(GOOD, BAD, CONTEXT)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadConfig, BadInput, TeacherFailed, UnknownName
@@ -119,11 +121,13 @@ def _as_answer(path: str, result: Any) -> Answer:
         if isinstance(result, str):
             return Answer(result)
         number = float(result)
-        if not math.isnan(number):
+        # False, the result of `left > right`, would count as equal.
+        if not isinstance(result, (bool, np.bool_)) and not math.isnan(number):
             return Answer.EQUAL if number == 0 else Answer.LEFT if number > 0 else Answer.RIGHT
     except (TypeError, ValueError):
         pass
     raise TeacherFailed(
         f"The teacher {path} answered {result!r}. It must return left, right, equal or "
-        "cannot_tell, or a number: positive if the left segment is better."
+        "cannot_tell, or a number: positive if the left segment is better, negative if the right "
+        "one is."
     )
