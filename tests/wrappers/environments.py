@@ -127,7 +127,9 @@ def quick_with(keywords: dict[str, Any]) -> dict[str, Any]:
     elif keywords.get("train_only"):
         quick &= {"fit", "segment_length", "reward"}
     elif keywords.get("collect_only"):
-        quick -= {"reward", "pretrain_labels"}
+        quick -= {"reward"}
+    if keywords.get("collect_only"):
+        quick -= {"pretrain_labels"}
     return {name: QUICK[name] for name in quick} | keywords
 
 

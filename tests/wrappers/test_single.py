@@ -298,6 +298,16 @@ def test_collect_only_stores_labels_without_fitting():
     assert len(answers_of("collected")) >= 10
 
 
+def test_collect_only_returns_the_true_reward_beside_a_predictor(tmp_path):
+    first = wrapped(Counter)
+    take_steps(first, 300)
+    first.save_predictor(tmp_path)
+    first.close()
+    env = wrapped(Counter, predictor_path=tmp_path, keep_asking=True, collect_only=True)
+    assert all(returned == true for returned, true in take_steps(env, 50))
+    env.close()
+
+
 class Labelled:
     """Labelled comparison as in a label data set."""
 

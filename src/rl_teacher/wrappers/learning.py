@@ -105,8 +105,8 @@ class WrapperLearning:
 
     @property
     def has_fitted(self) -> bool:
-        """True if enough fits are done to return the predicted reward."""
-        return self.learner.num_fits >= self._settings.initial_fits
+        """True if enough fits are done to return the predicted reward, and there are to be fits."""
+        return not self.never_fits and self.learner.num_fits >= self._settings.initial_fits
 
     # --- learn ---
 
