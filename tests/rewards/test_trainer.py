@@ -162,7 +162,7 @@ def test_returns_are_mean_true_rewards_standardised_over_clips():
 
 
 def test_returns_count_the_steps_whose_images_are_not_stored():
-    """Of 60 images every second one is stored, and all rewards are between them."""
+    """Every second one of 60 images is stored, and only the steps between them have rewards."""
     space = InputSpace((8, 8), (), 2, image=ImageLayout((8, 8), None))
     labels = LabelSet(60, space, RETURNS.ensemble_size, 0)
     left, right = np.arange(2, dtype=np.uint8)[:, None, None].repeat(60, 1).repeat(66, 2)
