@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rl_teacher.common.errors import BadInput, RlTeacherError, UnknownName
@@ -332,8 +333,6 @@ def checked_config(
 
 def run_teach(config, options, console) -> int:  # noqa: ANN001
     """Run a validated experiment and print its results."""
-    from shlex import quote
-
     from rl_teacher.runs.folder import Experiment
     from rl_teacher.teach import teach as run
 
@@ -390,8 +389,6 @@ def confirm_archiving(name: str, kept: "KeptParts", *, is_confirmed: bool) -> No
     Raises:
         BadInput: the answer is no, or the terminal is not interactive.
     """
-    from shlex import quote
-
     from rl_teacher.config.fields import as_flag
     from rl_teacher.runs.folder import stored_experiments
     from rl_teacher.runs.management import archive_name
@@ -712,8 +709,6 @@ def archive_one(name: str, /) -> None:
     Args:
         name: name of the experiment
     """
-    from shlex import quote
-
     set_archived(name, is_archived=True)
     print(f"{name} archived. `rl-teacher archive restore {quote(name)}` shows it again.")
 
@@ -1172,8 +1167,6 @@ def backup(path: Path, /, media: str | None = None) -> None:
         media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
             RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
     """
-    from shlex import quote
-
     from rl_teacher.runs.backup import save_backup
 
     folder = user_path(path)

@@ -322,7 +322,7 @@ class PreferenceSession:
             self.step = self._saved_step = checkpoint.step
             with checkpoint_errors(place, "progress"):
                 self.training_steps = int(checkpoint.meta["training_steps"])
-                self._gave_true_rewards = bool(checkpoint.meta.get("gave_true_rewards"))
+                self._gave_true_rewards = bool(checkpoint.meta["gave_true_rewards"])
                 self.timer.resume(checkpoint.meta["timer"])
             # After progress is restored, at which an extension or a new rate takes effect.
             self.follow_plan()
