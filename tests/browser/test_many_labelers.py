@@ -55,6 +55,8 @@ def open_tab(open_context, service, experiment):
         page = open_context().new_page()
         page.goto(service.link(experiment_path(experiment.name)))
         if tab:
+            # Warnings move the tabs when they are loaded, perhaps between press and release.
+            page.locator("main[aria-busy=false]").wait_for(timeout=PATIENCE_MS)
             page.get_by_role("link", name=tab, exact=True).click(timeout=PATIENCE_MS)
         return page
 
@@ -260,6 +262,24 @@ class TestOwner:
         assert store.experiments.get(experiment.name).instructions == "Prefer the higher jump."
         assert store.experiments.assignment(experiment.id) == AssignmentPolicy(overlap=0.25)
         assert store.experiments.control(experiment.id).seconds_between == 2.5
+
+    def test_loaded_status_does_not_move_the_tabs(self, open_context, service, experiment):
+        page = open_context().new_page()
+        held = []
+
+        def hold(route):
+            held.append(route)
+
+        page.route(f"**/api/v1/experiments/{experiment.name}", hold)
+        page.goto(service.link(experiment_path(experiment.name)))
+        tabs = page.get_by_role("navigation", name="Sections")
+        tabs.wait_for(timeout=PATIENCE_MS)
+        before = tabs.bounding_box()
+        assert page.get_by_text(experiment.env_id).count() == 0
+        for route in held:
+            route.continue_()
+        page.get_by_text(experiment.env_id).wait_for(timeout=PATIENCE_MS)
+        assert tabs.bounding_box() == before
 
     def test_owner_clears_settings(self, open_tab, experiment, store):
         store.experiments.set_control(experiment.id, Control(seconds_between=2.5, target_labels=70))

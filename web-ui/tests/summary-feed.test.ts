@@ -17,12 +17,24 @@ describe('summary reads', () => {
     expect((await reads.read(() => Promise.resolve('again')))?.newer.size).toBe(0)
   })
 
-  it('drop the response to an earlier request', async () => {
+  it('drop the response to an earlier request that is answered after a later one', async () => {
+    const reads = new SummaryReads()
+    let answer = (_: string): void => undefined
+    const earlier = reads.read(() => new Promise<string>((resolve) => (answer = resolve)))
+    expect((await reads.read(() => Promise.resolve('later')))?.response).toBe('later')
+    answer('earlier')
+    expect(await earlier).toBeNull()
+  })
+
+  it('return the response to an earlier request while a later one waits', async () => {
     const reads = new SummaryReads()
     const earlier = reads.read(() => Promise.resolve('earlier'))
-    const later = reads.read(() => Promise.resolve('later'))
-    expect(await earlier).toBeNull()
-    expect((await later)?.response).toBe('later')
+    let answer = (_: string): void => undefined
+    const later = reads.read(() => new Promise<string>((resolve) => (answer = resolve)))
+    reads.record(summary('hop', 2))
+    expect((await earlier)?.response).toBe('earlier')
+    answer('later')
+    expect((await later)?.newer.get('hop')?.step).toBe(2)
   })
 
   it('drop the failure of an earlier request, but not that of the latest', async () => {

@@ -13,25 +13,39 @@ export interface SummaryRead<T> {
 
 /** Requests for summaries, beside events that may bring newer ones first. */
 export class SummaryReads extends RetryTimer {
-  #newer = new Map<string, ExperimentSummary>()
-  #numReads = 0
+  /** Summaries of events during each unanswered request. */
+  readonly #newer = new Set<Map<string, ExperimentSummary>>()
+  #numSent = 0
+  /** Number of the latest request that was answered. */
+  #answered = 0
 
   /** Record the summary of an event. */
   record(summary: ExperimentSummary): void {
-    this.#newer.set(summary.name, summary)
+    for (const newer of this.#newer) newer.set(summary.name, summary)
   }
 
-  /** Cancel the scheduled request and send one; return null if another is sent before it is answered or fails. */
+  /**
+   * Cancel the scheduled request and send one.
+   *
+   * Return null if a later request was answered first, or if this one fails after another was sent. An
+   * answer is not dropped because another request is under way: with answers slower than the polling,
+   * all of them would be.
+   */
   async read<T>(request: () => Promise<T>): Promise<SummaryRead<T> | null> {
     this.cancel()
-    const newer = (this.#newer = new Map<string, ExperimentSummary>())
-    const number = ++this.#numReads
+    const newer = new Map<string, ExperimentSummary>()
+    const number = ++this.#numSent
+    this.#newer.add(newer)
     try {
       const response = await request()
-      return number === this.#numReads ? { response, newer } : null
+      if (number < this.#answered) return null
+      this.#answered = number
+      return { response, newer }
     } catch (error) {
-      if (number !== this.#numReads) return null
+      if (number !== this.#numSent) return null
       throw error
+    } finally {
+      this.#newer.delete(newer)
     }
   }
 }
