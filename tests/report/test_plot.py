@@ -51,6 +51,13 @@ def test_legend_accepts_any_name(tmp_path, name):
     assert read(plot([(name, rows())], tmp_path / "plot.png")).size > 0
 
 
+def test_legend_with_long_names_is_complete(tmp_path):
+    curves = [(f"hopper-with-labels-of-a-person-seed-{seed}-weight", []) for seed in range(5)]
+    image = read(plot(curves, tmp_path / "plot.png"))
+    assert all(has_colour(image, colour) for colour in COLOURS[:5])
+    assert (image[:, -1] == 1.0).all()
+
+
 def test_more_experiments_than_colours_are_plotted(tmp_path):
     curves = [(f"seed {seed}", rows(10.0 * seed)) for seed in range(len(COLOURS) + 2)]
     image = read(plot(curves, tmp_path / "plot.png"))

@@ -27,6 +27,8 @@ LINE_STYLES = ("-", "--", ":", "-.")
 
 GREY = "#666666"
 LABEL_LENGTH = 48
+MAX_COLUMNS = 4
+"""Columns of the legend, if the names are short."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,10 @@ def plot(curves: Sequence[Curve], path: Path) -> Path:
     canvas = FigureCanvasAgg(figure)
     for panel, axes in add_axes(figure, small):
         draw(axes, panel, curves)
-    add_legend(figure, curves)
     with warnings.catch_warnings():
         # Characters that the font lacks are drawn as boxes; a warning would not help.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        add_legend(figure, canvas, curves)
         canvas.print_png(str(path), pil_kwargs={"optimize": True})
     return path
 
@@ -113,15 +115,18 @@ def format_axes(axes: Axes, panel: Panel) -> None:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
 
 
-def add_legend(figure: Figure, curves: Sequence[Curve]) -> None:
-    """Add a legend below the axes."""
-    if not curves:
-        return
+def add_legend(figure: Figure, canvas: FigureCanvasAgg, curves: Sequence[Curve]) -> None:
+    """Add a legend below the axes, with as many columns as fit into the figure."""
     lines = [Line2D([], [], **style) for style, _ in zip(styles(), curves, strict=False)]
     names = [legend_text(name) for name, _ in curves]
-    figure.legend(
-        lines, names, loc="outside lower left", ncols=min(4, len(curves)), frameon=False, fontsize=9
-    )
+    for num_columns in range(min(MAX_COLUMNS, len(curves)), 0, -1):
+        legend = figure.legend(
+            lines, names, loc="outside lower left", ncols=num_columns, frameon=False, fontsize=9
+        )
+        width = legend.get_window_extent(canvas.get_renderer()).width
+        if num_columns == 1 or width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def styles() -> Iterator[dict[str, Any]]:
