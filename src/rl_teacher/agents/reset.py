@@ -43,7 +43,10 @@ class SupportsReset(Protocol):
 
 @runtime_checkable
 class SupportsRestore(Protocol):
-    """An agent that can return to an earlier checkpoint; off-policy agents have no need to."""
+    """An agent that can return to an earlier checkpoint, as all built-in on-policy agents can.
+
+    Off-policy agents have no need to: they relearn from their replay buffer.
+    """
 
     def restore_checkpoint(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore an earlier checkpoint, keeping random numbers and schedules.

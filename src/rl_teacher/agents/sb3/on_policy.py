@@ -16,7 +16,7 @@ from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.libraries import NORMALISE
-from rl_teacher.agents.sb3.weights import is_sbx
+from rl_teacher.agents.sb3.weights import is_sbx, load_weights
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.envs.rollout import Rollout
@@ -183,6 +183,12 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over networks and normalisers of another agent; see `LibraryAgent`."""
         super().warm_start_from(state)
+        self._stats.load_state(part_of(state, "observations"))
+        self._scale_rewards.load_scale(part_of(state, "returns"))
+
+    def restore_checkpoint(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore an earlier checkpoint of this agent, keeping random numbers and schedules."""
+        load_weights(self.algorithm, part_of(state, "weights"))
         self._stats.load_state(part_of(state, "observations"))
         self._scale_rewards.load_scale(part_of(state, "returns"))
 
