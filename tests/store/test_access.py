@@ -110,6 +110,20 @@ class TestLabelers:
         store.labelers.add("\u0410\u043d\u043d\u0430")
         store.labelers.add("\u00c1nna")
 
+    @pytest.mark.parametrize(
+        ("name", "other"),
+        [
+            ("Zo\u00eb", "Zo\u0451"),
+            ("Jes\u00fas", "J\u0435s\u00fas"),
+            ("Ren\u00e9", "R\u0435n\u0435\u0301"),
+            ("Ben", "\u0392en"),
+        ],
+    )
+    def test_accented_letter_or_greek_capital_that_looks_latin_is_refused(self, store, name, other):
+        store.labelers.add(name)
+        with pytest.raises(LabelerExists, match=name):
+            store.labelers.add(other)
+
     def test_names_that_look_alike_do_not_race(self, store, url):
         """The second name is compared before the first one is committed."""
         errors = []

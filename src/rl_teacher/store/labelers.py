@@ -38,10 +38,10 @@ LABELER_ROLES = ("owner", "labeler")
 MAX_NAME_LENGTH = 100
 
 CONFUSABLE = str.maketrans(
-    "аеорсхуіјѕһԁԛԝкмтвнɡıαονρικυτχε",
-    "aeopcxyijshdqwkmtbhgiaovpikutxe",
+    "аеорсхуіјѕһԁԛԝкмтвнɡıαονρικυτχεβζημ",
+    "aeopcxyijshdqwkmtbhgiaovpikutxebzhm",
 )
-"""Letters that look like Latin ones, after case folding."""
+"""Letters that look like Latin ones, or whose capitals do, after case folding."""
 
 LABELERS = (
     select(
@@ -260,5 +260,6 @@ def appearance(name: str) -> str:
     Case, width and other compatible forms of letters, repeated spaces, and Cyrillic and Greek
     letters in the place of Latin ones make no difference.
     """
-    compatible = unicodedata.normalize("NFKC", name).casefold().translate(CONFUSABLE)
-    return " ".join(compatible.split())
+    # Decomposed, since accented Cyrillic and Greek letters are not in the table.
+    letters = unicodedata.normalize("NFKD", name).casefold().translate(CONFUSABLE)
+    return " ".join(unicodedata.normalize("NFKC", letters).split())
