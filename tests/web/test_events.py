@@ -142,6 +142,19 @@ class TestListEvents:
         clock.advance(20)
         assert len(new_events(stream, reader, owners(None))) == 2
 
+    def test_stalled_run_that_is_killed_is_no_longer_running(self, reader, trainer, clock):
+        """Its phase is lost before and after."""
+        trainer.set_phase("training", reported_at=clock.now.isoformat())
+        clock.advance(301)
+        trainer.store.experiments.confirm_status(trainer.id)
+        stream = EventStream(owners(None))
+        [(_, stalled)] = new_events(stream, reader, owners(None))
+        clock.advance(20)
+        [(_, killed)] = new_events(stream, reader, owners(None))
+        assert (stalled["phase"], stalled["is_running"]) == ("lost", True)
+        assert (killed["phase"], killed["is_running"]) == ("lost", False)
+        assert "does not respond" in killed["message"]
+
     def test_unchanged_experiment_is_not_read_again(self, reader, trainer, store, monkeypatch):
         reader.read(frozenset({owners(None)}))
         read = Counter()

@@ -189,7 +189,7 @@ class ExperimentViews:
     def phase(self, view: ExperimentView) -> Phase:
         """Return the phase of the run; LOST or IDLE if it does not report any more."""
         phase = reported_phase(view)
-        if phase not in ENDED and (self._is_silent(view) or self._is_stalled(view)):
+        if phase not in ENDED and (self.is_silent(view) or self._is_stalled(view)):
             return Phase.IDLE if is_of_wrapper(view) else Phase.LOST
         return phase
 
@@ -219,7 +219,7 @@ class ExperimentViews:
             warnings=[str(each) for each in status.get("warnings") or ()],
             is_extendable=phase is Phase.FINISHED
             and bool(status.get("is_extendable"))
-            and not self._is_silent(view),
+            and not self.is_silent(view),
             num_fits=whole(status.get("num_fits")),
             first_episode=self._episode(view.first_episode),
             latest_episode=self._episode(view.latest_episode),
@@ -227,9 +227,9 @@ class ExperimentViews:
 
     def is_running(self, view: ExperimentView) -> bool:
         """Return whether the training run reports that it is running."""
-        return reported_phase(view) not in ENDED and not self._is_silent(view)
+        return reported_phase(view) not in ENDED and not self.is_silent(view)
 
-    def _is_silent(self, view: ExperimentView) -> bool:
+    def is_silent(self, view: ExperimentView) -> bool:
         """Return whether the process of the training run does not report that it is alive."""
         timeout = IDLE_AFTER if is_of_wrapper(view) else LOST_AFTER
         return self._is_past(view.status_at or view.created_at, timeout)
@@ -246,7 +246,7 @@ class ExperimentViews:
 
     def silent_message(self, view: ExperimentView, phase: Phase) -> str | None:
         """Return why a run does not report; None if it does, or has ended."""
-        if phase is Phase.LOST and not self._is_silent(view):
+        if phase is Phase.LOST and not self.is_silent(view):
             return STALLED_MESSAGE
         return SILENT_MESSAGES.get(phase)
 

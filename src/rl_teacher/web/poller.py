@@ -23,6 +23,10 @@ NO_PLACES: Mapping[str, str] = MappingProxyType({})
 MAX_RECENT_ROWS = 600
 """Rows of metrics kept for a slow subscriber."""
 
+State = tuple[ExperimentView, Phase, bool]
+"""What the summary of an experiment follows from: its row, its phase, and whether it is silent. The
+last two change with the clock."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -68,7 +72,7 @@ class SnapshotReader:
     def __init__(self, store: Store, views: ExperimentViews) -> None:
         self._store = store
         self._views = views
-        self._summaries: dict[int, tuple[ExperimentView, Phase, ExperimentSummary]] = {}
+        self._summaries: dict[int, tuple[State, ExperimentSummary]] = {}
         self._mine: dict[tuple[str, str], tuple[ExperimentView, int]] = {}
         self._rows: dict[int, deque[MetricsEntry]] = {}
 
@@ -84,10 +88,10 @@ class SnapshotReader:
         summaries: dict[str, ExperimentSummary] = {}
         for view in listed:
             cached = self._summaries.get(view.id)
-            if cached is None or cached[:2] != (view, self._views.phase(view)):
+            if cached is None or cached[0] != self._state(view):
                 summaries[view.name] = self._summary(view)
             else:
-                summaries[view.name] = cached[2]
+                summaries[view.name] = cached[1]
         summaries |= {view.name: self._summary(view) for view in followed.values()}
         with_metrics = {each.name for each in subscribers if each.is_owner}
         rows = {
@@ -98,9 +102,13 @@ class SnapshotReader:
         return Snapshot(summaries, self._count_mine(subscribers, followed, listed), rows)
 
     def _summary(self, view: ExperimentView) -> ExperimentSummary:
+        state = self._state(view)
         summary = self._views.summary(view, None)
-        self._summaries[view.id] = (view, summary.phase, summary)
+        self._summaries[view.id] = (state, summary)
         return summary
+
+    def _state(self, view: ExperimentView) -> State:
+        return view, self._views.phase(view), self._views.is_silent(view)
 
     def _count_mine(
         self,
