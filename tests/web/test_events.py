@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.store.metrics import MetricsLog
-from rl_teacher.store.records import Identity
+from rl_teacher.store.records import AssignmentPolicy, Identity
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.poller import Poller, Snapshot, SnapshotReader, Subscriber
 from rl_teacher.web.problems import ProblemError
@@ -202,6 +202,20 @@ class TestLabelerEvents:
             for each in listeners
         ]
         assert counted == [2, 1, 0]
+
+    def test_answer_that_leaves_a_comparison_open_counts_in_the_list(
+        self, reader, trainer, store, guest, other_guest
+    ):
+        policy = AssignmentPolicy(overlap=1.0, overlap_labelers=3)
+        store.experiments.set_assignment(trainer.id, policy)
+        [comparison_id] = trainer.ask()
+        post(guest, label(comparison_id))
+        bob = labelers(None, "bob")
+        stream = EventStream(bob)
+        new_events(stream, reader, bob)
+        post(other_guest, label(comparison_id))
+        [(_, summary)] = new_events(stream, reader, bob)
+        assert summary["progress"]["mine"] == 1
 
 
 class TestStreams:

@@ -99,12 +99,13 @@ LABELS_OF_LABELER = (
 )
 
 NUM_LABELS_OF_LABELERS = (
-    select(Labeler.name, Tally.num_labels)
+    select(Tally.experiment_id, Labeler.name, Tally.num_labels)
     .join(Labeler, Labeler.id == Tally.labeler_id)
-    .where(
-        Tally.experiment_id == bindparam("experiment_id"),
-        Labeler.name.in_(bindparam("names", expanding=True)),
-    )
+    .where(Labeler.name.in_(bindparam("names", expanding=True)))
+)
+
+NUM_LABELS_IN_EXPERIMENT = NUM_LABELS_OF_LABELERS.where(
+    Tally.experiment_id == bindparam("experiment_id")
 )
 
 TOO_FAST = select(Labeler.name).where(
@@ -355,8 +356,15 @@ class Labels:
         if not labelers:
             return {}
         parameters = {"experiment_id": experiment_id, "names": sorted(labelers)}
-        rows = self._database.rows(NUM_LABELS_OF_LABELERS, **parameters)
+        rows = self._database.rows(NUM_LABELS_IN_EXPERIMENT, **parameters)
         return {row["name"]: row["num_labels"] for row in rows}
+
+    def count_by_experiment(self, labelers: Collection[str]) -> dict[tuple[int, str], int]:
+        """Return the same numbers for all experiments, by the id of each and the labeler."""
+        if not labelers:
+            return {}
+        rows = self._database.rows(NUM_LABELS_OF_LABELERS, names=sorted(labelers))
+        return {(row["experiment_id"], row["name"]): row["num_labels"] for row in rows}
 
     def with_too_fast(self, labelers: Collection[str]) -> set[str]:
         """Return those of some labelers who have given a label too fast before."""

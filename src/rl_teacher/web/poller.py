@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -73,7 +73,6 @@ class SnapshotReader:
         self._store = store
         self._views = views
         self._summaries: dict[int, tuple[State, ExperimentSummary]] = {}
-        self._mine: dict[tuple[str, str], tuple[ExperimentView, int]] = {}
         self._rows: dict[int, deque[MetricsEntry]] = {}
 
     def read(self, subscribers: frozenset[Subscriber]) -> Snapshot:
@@ -99,7 +98,16 @@ class SnapshotReader:
             for name, view in followed.items()
             if name in with_metrics
         }
-        return Snapshot(summaries, self._count_mine(subscribers, followed, listed), rows)
+        name_of = {view.id: view.name for view in (*listed, *followed.values())}
+        # Not cached with the summaries: an answer to a comparison that others have answered and
+        # that needs more changes nothing else.
+        counts = self._store.labels.count_by_experiment({each.labeler for each in subscribers})
+        mine = {
+            (name_of[experiment_id], labeler): num
+            for (experiment_id, labeler), num in counts.items()
+            if experiment_id in name_of
+        }
+        return Snapshot(summaries, mine, rows)
 
     def _summary(self, view: ExperimentView) -> ExperimentSummary:
         state = self._state(view)
@@ -109,26 +117,6 @@ class SnapshotReader:
 
     def _state(self, view: ExperimentView) -> State:
         return view, self._views.phase(view), self._views.is_silent(view)
-
-    def _count_mine(
-        self,
-        subscribers: frozenset[Subscriber],
-        followed: Mapping[str, ExperimentView],
-        listed: Sequence[ExperimentView],
-    ) -> dict[tuple[str, str], int]:
-        """Count labelled comparisons, recounting for list subscribers only after a change."""
-        counts: dict[tuple[str, str], int] = {}
-        for labeler in {each.labeler for each in subscribers if each.name is None}:
-            for view in listed:
-                key = (view.name, labeler)
-                before, count = self._mine.get(key, (None, 0))
-                counts[key] = count if before == view else self._views.mine(view, labeler)
-                self._mine[key] = (view, counts[key])
-        for each in subscribers:
-            view = followed.get(each.name or "")
-            if view is not None:
-                counts[view.name, each.labeler] = self._views.mine(view, each.labeler)
-        return counts
 
     def _latest_rows(self, experiment_id: int) -> tuple[MetricsEntry, ...]:
         rows = self._rows.get(experiment_id)
