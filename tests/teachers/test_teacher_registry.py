@@ -44,7 +44,9 @@ def test_failing_custom_function_is_named_with_error(own):
         teacher(GOOD, BAD, CONTEXT)
 
 
-@pytest.mark.parametrize("said", [None, "better", float("nan"), [1, 2], False, np.True_])
+@pytest.mark.parametrize(
+    "said", [None, "better", float("nan"), [1, 2], False, np.True_, np.array(False)]
+)
 def test_invalid_answer_of_custom_teacher_is_refused(own, said):
     with pytest.raises(TeacherFailed, match="It must return left, right"):
         own(lambda left, right: said)(GOOD, BAD, CONTEXT)

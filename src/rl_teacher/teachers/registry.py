@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadConfig, BadInput, TeacherFailed, UnknownName
@@ -121,8 +119,9 @@ def _as_answer(path: str, result: Any) -> Answer:
         if isinstance(result, str):
             return Answer(result)
         number = float(result)
-        # False, the result of `left > right`, would count as equal.
-        if not isinstance(result, (bool, np.bool_)) and not math.isnan(number):
+        # False, the result of `left > right`, would count as equal; JAX and PyTorch return arrays.
+        is_bool = isinstance(result, bool) or "bool" in str(getattr(result, "dtype", ""))
+        if not is_bool and not math.isnan(number):
             return Answer.EQUAL if number == 0 else Answer.LEFT if number > 0 else Answer.RIGHT
     except (TypeError, ValueError):
         pass
