@@ -60,12 +60,13 @@ def test_withdrawn_repeat_is_ignored_and_newest_one_counts():
 
 
 def test_side_bias_refers_to_side_shown():
-    """A swapped right answer was shown left; ties are ignored: two of three are left."""
+    """A swapped right answer was shown left; ties and rankings are ignored: two of three."""
     labels = [
         given(0, ANN, LEFT),
         given(1, ANN, RIGHT, is_swapped=True),
         given(2, ANN, LEFT, is_swapped=True),
         given(3, ANN, EQUAL),
+        given(4, ANN, RIGHT, is_ranked=True),
     ]
     shown = labeler_reports(labels)[ANN].left_shown
     assert shown.share == pytest.approx(2 / 3)

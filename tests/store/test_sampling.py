@@ -47,6 +47,13 @@ def test_sample_contains_withdrawals(store, experiment_id, answered):
     assert store.labels.sample(experiment_id, 100).labels[-1].answer is None
 
 
+def test_sample_distinguishes_labels_of_rankings(store, experiment_id, answered):
+    ranked = NewLabel(answered[4], Answer.LEFT, "Ada", details={"ranking": "one"})
+    store.labels.add_many([ranked])
+    labels = store.labels.sample(experiment_id, 100).labels
+    assert [label.is_ranked for label in labels] == [False] * 8 + [True]
+
+
 def test_comparison_larger_than_sample_is_complete(store, experiment_id, answered):
     sample = store.labels.sample(experiment_id, 1)
     assert comparisons_of(sample) == [answered[3]] * 2

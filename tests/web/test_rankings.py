@@ -2,7 +2,7 @@
 
 from uuid import uuid4
 
-from tests.web.conftest import assert_problem
+from tests.web.conftest import assert_problem, label, post
 from tests.web.test_leases import claim_next, ids
 
 URL = "/api/v1/experiments/hopper/rankings"
@@ -37,6 +37,16 @@ def test_ranking_is_stored_as_labels_of_all_pairs(guest, trainer, store):
     assert answered[claimed[0]["id"]] == "equal"
     history = guest.get("/api/v1/experiments/hopper/labels").json()["labels"]
     assert {each["ranking"] for each in history} == {request_id}
+
+
+def test_ranking_does_not_count_for_side_bias(guest, program, trainer):
+    trainer.ask(3)
+    claimed = claim_next(guest, limit=3)
+    submit(guest, [[each] for each in clips_of(claimed[:2])])
+    post(guest, label(claimed[2]["id"], "left", lease=claimed[2]["lease"]))
+    [quality] = program.get("/api/v1/experiments/hopper/quality").json()["labelers"]
+    assert quality["num_answers"] == 7
+    assert (quality["left_rate"]["share"], quality["left_rate"]["count"]) == (1, 1)
 
 
 def test_repeated_ranking_has_no_effect(guest, trainer, store):

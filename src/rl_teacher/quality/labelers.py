@@ -26,6 +26,7 @@ class GivenLabel:
         is_swapped: The left clip was shown on the right.
         response_ms: Response time, if known.
         is_repeat: The labeler was asked again, to measure consistency.
+        is_ranked: It is from a ranking of several clips, which are not on two sides.
     """
 
     comparison: int
@@ -35,6 +36,7 @@ class GivenLabel:
     is_swapped: bool = False
     response_ms: int | None = None
     is_repeat: bool = False
+    is_ranked: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ class LabelerReport:
         labeler: Labeler id.
         num_answers: Number of comparisons with a current answer.
         median_seconds: Median response time; NaN if unknown.
-        left_shown: Share of decisive answers for the clip shown on the left; a value far from 1/2
-            indicates a side bias.
+        left_shown: Share of decisive answers for the clip shown on the left, rankings left out; a
+            value far from 1/2 indicates a side bias.
         self_consistency: Share of repeats with the same answer.
         gold_accuracy: Share of gold comparisons with the known answer.
         agreement: Share of equal answers over pairs with other labelers.
@@ -190,7 +192,7 @@ def _report(who: int, labels: Sequence[GivenLabel], reference: Reference) -> Lab
         left_shown=Share.of(
             (each.answer is Answer.LEFT) != each.is_swapped
             for each in seen
-            if each.answer in DECISIVE
+            if each.answer in DECISIVE and not each.is_ranked
         ),
         self_consistency=Share.of(
             each.answer is current[each.comparison][who].answer

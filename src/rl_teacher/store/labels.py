@@ -137,11 +137,15 @@ GOLD = (
     .limit(MAX_GOLD)
 )
 
-LABELS_FROM = STORED_LABELS.join(Comparison, Comparison.id == Label.comparison_id).where(
+SAMPLED_LABELS = STORED_LABELS.add_columns(
+    Label.details[RANKING].as_string().is_not(None).label("is_ranked")
+)
+
+LABELS_FROM = SAMPLED_LABELS.join(Comparison, Comparison.id == Label.comparison_id).where(
     sql.OF_EXPERIMENT, Comparison.id >= bindparam("from_id")
 )
 
-LABELS_OF_COMPARISONS = STORED_LABELS.where(sql.OF_THESE)
+LABELS_OF_COMPARISONS = SAMPLED_LABELS.where(sql.OF_THESE)
 
 NUM_ANSWERED = select(Tally.labeler_id, Tally.num_labels).where(
     Tally.experiment_id == bindparam("experiment_id")

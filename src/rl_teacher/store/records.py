@@ -83,7 +83,12 @@ class NewRanking:
 
 @dataclass(frozen=True)
 class StoredLabel:
-    """A row of the label log; an answer of None withdraws the labeler's earlier answer."""
+    """A row of the label log; an answer of None withdraws the labeler's earlier answer.
+
+    Attributes:
+        is_ranked: It is from a ranking, on whose screen the clips have no sides; read for samples
+            only.
+    """
 
     id: int
     comparison_id: int
@@ -93,6 +98,7 @@ class StoredLabel:
     is_swapped: bool
     response_ms: int | None
     purpose: str
+    is_ranked: bool = False
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ def given_label(row: StoredLabel) -> GivenLabel:
         is_swapped=row.is_swapped,
         response_ms=row.response_ms,
         is_repeat=row.purpose == "repeat",
+        is_ranked=row.is_ranked,
     )
 
 
