@@ -31,7 +31,8 @@ class Agreement:
         alpha: Krippendorff's alpha; 1 is perfect agreement, 0 chance, below 0 worse than chance.
         low: Lower end of the 95 % interval of alpha.
         high: Upper end of the interval.
-        raw: Share of equal answers among pairs of answers to the same comparison.
+        raw: Share of equal answers among pairs of answers to the same comparison, each weighted
+            1 / (m - 1) for m answers.
         num_comparisons: Number of comparisons with two or more answers.
         num_votes: Number of answers to those.
     """
