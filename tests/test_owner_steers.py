@@ -1,5 +1,6 @@
 """Tests of pausing, resuming and stopping a run through the store, as the page does."""
 
+import json
 import threading
 import time
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound
+from rl_teacher.common.state_dict import array_to_text
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.runs.control import switch_reward
 from rl_teacher.runs.folder import Experiment, home
@@ -119,6 +121,29 @@ def test_raised_target_asks_more_labels_and_survives_restart():
     with Store.open(default_url(home())) as store:
         view = store.experiments.get("mine")
         assert (view.asked, view.target_labels) == (33, 33)
+
+
+def test_cleared_settings_are_those_of_the_command_from_the_next_start():
+    changed = Control(target_labels=1000, seconds_between=7.0)
+    with Owner(("training", changed), ("training", Control(state="stop"))):
+        teach(CONFIG, OPTIONS)
+    assert saved_plan() == (1000, 7.0)
+    with Store.open(default_url(home())) as store:
+        experiment_id = store.experiments.get("mine").id
+        store.experiments.set_control(
+            experiment_id, Control(), cleared=["target_labels", "seconds_between"]
+        )
+    with Owner(("training", Control(state="stop"))):
+        teach(CONFIG, OPTIONS)
+    assert saved_plan() == (CONFIG.n_labels, 0.0)
+
+
+def saved_plan():
+    """Return the number of labels and the seconds between them in the latest checkpoint."""
+    checkpoint = Experiment.find("mine").load_checkpoint()
+    assert checkpoint is not None
+    budget = json.loads(array_to_text(checkpoint.arrays["rewards/planner/budget"]))
+    return budget["total"], budget["seconds_between"]
 
 
 def test_assignment_policy_is_stored_and_unset_options_are_kept():

@@ -324,7 +324,12 @@ class PreferenceSession:
                 self.training_steps = int(checkpoint.meta["training_steps"])
                 self._gave_true_rewards = bool(checkpoint.meta["gave_true_rewards"])
                 self.timer.resume(checkpoint.meta["timer"])
-            # After progress is restored, at which an extension or a new rate takes effect.
+            # The owner may have cleared settings that the checkpoint contains, and a wrapper may
+            # have another number of labels. After progress is restored, from which on they apply.
+            given = self.control.latest()
+            self.rewards.restore_plan(
+                self.progress, rate=given.seconds_between is None, total=given.target_labels is None
+            )
             self.follow_plan()
         if self.experiment.spec.asks_a_person or not self._settings.repeats_steps:
             self.rewards.recover_queries()

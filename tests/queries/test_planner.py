@@ -177,6 +177,17 @@ def test_last_comparisons_are_asked_though_they_are_too_few_for_a_fit(noise):
     assert planner.num_to_ask(Progress(1000, 0.0), queue, is_fitted=True, num_for_fit=9) == 2
 
 
+def test_settings_that_the_owner_has_cleared_are_the_runs_own_after_a_restart(noise):
+    changed, resumed = planner_of(noise), planner_of(noise)
+    progress = Progress(500, 20.0)
+    changed.change_plan(progress, 10.0, 40)
+    resumed.load_state(changed.state())
+    resumed.restore_plan(progress, rate=False, total=False)
+    assert (resumed.budget.seconds_between, resumed.budget.total) == (10.0, 40)
+    resumed.restore_plan(progress, rate=True, total=True)
+    assert (resumed.budget.seconds_between, resumed.budget.total) == (3.0, 60)
+
+
 def test_extension_without_more_steps_changes_nothing(noise):
     planner = planner_of(noise)
     planner.extend(100, 1000, 60, Progress(500, 0.0))

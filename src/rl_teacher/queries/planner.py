@@ -102,6 +102,21 @@ class QueryPlanner:
             # The run waits for the pretraining labels, so the total cannot be smaller.
             self.budget = replace(self.budget, total=max(total, self.budget.pretraining))
 
+    def restore_plan(self, progress: Progress, *, rate: bool, total: bool) -> None:
+        """Return to the run's own rate or number of comparisons, which a checkpoint may lack.
+
+        Args:
+            progress: of the run; the constant schedule continues from here at its own rate.
+            rate: whether the owner has given no rate.
+            total: whether the owner has given no number.
+        """
+        own = self._settings.budget
+        if rate:
+            self.change_plan(progress, own.seconds_between, None)
+        if total:
+            self.budget = replace(self.budget, total=own.total)
+            self.change_plan(progress, None, own.total)
+
     def extend(self, total: int | None, num_steps: int, num_asked: int, progress: Progress) -> None:
         """Extend the run to more labels or more steps; see `schedules.extend`.
 

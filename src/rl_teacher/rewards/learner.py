@@ -252,6 +252,11 @@ class RewardLearner(RewardSource):
         if self._asks:
             self._planner.change_plan(progress, seconds_between, total)
 
+    def restore_plan(self, progress: Progress, *, rate: bool, total: bool) -> None:
+        """Return to the run's own rate or number; see `QueryPlanner.restore_plan`."""
+        if self._asks:
+            self._planner.restore_plan(progress, rate=rate, total=total)
+
     def extend(self, progress: Progress, total: int | None, num_steps: int) -> None:
         """Extend the run to more labels, `total` in all, or to more environment steps."""
         if self._asks:

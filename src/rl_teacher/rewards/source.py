@@ -68,6 +68,9 @@ class RewardSource(ABC):
     def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:  # noqa: B027
         """Change the rate or the number of comparisons; None keeps the current value."""
 
+    def restore_plan(self, progress: Progress, *, rate: bool, total: bool) -> None:  # noqa: B027
+        """Return to the run's own rate or number of comparisons."""
+
     def extend(self, progress: Progress, total: int | None, num_steps: int) -> None:  # noqa: B027
         """Extend the run to more labels, `total` in all, or to more environment steps."""
 

@@ -74,12 +74,10 @@ class WrapperLearning:
             )
             self.session.on_status = self.warn_person
             self.learner.add_given_labels(given)
-            # The number of labels is not part of the identity, so a resumed run may have another.
             if self.session.resume():
                 # A checkpoint does not contain the environments, which start new episodes.
                 self.learner.recorder.end_episodes()
                 self.session.restart_episodes()
-                self.learner.plan(self.session.progress, None, settings.n_labels)
             # Labels of a data set or of an earlier run are fitted without any step.
             self.learner.read_answers()
             while self._is_ready_to_fit and not self.has_fitted and self.session.fit(force=True):
