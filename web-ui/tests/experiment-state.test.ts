@@ -39,3 +39,12 @@ it('reads the metrics before those of an event, and keeps newer ones than a resp
   expect(ids()).toEqual([1, 5])
   stop()
 })
+
+it.each([
+  ['hop-2', 'hop-2'],
+  ['two words', "'two words'"],
+  ['$HOME', "'$HOME'"],
+  ["Ada's", "'Ada'\\''s'"],
+])('quotes the name %s for a shell', (name, argument) => {
+  expect(new ExperimentState(name, {} as ClipLoader).argument).toBe(argument)
+})

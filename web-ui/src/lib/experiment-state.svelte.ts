@@ -42,9 +42,9 @@ export class ExperimentState {
     })
   }
 
-  /** The name as an argument of a command. */
+  /** The name as an argument of a shell command. */
   get argument(): string {
-    return /^[\w.-]+$/.test(this.name) ? this.name : `"${this.name}"`
+    return /^[\w.-]+$/.test(this.name) ? this.name : `'${this.name.replaceAll("'", `'\\''`)}'`
   }
 
   /** The episodes of the history before the latest episode. */
