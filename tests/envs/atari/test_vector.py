@@ -34,6 +34,8 @@ def test_games_have_image_and_discrete_action_spaces(name):
         (FrameSettings(stacked=0), (1, 84, 84)),
         (FrameSettings(stacked=2, size=42), (2, 42, 42)),
         (FrameSettings(stacked=3, size=0, grey=False), (9, 210, 160)),
+        (FrameSettings(stacked=2, size=200), (2, 200, 160)),
+        (FrameSettings(stacked=1, size=300), (1, 210, 160)),
     ],
 )
 def test_images_have_requested_shape_with_newest_last(frames, shape):

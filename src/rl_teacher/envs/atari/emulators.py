@@ -76,7 +76,9 @@ class Emulators:
             is_blanked: whether score areas are black.
         """
         self._blanked = game.name if is_blanked else None
-        height, width = frames.size or SCREEN_HEIGHT, frames.size or SCREEN_WIDTH
+        # Smaller sides are kept, as by `AreaResize`; ALE would enlarge them.
+        screen = SCREEN_HEIGHT, SCREEN_WIDTH
+        height, width = (min(pixels, frames.size or pixels) for pixels in screen)
         stacked = max(frames.stacked, 1)
         self._shape = (stacked * (1 if frames.grey else 3), height, width)
         self._emulated = _Emulated(
