@@ -32,6 +32,7 @@ from tests.envs import custom_environments
         ("Walker-v5", "Walker2d-v5"),
         ("rl_teacher/Hopper-v5", "Hopper-v5"),
         ("cartpole", "CartPole-v1"),
+        ("dm_control/Walker-walk", "DMWalkerWalk-v1"),
     ],
 )
 def test_typed_name_resolves_to_full_id(typed, full_id):

@@ -289,8 +289,9 @@ def _register(registered_id: str, task: Task) -> None:
 
 def _full_id(env_id: str) -> str:
     wanted = env_id.strip().removeprefix(f"{NAMESPACE}/")
-    if wanted.lower() in DM_CONTROL:
-        return DM_CONTROL[wanted.lower()].id
+    shimmy_id = f"{wanted.lower().removesuffix('-v0')}-v0"
+    if shimmy_id in DM_CONTROL:
+        return DM_CONTROL[shimmy_id].id
     module, _, own_id = wanted.rpartition(":")
     if module:
         own = _import_module(module, wanted)
