@@ -55,6 +55,16 @@ class Endless(Point):
     pass
 
 
+class Spaceless(gym.Env):
+    """An environment that does not declare its spaces."""
+
+
+class Actionless(gym.Env):
+    """An environment that does not declare its actions."""
+
+    observation_space = Point.observation_space
+
+
 class OneWay(Point):
     """A point that refuses the action that its mask does not allow."""
 

@@ -106,11 +106,13 @@ def test_env_spaces_match_environment():
     ("name", "message"),
     [
         ("nothing", "returned builtins.NoneType; a gymnasium.Env is needed"),
+        ("Spaceless", "observation_space is missing"),
+        ("Actionless", "action_space is missing"),
         ("fails", "raised FileNotFoundError .*: robot.urdf"),
         ("missing", "There is no environment called 'missing'"),
     ],
 )
-def test_factory_without_environment_is_refused(name, message):
+def test_factory_without_usable_environment_is_refused(name, message):
     with pytest.raises(BadInput, match=message):
         get_env_info(own(name))
 

@@ -25,7 +25,7 @@ def from_factory(path: str, render_mode: str | None = None) -> gymnasium.Env:
         render_mode: passed to the factory if it has a parameter of that name.
 
     Raises:
-        BadInput: the factory raises or does not return an environment.
+        BadInput: the factory raises or does not return an environment with spaces.
     """
     module, _, name = path.rpartition(":")
     factory = getattr(importlib.import_module(module), name)
@@ -44,6 +44,13 @@ def from_factory(path: str, render_mode: str | None = None) -> gymnasium.Env:
             f"{path} returned {type_name(env)}; a gymnasium.Env is needed. Environments of the old "
             "package gym can be wrapped, see Gymnasium's page on compatibility, or shimmy."
         )
+    # `gymnasium.make` checks the same for registered environments.
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, name, None), gymnasium.Space):
+            raise BadInput(
+                f"{path} returned an environment whose {name} is {getattr(env, name, 'missing')}; "
+                "a space of gymnasium.spaces is needed."
+            )
     return env
 
 
