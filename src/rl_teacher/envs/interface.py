@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 from gymnasium.vector import VectorEnv
-from jaxtyping import Float, Int, Shaped, UInt8
+from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
@@ -160,10 +160,15 @@ class SeededVectorEnv(StatefulVectorEnv):
             self._rngs = [seeding.np_random()[0] for _ in range(self.num_envs)]
         return tuple(self._rngs)
 
-    def reseed(self, seed: int | Sequence[int | None] | None) -> None:
-        """Start new generators: one seed (environment i gets seed + i), or one or None for each.
+    def reseed(
+        self, seed: int | Sequence[int | None] | None, is_reset: Bool[np.ndarray, " env"]
+    ) -> None:
+        """Start new generators in the environments that are reset.
 
-        None continues a generator.
+        Args:
+            seed: one seed (environment i gets seed + i), or one or None for each; None continues a
+                generator.
+            is_reset: [N] the environments that are reset; others keep their generators.
         """
         seeds: Sequence[int | None] = [None] * self.num_envs
         if isinstance(seed, int | np.integer):
@@ -173,8 +178,8 @@ class SeededVectorEnv(StatefulVectorEnv):
         if len(seeds) != self.num_envs:
             raise BadConfig(f"{len(seeds)} seeds were given for {self.num_envs} environments.")
         self._rngs = [
-            rng if one is None else seeding.np_random(int(one))[0]
-            for rng, one in zip(self.np_random, seeds, strict=True)
+            seeding.np_random(int(one))[0] if starts and one is not None else rng
+            for rng, one, starts in zip(self.np_random, seeds, is_reset, strict=True)
         ]
 
     def pack_generators(self) -> UInt8[np.ndarray, " byte"]:

@@ -106,6 +106,15 @@ def test_reset_mask_resets_only_masked_environments():
     theirs.close()
 
 
+def test_seed_with_reset_mask_keeps_generators_of_other_environments():
+    ours, theirs = make_vector("Hopper-v5", 3), gymnasium_vector("Hopper-v5", 3)
+    for envs in (ours, theirs):
+        envs.reset(seed=0)
+        envs.reset(seed=50, options={"reset_mask": np.array([True, False, True])})
+    np.testing.assert_array_equal(ours.reset()[0], theirs.reset()[0])
+    theirs.close()
+
+
 @pytest.mark.parametrize("env_id", ["Hopper-v5", "HalfCheetah-v5", "Ant-v5"])
 def test_unstable_physics_equal_gymnasium(env_id):
     ours, theirs = make_vector(env_id, 1), gymnasium_vector(env_id, 1)

@@ -164,10 +164,10 @@ class AtariVectorEnv(SeededVectorEnv):
                 environments to reset (Gymnasium's).
         """
         options = options or {}
-        self.reseed(seed)
         is_reset = np.ones(self.num_envs, np.bool_)
         if "reset_mask" in options and self._reset_states:
             is_reset = np.asarray(options["reset_mask"], np.bool_)
+        self.reseed(seed, is_reset)
         elapsed = np.zeros(self.num_envs, np.int64)
         if "elapsed_steps" in options:
             elapsed = checked_elapsed(

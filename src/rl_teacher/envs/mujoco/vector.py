@@ -125,10 +125,11 @@ class MujocoVectorEnv(SeededVectorEnv):
                 environments to reset (Gymnasium's).
         """
         options = options or {}
-        self.reseed(seed)
-        ids = self._env_indices
+        is_reset = np.ones(self.num_envs, np.bool_)
         if "reset_mask" in options:
-            ids = ids[np.asarray(options["reset_mask"], dtype=np.bool_)]
+            is_reset = np.asarray(options["reset_mask"], np.bool_)
+        self.reseed(seed, is_reset)
+        ids = self._env_indices[is_reset]
         self._start_episodes(ids)
         if "elapsed_steps" in options:
             elapsed = checked_elapsed(
