@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -187,6 +188,14 @@ def test_help_of_command_through_closed_pipe_prints_no_error():
     )
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_command_without_standard_output_prints_no_error():
+    command = f"{shlex.quote(sys.executable)} -m rl_teacher --help >&-"
+    done = subprocess.run(
+        ["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_help_has_the_phrase_of_every_setting(monkeypatch, capsys):

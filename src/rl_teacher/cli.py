@@ -75,6 +75,8 @@ continues its experiment. All files are stored in ~/.rl-teacher (or RL_TEACHER_H
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if sys.stdout is None:  # closed by the parent process, as by `>&-` in a shell
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until the process ends
     try:
         try:
             return run_command(command, rest)
