@@ -476,6 +476,13 @@ def test_envs_lists_suite(capsys):
     assert "ShortHopper-v1" in capsys.readouterr().out
 
 
+def test_envs_refuses_text_that_no_name_contains(capsys):
+    assert main(["envs", "hoper"]) == 2
+    printed = capsys.readouterr()
+    assert "no environment called 'hoper'. Did you mean Hopper-v" in printed.err
+    assert not printed.out
+
+
 def test_envs_lists_atari_games_below_table(capsys, monkeypatch):
     monkeypatch.setattr(registry, "list_env_infos", lambda: [registry.get_env_info("Hopper-v1")])
     assert main(["envs"]) == 0

@@ -536,15 +536,18 @@ def envs(search: str = "", /) -> None:
     from rl_teacher.envs.registry import atari_names, list_atari_infos, list_env_infos
 
     table = _table("environment", "clip steps/s", "episode steps", "ends early", "")
-    for each in [*list_env_infos(), *(list_atari_infos() if search else ())]:
-        if search.lower() in each.id.lower():
-            table.add_row(
-                each.id,
-                f"{each.fps:g}",
-                str(each.max_episode_steps or "-"),
-                "yes" if each.can_terminate else "no",
-                each.description,
-            )
+    known = [*list_env_infos(), *(list_atari_infos() if search else ())]
+    found = [each for each in known if search.lower() in each.id.lower()]
+    if not found:
+        raise UnknownName("environment", search, [each.id for each in known])
+    for each in found:
+        table.add_row(
+            each.id,
+            f"{each.fps:g}",
+            str(each.max_episode_steps or "-"),
+            "yes" if each.can_terminate else "no",
+            each.description,
+        )
     _print_table(table)
     if not search:
         names = atari_names()
