@@ -107,6 +107,11 @@ def raw_connection(service):
         yield connection
 
 
+def test_negative_time_until_the_end_is_refused():
+    with pytest.raises(BadInput, match="--end-after-runs -1 was given; a number of seconds from 0"):
+        serve.serve(ServeOptions(end_after_runs=-1, port=0, no_browser=True))
+
+
 def test_links_begin_with_the_public_url(home):
     options = 'no_browser=True, public_url="https://label.example.org/"'
     running = Running(home, CODE.replace("no_browser=True", options))

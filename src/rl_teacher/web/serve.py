@@ -136,6 +136,11 @@ def serve(
     """
     database = default_url(home())
     check_processes(options.processes, database)
+    if options.end_after_runs is not None and options.end_after_runs < 0:
+        raise BadInput(
+            f"--end-after-runs {options.end_after_runs:g} was given; a number of seconds from 0 is "
+            "needed."
+        )
     public_url = None if options.public_url is None else base_url(options.public_url)
     media = options.media or default_media(home())
     media_files = open_cached(media, home() / CACHE_FOLDER)
