@@ -90,6 +90,25 @@ def test_repeated_import_changes_nothing_and_another_data_set_is_refused(dataset
         import_as(dataset.subset(2), "theirs")
 
 
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"env_id": "E", "fit": "sync", "seed": 1}, "a run"),
+        ({"env_id": "E", "fit": {"seed": 1}}, "a predictor of `rl-teacher fit`"),
+    ],
+    ids=["run", "fit"],
+)
+def test_import_into_experiment_of_another_kind_is_refused_without_a_list(config, kind, dataset):
+    with Experiment.open("taken", config) as experiment:
+        experiment.finish()
+    with pytest.raises(ConfigMismatch) as caught:
+        import_as(dataset, "taken")
+    assert str(caught.value) == (
+        f"Experiment 'taken' exists and is {kind}, not an imported data set. Choose another name "
+        "with -n, or delete it with `rl-teacher delete`."
+    )
+
+
 def test_data_set_is_imported_under_the_former_name_of_its_import(dataset, experiment):
     import_as(dataset, "theirs")
     rename_experiment(experiment.store, "theirs", "renamed")

@@ -63,6 +63,7 @@ FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories: control characters, surrogates, line and paragraph separators."""
 
 ABSENT = "absent"
+RUN = "a run"
 
 
 class State(StrEnum):
@@ -680,21 +681,35 @@ def check_same_config(
 ) -> None:
     """Raise ConfigMismatch with all fields that differ, if there are any.
 
+    Fields of different kinds of experiments are not listed: nearly all of them differ.
     Settings that are missing in the saved configuration are newer and count as defaults.
     """
+    # `fit` and `import` have no option that deletes an experiment.
+    is_kept = kind_of(now) != RUN
+    remedy = "delete it with `rl-teacher delete`" if is_kept else "start over with --force-new"
+    if kind_of(was) != kind_of(now):
+        raise ConfigMismatch(
+            f"Experiment {name!r} exists and is {kind_of(was)}, not {kind_of(now)}. Choose another "
+            f"name with -n, or {remedy}."
+        )
     wanted = flatten(now)
     newer = {field: value for field, value in flatten(defaults).items() if field in wanted}
     lines = differences(newer | flatten(was), wanted)
     if lines:
-        # `fit` and `import` have no option that deletes an experiment.
-        is_kept = isinstance(now.get("fit"), Mapping) or "imported" in now
-        remedy = "delete it with `rl-teacher delete`" if is_kept else "start over with --force-new"
         raise ConfigMismatch(
             f"Experiment {name!r} exists with another configuration:\n"
             + "\n".join(f"  {line}" for line in lines)
             + "\nGive the earlier values to continue it, choose another name with -n, or "
             + f"{remedy}."
         )
+
+
+def kind_of(config: Mapping[str, Any]) -> str:
+    """Return what has created an experiment with this configuration, for messages."""
+    if "imported" in config:
+        return "an imported data set"
+    # In other experiments, this is the setting --fit, a text.
+    return "a predictor of `rl-teacher fit`" if isinstance(config.get("fit"), Mapping) else RUN
 
 
 def differences(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
