@@ -69,6 +69,7 @@ examples:
 
 `rl-teacher COMMAND --help` lists the options of a command. Repeating a `teach` command
 continues its experiment. All files are stored in ~/.rl-teacher (or RL_TEACHER_HOME).
+`rl-teacher --version` prints the version.
 """
 
 

@@ -128,7 +128,10 @@ def read_sweep(path: Path) -> Sweep:
     try:
         given = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"The sweep {path} cannot be read: {error}.") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BadInput(
+            f"The sweep {path} cannot be read: {reason}. Name a TOML file with `flags` and `seeds`."
+        ) from None
     unknown = sorted(given.keys() - {"flags", "seeds", "grid"})
     flags, seeds, grid = given.get("flags"), given.get("seeds"), given.get("grid", {})
     if unknown or not isinstance(flags, str) or not is_list_of(seeds, int):

@@ -164,9 +164,14 @@ def test_bad_input_exits_with_code_2_and_message(tmp_path, experiment, capsys):
     (tmp_path / "labels.txt").write_text("left, right, left")
     for arguments, message in (
         (["export", "nothing"], "no experiment 'nothing'"),
-        (["export", "experiment"], "has no labels yet"),
+        (["export", "experiment"], "has no labels yet. Answer some of its comparisons first."),
         (["import", str(tmp_path / "labels.txt"), "-n", "x"], "cannot be read as a label data set"),
+        (
+            ["import", str(tmp_path / "labels.txt"), "-n", "x"],
+            "set: This is not a .zip file of one",
+        ),
         (["import", str(tmp_path / "gone.zip"), "-n", "x"], "no such file"),
+        (["sweep", str(tmp_path / "gone.toml")], "cannot be read: No such file or directory. Name"),
     ):
         assert main(arguments) == 2
         printed = capsys.readouterr().err

@@ -204,7 +204,9 @@ class Dataset:
                 "second choice would train on some of them. Keep that part."
             )
         if not 0 < fraction <= 1:
-            raise BadInput(f"A fraction of {fraction} was given; a number above 0, up to 1.")
+            raise BadInput(
+                f"A fraction of {fraction:g} was given; a number above 0, up to 1, is needed."
+            )
         num = round(fraction * len(self))
         if not num:
             raise BadInput(

@@ -50,7 +50,9 @@ def from_experiment(store: Store, segments: SegmentFiles, name: str) -> Dataset:
     """
     rows = tuple(label_rows(store, name, restores_imported=True))
     if not rows:
-        raise BadInput(f"Experiment {name!r} has no labels yet. Label some, and export it then.")
+        raise BadInput(
+            f"Experiment {name!r} has no labels yet. Answer some of its comparisons first."
+        )
     view = store.experiments.get(name)
     hashes = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
     return Dataset(

@@ -95,9 +95,7 @@ def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
         if not path.is_file():
             raise BadInput("there is no such file or folder")
         check_size(path.stat().st_size, max_bytes)
-        with open_archive(
-            path.read_bytes(), "a label data set: a folder, or a .zip of one"
-        ) as file:
+        with open_archive(path.read_bytes(), "a .zip file of one") as file:
             return read(archive_reader(file, max_bytes), max_bytes, path.stat().st_size)
 
 
