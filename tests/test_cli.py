@@ -481,6 +481,10 @@ def test_envs_refuses_text_that_no_name_contains(capsys):
     printed = capsys.readouterr()
     assert "no environment called 'hoper'. Did you mean Hopper-v" in printed.err
     assert not printed.out
+    assert main(["envs", "qqqqqq"]) == 2
+    assert capsys.readouterr().err == (
+        "error: No environment has 'qqqqqq' in its name. `rl-teacher envs` lists all of them.\n"
+    )
 
 
 def test_envs_lists_atari_games_below_table(capsys, monkeypatch):

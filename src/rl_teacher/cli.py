@@ -540,7 +540,12 @@ def envs(search: str = "", /) -> None:
     known = [*list_env_infos(), *(list_atari_infos() if search else ())]
     found = [each for each in known if search.lower() in each.id.lower()]
     if not found:
-        raise UnknownName("environment", search, [each.id for each in known])
+        unknown = UnknownName("environment", search, [each.id for each in known])
+        if unknown.nearest:
+            raise unknown
+        raise BadInput(
+            f"No environment has {search!r} in its name. `rl-teacher envs` lists all of them."
+        )
     for each in found:
         table.add_row(
             each.id,
