@@ -752,17 +752,21 @@ def restore_archived(name: str, /) -> None:
     Args:
         name: name of the experiment, as in `rl-teacher archive list`
     """
-    set_archived(name, is_archived=False)
+    if not set_archived(name, is_archived=False):
+        raise BadInput(
+            f"Experiment {name!r} is not archived. `rl-teacher archive list` lists the ones that "
+            "are."
+        )
     print(f"{name} restored. `rl-teacher rename` gives it another name.")
 
 
-def set_archived(name: str, *, is_archived: bool) -> None:
-    """Archive or restore an experiment."""
+def set_archived(name: str, *, is_archived: bool) -> bool:
+    """Archive or restore an experiment; return False if it was so already."""
     from rl_teacher.runs.folder import open_store
     from rl_teacher.runs.management import archive_experiment
 
     with open_store() as store:
-        archive_experiment(store, name, is_archived=is_archived)
+        return archive_experiment(store, name, is_archived=is_archived)
 
 
 def delete(name: str, /, yes: bool = False) -> None:

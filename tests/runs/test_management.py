@@ -262,6 +262,14 @@ def test_unknown_experiment_is_not_found(store):
 
 
 @pytest.mark.usefixtures("labels")
+def test_restoring_an_experiment_that_is_not_archived_is_refused(capsys):
+    assert main(["archive", "restore", "hopper"]) == 2
+    printed = capsys.readouterr()
+    assert "Experiment 'hopper' is not archived." in printed.err
+    assert not printed.out
+
+
+@pytest.mark.usefixtures("labels")
 def test_commands_rename_archive_and_delete(store, capsys):
     assert main(["rename", "hopper", "walker"]) == 0
     assert main(["archive", "add", "walker"]) == 0

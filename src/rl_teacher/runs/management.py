@@ -146,8 +146,11 @@ def is_renamed_in(store: Store, folder: Path, new_name: str) -> bool:
     return any(each.kind == "rename" and each.details == renamed for each in events)
 
 
-def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = OWNER) -> None:
+def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = OWNER) -> bool:
     """Hide an experiment from labelers, or show it again; see `delete_experiment`.
+
+    Returns:
+        False if it was so already.
 
     Raises:
         BadInput: Labelers do not see it anyway, because `rl-teacher fit` has created it.
@@ -156,7 +159,7 @@ def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = 
     name = validate_name(name)
     with idle_folder(store, name) as folder:
         try:
-            store.experiments.set_archived(name, is_archived=is_archived, by=by)
+            return store.experiments.set_archived(name, is_archived=is_archived, by=by)
         except ExperimentNotFound:
             if folder is None or not Experiment(name, folder).is_offline_fit:
                 raise

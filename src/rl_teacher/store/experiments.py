@@ -152,8 +152,11 @@ class Experiments:
             details = {"from": name, "to": new_name}
             self._events.append(connection, "rename", details, by_id, experiment_id)
 
-    def set_archived(self, name: str, *, is_archived: bool, by: str = OWNER) -> None:
+    def set_archived(self, name: str, *, is_archived: bool, by: str = OWNER) -> bool:
         """Hide an experiment from labelers, or show it again.
+
+        Returns:
+            False if it was so already.
 
         Raises:
             ExperimentNotFound: There is no such experiment.
@@ -165,11 +168,12 @@ class Experiments:
                 column(Experiment.archived_at, experiment_id)
             ).scalar_one()
             if (now_archived is not None) == is_archived:
-                return
+                return False
             archived_at = self._database.now() if is_archived else None
             update_experiment(connection, experiment_id, archived_at=archived_at)
             kind = "archive" if is_archived else "restore"
             self._events.append(connection, kind, {}, by_id, experiment_id)
+            return True
 
     def all(self) -> list[ExperimentView]:
         """Return every experiment, newest first."""
