@@ -125,7 +125,9 @@ class Simulations:
             if self.task.body.settle is not None:
                 self.task.body.settle(self._batch, ids)
             self._refresh_derived(ids)
-        self._time_before[ids] = self._time[ids]
+        # Later than the end of a first step: otherwise, a simulation that MuJoCo resets to time 0
+        # in this step would end it at the same time as others; see `_truncate_diverged`.
+        self._time_before[ids] = self._time[ids] = 2 * self._step_seconds
         if self.task.body.track is not None:
             self._tracked_x[ids] = self.task.body.track(self.physics.rows(ids))
 
