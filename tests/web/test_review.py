@@ -252,6 +252,8 @@ class TestUpdates:
             {"target_labels": 2**31},
             {"target_steps": 0},
             {"seconds_between": 0},
+            {"seconds_between": 0.09},
+            {"seconds_between": 1e-320},
             {"seconds_between": "soon"},
             {"seconds_between": 1e9},
             {"assignment": {"overlap": 1.5}},

@@ -185,7 +185,7 @@ class ExperimentUpdate(StrictRequest):
     instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS, pattern=NO_NULL)] | None = None
     target_labels: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     target_steps: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
-    seconds_between: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None = None
+    seconds_between: Annotated[float, Field(ge=0.1, le=1e6, allow_inf_nan=False)] | None = None
     reward: AgentReward | None = None
     assignment: AssignmentUpdate | None = None
 
