@@ -85,6 +85,14 @@ def test_switch_to_true_reward_has_an_effect_before_the_first_fit():
     env.close()
 
 
+def test_step_after_close_is_refused():
+    env = wrapped()
+    take_steps(env, 3)
+    env.close()
+    with pytest.raises(BadInput, match="step was called after close"):
+        env.step(env.action_space.sample())
+
+
 def test_first_comparisons_wait_for_enough_steps():
     env = wrapped(pretrain_labels=20, name="spread")
     take_steps(env, 2 * 20 * 4)

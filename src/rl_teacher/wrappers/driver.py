@@ -147,10 +147,12 @@ class WrapperDriver:
             [N] rewards for the agent; 0 where the step is not a transition.
 
         Raises:
-            BadInput: an action is not finite, or `begin` was not called.
+            BadInput: an action is not finite, `begin` was not called, or `close` was.
             BadObservation: observations or rewards are not finite.
             TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
+        if self.is_closed:
+            raise BadInput("step was called after close. Create a new wrapper to continue.")
         if self._observations is None:
             raise BadInput("step was called before reset. Call reset first.")
         # First, since environments must not be blamed for what the agent did.
