@@ -481,9 +481,15 @@ def test_envs_refuses_text_that_no_name_contains(capsys):
     printed = capsys.readouterr()
     assert "no environment called 'hoper'. Did you mean Hopper-v" in printed.err
     assert not printed.out
-    assert main(["envs", "qqqqqq"]) == 2
+
+
+@pytest.mark.parametrize(
+    "command", [["envs"], ["check"], ["teach", "-p", "rl", "-n", "x", "-e"]], ids=" ".join
+)
+def test_environment_without_similar_names_is_refused_briefly(command, capsys):
+    assert main([*command, "qqqqqq"]) == 2
     assert capsys.readouterr().err == (
-        "error: No environment has 'qqqqqq' in its name. `rl-teacher envs` lists all of them.\n"
+        "error: There is no environment called 'qqqqqq'. `rl-teacher envs` lists all of them.\n"
     )
 
 

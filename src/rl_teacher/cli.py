@@ -534,18 +534,13 @@ def envs(search: str = "", /) -> None:
     Args:
         search: text that the names contain
     """
-    from rl_teacher.envs.registry import atari_names, list_atari_infos, list_env_infos
+    from rl_teacher.envs.registry import LISTED, atari_names, list_atari_infos, list_env_infos
 
     table = _table("environment", "clip steps/s", "episode steps", "ends early", "")
     known = [*list_env_infos(), *(list_atari_infos() if search else ())]
     found = [each for each in known if search.lower() in each.id.lower()]
     if not found:
-        unknown = UnknownName("environment", search, [each.id for each in known])
-        if unknown.nearest:
-            raise unknown
-        raise BadInput(
-            f"No environment has {search!r} in its name. `rl-teacher envs` lists all of them."
-        )
+        raise UnknownName("environment", search, [each.id for each in known], LISTED)
     for each in found:
         table.add_row(
             each.id,

@@ -62,12 +62,23 @@ class BadInput(RlTeacherError):
 class UnknownName(BadInput):
     """A name that is not in a registry; the message suggests similar ones."""
 
-    def __init__(self, kind: str, given: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, given: str, known: Iterable[str], where: str = "") -> None:
+        """Find the similar names.
+
+        Args:
+            kind: what has the name.
+            given: the unknown name.
+            known: all names.
+            where: sentence that says where many names are listed; by default, the message lists
+                all of them if none is similar.
+        """
         names = list(known)
         by_lower = {name.lower(): name for name in names}
         near = difflib.get_close_matches(given.lower(), by_lower, n=4, cutoff=0.5)
         offered = [by_lower[name] for name in near]
-        hint = f"Did you mean {', '.join(offered)}?" if offered else f"Known: {', '.join(names)}."
+        hint = where or f"Known: {', '.join(names)}."
+        if offered:
+            hint = f"Did you mean {', '.join(offered)}?"
         super().__init__(f"There is no {kind} called {given!r}. {hint}")
         self.nearest = offered
 

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 NAMESPACE = "rl_teacher"
 
+LISTED = "`rl-teacher envs` lists all of them."
+"""Says where the environments are listed, which are too many for an error message."""
+
 REGISTERED_BY = {
     "dm_control": ("shimmy", "shimmy[dm-control]"),
     "Meta-World": ("metaworld", "metaworld"),
@@ -317,7 +320,7 @@ def _full_id(env_id: str) -> str:
             "(`rl-teacher envs ale` lists them)."
         )
     known = [*TASKS, *_latest_gymnasium_ids(), *nearest_names(wanted)]
-    raise UnknownName("environment", env_id, known)
+    raise UnknownName("environment", env_id, known, LISTED)
 
 
 def _import_module(module: str, env_id: str) -> ModuleType:
