@@ -588,3 +588,12 @@ def test_run_continues_from_restored_home_exactly(tmp_path, elsewhere):
     restore_backup(tmp_path / "copy")
     teach(config, QUIET)
     assert curve("whole") == expected
+
+
+@pytest.mark.usefixtures("filled")
+def test_backup_that_cannot_be_written_is_refused_with_advice_for_its_folder(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["backup", str(tmp_path / "file" / "copy")]) == 2
+    error = capsys.readouterr().err
+    assert f"The backup cannot be written to {tmp_path}/file/copy: Not a directory." in error
+    assert "Name another folder" in error

@@ -49,6 +49,7 @@ from rl_teacher.store.files import (
     make_private_folder,
     sync_folder,
     write,
+    write_errors,
 )
 from rl_teacher.store.media import MEDIA_KEY, MediaFiles, default_media, seal, unseal
 from rl_teacher.store.snapshot import (
@@ -121,11 +122,14 @@ def save_backup(target: Path, media: str | Path | None = None) -> BackupSummary:
         CorruptBackup: The copy differs from what was read.
     """
     source, target = home().resolve(), target.resolve()
-    check_target(source, target)
+    failure = f"The backup cannot be written to {target}"
+    remedy = "Name another folder, or free some space."
+    with write_errors(failure, remedy):
+        check_target(source, target)
     with folder_errors(source):
         check_names(source)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
-    with folder_errors(target), removed_on_failure(unfinished):
+    with write_errors(failure, remedy), removed_on_failure(unfinished):
         make_private_folder(unfinished)
         digests = copy_home(source, unfinished, MediaFiles(media or default_media(source)))
         write_sums(unfinished, digests)
