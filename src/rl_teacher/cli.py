@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rl_teacher.common.errors import BadInput, RlTeacherError, UnknownName
+from rl_teacher.common.errors import BadInput, ExperimentNotFound, RlTeacherError, UnknownName
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.text import counted
 from rl_teacher.config import predecessors
@@ -124,6 +124,7 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
 
     Raises:
         UnknownName: there is no such command.
+        ExperimentNotFound: there is no experiment of this name; the message suggests similar ones.
         BadInput: earlier systems had it.
     """
     if command in ("-h", "--help", "help"):
@@ -132,7 +133,15 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
     if command not in COMMANDS:
         predecessors.check_command(command, arguments)
         raise UnknownName("command", command, COMMANDS)
-    return COMMANDS[command](arguments)
+    try:
+        return COMMANDS[command](arguments)
+    except ExperimentNotFound as error:
+        from rl_teacher.runs.folder import experiment_names, not_found_message
+
+        # An experiment of `rl-teacher fit` has a folder, but is not in the store.
+        if error.unknown is None or error.unknown in experiment_names():
+            raise
+        raise ExperimentNotFound(not_found_message(error.unknown)) from error
 
 
 def parse_and_call(

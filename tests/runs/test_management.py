@@ -261,6 +261,27 @@ def test_unknown_experiment_is_not_found(store):
         delete_experiment(store, "nothing")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["rename", "hoper", "walker"],
+        ["archive", "add", "hoper"],
+        ["archive", "restore", "hoper"],
+        ["label", "hoper"],
+        ["labelers", "add", "ann", "--experiment", "hoper"],
+        ["labelers", "invite", "--experiment", "hoper"],
+        *(["export", "hoper", "--format", name] for name in ("dataset", "jsonl")),
+        ["delete", "hoper"],
+        ["report", "hoper"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("labels")
+def test_unknown_experiment_is_answered_with_similar_names(command, capsys):
+    assert main(command) == 2
+    assert "no experiment called 'hoper'. Did you mean hopper?" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("labels")
 def test_restoring_an_experiment_that_is_not_archived_is_refused(capsys):
     assert main(["archive", "restore", "hopper"]) == 2

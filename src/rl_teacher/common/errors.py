@@ -112,7 +112,16 @@ class NoPredictor(BadInput):
 
 
 class ExperimentNotFound(BadInput):
-    """An experiment name that does not exist."""
+    """An experiment name that does not exist.
+
+    Attributes:
+        unknown: the name, if the message does not suggest similar ones: those who see it may not
+            know of other experiments.
+    """
+
+    def __init__(self, message: str, unknown: str | None = None) -> None:
+        super().__init__(message)
+        self.unknown = unknown
 
 
 class ExperimentExists(BadInput):

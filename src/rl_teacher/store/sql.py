@@ -264,7 +264,8 @@ def experiment_of(connection: Connection, comparison_id: int) -> int:
 def experiment_not_found(name: str) -> ExperimentNotFound:
     """Return the error for an unknown name."""
     return ExperimentNotFound(
-        f"There is no experiment {name[:80]!r} in the store. Look at the list of experiments."
+        f"There is no experiment {name[:80]!r} in the store. Look at the list of experiments.",
+        unknown=name,
     )
 
 
