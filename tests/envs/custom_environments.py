@@ -113,6 +113,21 @@ def the_same_point():
     return ONLY_POINT
 
 
+class CloseRaises(Point):
+    def close(self):
+        raise KeyError("viewer")
+
+
+class CloseRaisesAfterReset(Point):
+    def close(self):
+        if self.place:
+            raise KeyError("viewer")
+
+
+class NoMetadata(Point):
+    metadata = None
+
+
 class OldReset(Point):
     def reset(self):
         return self.observation(), {}

@@ -99,6 +99,19 @@ def test_unsupported_spaces_are_refused():
         inspect_environment(own("Words"), is_shown=False)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("CloseRaises", "CloseRaises raised KeyError: 'viewer'. Correct that first."),
+        ("CloseRaisesAfterReset", "CloseRaisesAfterReset raised KeyError: 'viewer'."),
+        ("NoMetadata", "NoMetadata has the metadata None: a dict is needed"),
+    ],
+)
+def test_command_reports_what_prevents_the_check(name, message, capsys):
+    assert main(["check", own(name)]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_command_reports_fault_with_exit_code_2(capsys):
     assert main(["check", own("point"), "-p", "human"]) == 0
     assert (

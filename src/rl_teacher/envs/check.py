@@ -29,6 +29,7 @@ from rl_teacher.envs.preprocessing import (
 )
 from rl_teacher.envs.registry import (
     EnvInfo,
+    closing_env,
     get_env_info,
     make_rendered_env,
     make_single_env,
@@ -121,7 +122,7 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
         if is_fatal:
             raise CheckFailed
 
-    with warnings.catch_warnings(), closing(make_single_env(env_info.id)) as env:
+    with warnings.catch_warnings(), closing_env(env_info.id, make_single_env(env_info.id)) as env:
         warnings.simplefilter("ignore")
         try:
             check_returns(env, check_reset(env, note), note)
@@ -340,7 +341,7 @@ def check_mask(env: gymnasium.Env, info: dict[str, Any], source: str, note: Note
 
 def check_independence(env: gymnasium.Env, env_id: str, note: Note) -> None:
     """Check that every environment is an object of its own."""
-    with closing(make_single_env(env_id)) as other:
+    with closing_env(env_id, make_single_env(env_id)) as other:
         if other.unwrapped is env.unwrapped:
             note(
                 "The function that creates the environment returned the same object twice: "
@@ -369,7 +370,7 @@ def check_determinism(env_id: str, note: Note) -> None:
 def replay_observations(env_id: str) -> Iterator[np.ndarray]:
     """Yield observations of a few steps, always with the same seed and actions."""
     rng = np.random.default_rng(SEED)
-    with closing(make_single_env(env_id)) as env:
+    with closing_env(env_id, make_single_env(env_id)) as env:
         obs, info = env.reset(seed=SEED)
         mask = info.get(ACTION_MASK)
         yield obs

@@ -5,7 +5,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -184,6 +184,24 @@ def make_single_env(env_id: str) -> gymnasium.Env:
         BadInput: the environment cannot be created.
     """
     return _make_gymnasium(_full_id(env_id))
+
+
+@contextmanager
+def closing_env(env_id: str, env: gymnasium.Env) -> Iterator[gymnasium.Env]:
+    """Close an environment at the end of the block.
+
+    Raises:
+        BadInput: `close` raised an exception.
+    """
+    try:
+        yield env
+    finally:
+        try:
+            env.close()
+        except Exception as error:
+            raise BadInput(
+                f"close() of {env_id} raised {type(error).__name__}: {error}. Correct that first."
+            ) from error
 
 
 def make_rendered_env(env_id: str, frames: FrameSettings | None = None) -> gymnasium.Env:
@@ -443,8 +461,13 @@ _NEVER_TERMINATE = frozenset(
 
 
 def _gymnasium_info(full_id: str) -> EnvInfo:
-    with closing(_make_gymnasium(full_id)) as env:
+    with closing_env(full_id, _make_gymnasium(full_id)) as env:
         _check_spaces(full_id, env)
+        if not isinstance(env.metadata, Mapping):
+            raise BadInput(
+                f"{full_id} has the metadata {env.metadata!r:.80}: a dict is needed, such as "
+                '{"render_modes": ["rgb_array"], "render_fps": 30}, or {}.'
+            )
         fps = float(env.metadata.get("render_fps") or 30.0)
         longest = time_limit_of(env)
         has_images = is_image_space(env.observation_space)
