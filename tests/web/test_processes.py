@@ -16,6 +16,7 @@ from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
+from rl_teacher.web import address
 from rl_teacher.web.address import one_time_link, running_service
 from rl_teacher.web.serve import ServeOptions, check_processes, listening, serve
 from tests.store.postgres import children_of
@@ -350,6 +351,20 @@ class TestStarting:
             for is_shared in (True, False):
                 with listening("127.0.0.1", port, is_shared=is_shared) as other:
                     assert other.getsockname()[1] > port
+
+    def test_port_that_is_taken_before_it_is_shared_is_skipped(self, monkeypatch):
+        with listening("127.0.0.1", 0) as free:
+            port = free.getsockname()[1]
+        listen = address.listen
+
+        def listen_late(host, port_, *, is_shared=False):
+            if is_shared and port_ == port:
+                raise address.PortTaken
+            return listen(host, port_, is_shared=is_shared)
+
+        monkeypatch.setattr(address, "listen", listen_late)
+        with listening("127.0.0.1", port, is_shared=True) as other:
+            assert other.getsockname()[1] > port
 
     @pytest.mark.parametrize(
         ("num_processes", "database", "expected"),

@@ -366,18 +366,18 @@ def listening(host: str, port: int, *, is_shared: bool = False) -> Iterator[sock
     for each in tried:
         with suppress(PortTaken):
             listener = listen(host, each)
+            if is_shared:
+                # A port that others share can be shared by any process of the user, too: only a
+                # socket that is not shared finds out whether the port is free.
+                free = listener.getsockname()[1]
+                listener.close()
+                listener = listen(host, free, is_shared=True)
             break
     else:
         raise BadInput(
             f"Ports {port} to {tried[-1]} of {host} are all in use. Choose another with --port, or "
             "any free one with --port 0."
         )
-    if is_shared:
-        # A port that others share can be shared by any process of the user, too: only a socket
-        # that is not shared finds out whether the port is free.
-        port = listener.getsockname()[1]
-        listener.close()
-        listener = listen(host, port, is_shared=True)
     with listener:
         yield listener
 
