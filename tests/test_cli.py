@@ -69,6 +69,8 @@ def test_misspelt_command_suggests_nearest(capsys):
         (["teach", "--envid", "ShortHopper-v1", "-p", "rl", "-n", "x"], "--env-id"),
         (["teach", "--num-timestep=5"], "--num-timesteps"),
         (["teach", "--ppo.learning_rat", "1"], "--ppo.learning-rate"),
+        (["teach", "--ppo.lr", "1"], "--ppo.learning-rate?"),
+        (["teach", "--reward.lr=1"], "--reward.learning-rate?"),
         (["collect", "--instruction", "Run."], "--instructions"),
         (["fit", "x", "--reward.hiden", "5"], "--reward.hidden"),
         (["report", "x", "--plt", "y.png"], "--plot"),

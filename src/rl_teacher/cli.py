@@ -179,8 +179,8 @@ def parse(command: str, function: Callable[..., Any], arguments: Sequence[str]) 
 def check_options(command: str, function: Callable[..., Any], arguments: Sequence[str]) -> None:
     """Refuse an option that does not exist with the ones that may be meant.
 
-    These are its new name if it is one of an earlier system, the options that it abbreviates, or
-    the most similar ones.
+    These are its new name if it is one of an earlier system, the options that it abbreviates, also
+    by the initials of the last part, or the most similar ones.
 
     Raises:
         BadInput: an option does not exist.
@@ -198,12 +198,20 @@ def check_options(command: str, function: Callable[..., Any], arguments: Sequenc
         predecessors.check_option(command, name)
         if not re.fullmatch(r"--(?!tyro-)[a-z][a-z0-9.-]*", name):
             continue
-        abbreviated = [each for each in known if each.startswith(name)]
+        abbreviated = [
+            each for each in known if each.startswith(name) or with_initials(each) == name
+        ]
         near = abbreviated or difflib.get_close_matches(name, known)
         hint = f" Did you mean {', '.join(near)}?" if near else ""
         raise BadInput(
             f"There is no option {name}.{hint} `rl-teacher {command} --help` lists the options."
         )
+
+
+def with_initials(option: str) -> str:
+    """Abbreviate the last part of an option, such as --ppo.learning-rate to --ppo.lr."""
+    section, dot, last = option.rpartition(".")
+    return section + dot + "".join(word[:1] for word in last.split("-"))
 
 
 def version(_: Sequence[str]) -> int:
