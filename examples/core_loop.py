@@ -256,6 +256,9 @@ def cut_clips(rollout: Rollout, rows: np.ndarray, rng: np.random.Generator) -> I
 
 def train(num_steps: int = 400_000, num_labels: int = 300, seed: int = 0) -> float:
     """Train an agent, print its progress, and return its mean true return at the end."""
+    minimum = (RANDOM_ROLLOUTS + 2) * NUM_ENVS * ROLLOUT_STEPS
+    if num_steps < minimum:
+        raise SystemExit(f"STEPS must be {minimum:,} or more.")
     rng = np.random.default_rng(seed)
     mean_key, value_key, reward_key = jax.random.split(jax.random.key(seed), 3)
     envs = make_vector(ENV_ID, NUM_ENVS)

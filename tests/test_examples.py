@@ -163,6 +163,12 @@ def test_core_loop_asks_all_labels_and_prints_its_return(core, capsys):
     assert final_return > 0.7 * RANDOM_RETURN
 
 
+@pytest.mark.parametrize("num_steps", [5 * 2_048, 6 * 2_048, 7 * 2_048 - 1])
+def test_core_loop_refuses_fewer_steps_than_two_rollouts_of_training(core, num_steps):
+    with pytest.raises(SystemExit, match=r"STEPS must be 14,336 or more\."):
+        core.train(num_steps, num_labels=20)
+
+
 @pytest.mark.slow
 def test_core_loop_improves_on_random_policy_with_few_labels(core):
     final_return = core.train(num_steps=40_960, num_labels=80, seed=0)
