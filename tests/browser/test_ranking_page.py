@@ -190,6 +190,8 @@ def test_zoom_stops_clips_that_move_to_new_ranks(open_ranking, ranked):
     fingers.press((middle - 20, y), (middle + 20, y))
     ranked.store.labels.add(ranked.ask(1)[0], Answer.LEFT, "Ben")
     page.locator("main ol.moving").wait_for(timeout=PATIENCE_MS)
+    # Hold later rankings, which would move the clips again.
+    page.route("**/ranking", lambda route: None)
     fingers.move((middle - 100, y), (middle + 100, y))
     fingers.release()
     zoomed = positions(page)

@@ -163,7 +163,7 @@ def test_data_set_of_missing_environment_can_be_imported_and_exported(dataset, e
 def test_bad_input_exits_with_code_2_and_message(tmp_path, experiment, capsys):
     (tmp_path / "labels.txt").write_text("left, right, left")
     for arguments, message in (
-        (["export", "nothing"], "no experiment 'nothing'"),
+        (["export", "nothing"], "no experiment called 'nothing'"),
         (["export", "experiment"], "has no labels yet. Answer some of its comparisons first."),
         (["import", str(tmp_path / "labels.txt"), "-n", "x"], "cannot be read as a label data set"),
         (

@@ -315,7 +315,7 @@ def test_missing_file_is_named(tmp_path):
     with pytest.raises(BadInput, match=r"no dataset\.json"):
         load(tmp_path / "empty")
     (tmp_path / "labels.jsonl").write_text("{}\n")
-    with pytest.raises(BadInput, match="is not a label data set"):
+    with pytest.raises(BadInput, match="cannot be read as a label data set"):
         load(tmp_path / "labels.jsonl")
 
 
