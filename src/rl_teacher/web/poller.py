@@ -24,8 +24,10 @@ MAX_RECENT_ROWS = 600
 """Rows of metrics kept for a slow subscriber."""
 
 State = tuple[ExperimentView, Phase, bool]
-"""What the summary of an experiment follows from: its row, its phase, and whether it is silent. The
-last two change with the clock."""
+"""Row, phase and silence of an experiment; its summary is rebuilt when one of them changes.
+
+The phase and the silence also depend on the time.
+"""
 
 logger = logging.getLogger(__name__)
 

@@ -183,12 +183,15 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over networks and normalisers of another agent; see `LibraryAgent`."""
         super().warm_start_from(state)
-        self._stats.load_state(part_of(state, "observations"))
-        self._scale_rewards.load_scale(part_of(state, "returns"))
+        self._load_normalisers(state)
 
     def restore_checkpoint(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore an earlier checkpoint of this agent, keeping random numbers and schedules."""
         load_weights(self.algorithm, part_of(state, "weights"))
+        self._load_normalisers(state)
+
+    def _load_normalisers(self, state: Mapping[str, np.ndarray]) -> None:
+        """Load the statistics of observations and the scale of rewards."""
         self._stats.load_state(part_of(state, "observations"))
         self._scale_rewards.load_scale(part_of(state, "returns"))
 
