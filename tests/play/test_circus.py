@@ -79,6 +79,17 @@ def test_page_without_place_for_data_is_refused():
         circus.fill_page("<p></p>", {})
 
 
+def test_refusal_of_other_settings_names_only_options_of_the_command(built_page, tmp_path, capsys):
+    with Experiment.open("circus-ballerina", {"num_timesteps": 3000}) as earlier:
+        earlier.finish()
+    assert main(["circus", "--out", str(tmp_path / "out"), *TINY]) == 2
+    refusal = capsys.readouterr().err
+    assert "num_timesteps: was 3000, now 2000" in refusal
+    assert "or delete it with `rl-teacher delete circus-ballerina`." in refusal
+    assert "-n" not in refusal.split()
+    assert "--force-new" not in refusal
+
+
 @pytest.mark.slow
 def test_command_trains_measures_and_continues(built_page, tmp_path, capsys):
     out = tmp_path / "out"

@@ -88,7 +88,15 @@ class BadConfig(BadInput):
 
 
 class ConfigMismatch(BadInput):
-    """An experiment of the same name with another configuration."""
+    """An experiment of the same name with another configuration.
+
+    Attributes:
+        fault: What differs, without the remedy, for commands that lack its options.
+    """
+
+    def __init__(self, fault: str, remedy: str) -> None:
+        super().__init__(f"{fault}\n{remedy}")
+        self.fault = fault
 
 
 class BadExperimentName(BadInput):

@@ -8,6 +8,7 @@ from shlex import quote
 
 from rich.console import Console
 
+from rl_teacher.common.errors import ConfigMismatch
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.datasets.import_export import labels_in_home
 from rl_teacher.runs.folder import home
@@ -36,8 +37,7 @@ def examples() -> int:
     console = Console()
     for number, config in enumerate(EXAMPLES, 1):
         console.print(f"example {number} of {len(EXAMPLES)}: {config.name}", highlight=False)
-        if not teach(config, RunOptions(no_tensorboard=True)).is_finished:
-            console.print("The run was stopped and saved. Repeat the command to continue it.")
+        if not train_experiment(config, console):
             return 0
         path = labels_path(config)
         if not path.exists():
@@ -47,6 +47,23 @@ def examples() -> int:
     for command in commands_to_try():
         console.print(f"  {command}", soft_wrap=True, highlight=False, markup=False)
     return 0
+
+
+def train_experiment(config: TeachConfig, console: Console) -> bool:
+    """Train or continue an experiment that a command names itself; return False if it was stopped.
+
+    Raises:
+        RlTeacherError: it cannot be trained.
+    """
+    try:
+        is_finished = teach(config, RunOptions(no_tensorboard=True)).is_finished
+    except ConfigMismatch as error:
+        # The remedy names options that only `rl-teacher teach` has.
+        remedy = f"continue it, or delete it with `rl-teacher delete {config.name}`."
+        raise ConfigMismatch(error.fault, f"Give the earlier values to {remedy}") from error
+    if not is_finished:
+        console.print("The run was stopped and saved. Repeat the command to continue it.")
+    return is_finished
 
 
 def labels_path(config: TeachConfig) -> Path:

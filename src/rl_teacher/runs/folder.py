@@ -689,8 +689,8 @@ def check_same_config(
     remedy = "delete it with `rl-teacher delete`" if is_kept else "start over with --force-new"
     if kind_of(was) != kind_of(now):
         raise ConfigMismatch(
-            f"Experiment {name!r} exists and is {kind_of(was)}, not {kind_of(now)}. Choose another "
-            f"name with -n, or {remedy}."
+            f"Experiment {name!r} exists and is {kind_of(was)}, not {kind_of(now)}.",
+            f"Choose another name with -n, or {remedy}.",
         )
     wanted = flatten(now)
     newer = {field: value for field, value in flatten(defaults).items() if field in wanted}
@@ -698,9 +698,8 @@ def check_same_config(
     if lines:
         raise ConfigMismatch(
             f"Experiment {name!r} exists with another configuration:\n"
-            + "\n".join(f"  {line}" for line in lines)
-            + "\nGive the earlier values to continue it, choose another name with -n, or "
-            + f"{remedy}."
+            + "\n".join(f"  {line}" for line in lines),
+            f"Give the earlier values to continue it, choose another name with -n, or {remedy}.",
         )
 
 

@@ -93,7 +93,8 @@ class Experiments:
         if found.env_id != env_id:
             raise ConfigMismatch(
                 f"The store knows experiment {name!r} with environment {found.env_id}, not "
-                f"{env_id}. Choose another name with -n, or start over with --force-new."
+                f"{env_id}.",
+                "Choose another name with -n, or start over with --force-new.",
             )
         return found.id
 
