@@ -85,12 +85,14 @@ def test_switch_to_true_reward_has_an_effect_before_the_first_fit():
     env.close()
 
 
-def test_step_after_close_is_refused():
+def test_step_and_reset_after_close_are_refused():
     env = wrapped()
     take_steps(env, 3)
     env.close()
     with pytest.raises(BadInput, match="step was called after close"):
         env.step(env.action_space.sample())
+    with pytest.raises(BadInput, match="reset was called after close"):
+        env.reset()
 
 
 def test_first_comparisons_wait_for_enough_steps():

@@ -10,7 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rl_teacher import PreferenceVectorWrapper
 from rl_teacher.clips.segment import Segment
-from rl_teacher.common.errors import BadObservation
+from rl_teacher.common.errors import BadInput, BadObservation
 from rl_teacher.envs.atari.rules import GAME_RULES, GameRules
 from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.wrappers.environments import describe_vector
@@ -47,6 +47,16 @@ def steps_of(venv, num_steps):
         ended = terminated | truncated
         if venv.metadata["autoreset_mode"] == AutoresetMode.DISABLED and ended.any():
             observations, _ = venv.reset(options={"reset_mask": ended})
+
+
+def test_step_and_reset_after_close_are_refused():
+    venv = vector()
+    take_steps(venv, 3)
+    venv.close()
+    with pytest.raises(BadInput, match="step was called after close"):
+        venv.step(venv.action_space.sample())
+    with pytest.raises(BadInput, match="reset was called after close"):
+        venv.reset()
 
 
 def segments_of(venv):

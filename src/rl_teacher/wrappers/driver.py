@@ -114,6 +114,15 @@ class WrapperDriver:
 
     # --- stepping ---
 
+    def check_open(self, method: str) -> None:
+        """Refuse to start or continue episodes after `close`.
+
+        Raises:
+            BadInput: `close` was called.
+        """
+        if self.is_closed:
+            raise BadInput(f"{method} was called after close. Create a new wrapper to continue.")
+
     def begin(
         self,
         observations: Shaped[np.ndarray, "env ..."],
@@ -147,12 +156,10 @@ class WrapperDriver:
             [N] rewards for the agent; 0 where the step is not a transition.
 
         Raises:
-            BadInput: an action is not finite, `begin` was not called, or `close` was.
+            BadInput: an action is not finite, or `begin` was not called.
             BadObservation: observations or rewards are not finite.
             TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
-        if self.is_closed:
-            raise BadInput("step was called after close. Create a new wrapper to continue.")
         if self._observations is None:
             raise BadInput("step was called before reset. Call reset first.")
         # First, since environments must not be blamed for what the agent did.

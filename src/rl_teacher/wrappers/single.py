@@ -43,7 +43,13 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
+        """Start an episode.
+
+        Raises:
+            BadInput: `close` was called.
+            BadObservation: the environment returned NaN or infinity.
+        """
+        self.session.check_open("reset")
         observation, info = self.env.reset(seed=seed, options=options)
         self.session.begin(self._converter.one(observation)[None])
         return observation, info
@@ -52,10 +58,11 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         """Step the environment; the reward is predicted once the predictor is fitted.
 
         Raises:
-            BadInput: an action is NaN or infinite.
+            BadInput: an action is NaN or infinite, `reset` was not called, or `close` was.
             BadObservation: the environment returned NaN or infinity.
             TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
+        self.session.check_open("step")
         # Copied before the step, since an environment may change them in place.
         actions = self._envs.actions(action)
         observation, reward, terminated, truncated, info = self.env.step(action)

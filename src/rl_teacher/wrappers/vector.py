@@ -42,7 +42,13 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start episodes in all environments, or in those of `options["reset_mask"]`."""
+        """Start episodes in all environments, or in those of `options["reset_mask"]`.
+
+        Raises:
+            BadInput: `close` was called.
+            BadObservation: an environment returned NaN or infinity.
+        """
+        self.session.check_open("reset")
         was_reset = None if options is None else options.get("reset_mask")
         # A copy, since Gymnasium removes `reset_mask` from the options that it is given.
         options = None if options is None else dict(options)
@@ -56,10 +62,11 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         """Step the environments; the rewards are predicted once the predictor is fitted.
 
         Raises:
-            BadInput: an action is NaN or infinite.
+            BadInput: an action is NaN or infinite, `reset` was not called, or `close` was.
             BadObservation: an environment returned NaN or infinity.
             TeacherFailed: the teacher raised an error or returned an invalid answer.
         """
+        self.session.check_open("step")
         # Copied before the step, since an environment may change them in place.
         taken = self._envs.actions(actions)
         observations, true_rewards, terminated, truncated, infos = self.env.step(actions)
