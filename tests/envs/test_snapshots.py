@@ -108,6 +108,19 @@ def test_state_with_missing_array_is_refused():
         envs.set_state(state)
 
 
+def test_elapsed_steps_of_reset_mask_apply_to_reset_environments_only():
+    envs = make_vector("Pendulum-v1", 2)
+    envs.reset(seed=0, options={"elapsed_steps": [198, 198]})
+    random_steps(envs, 1, seed=1)
+    mask = np.array([True, False])
+    envs.reset(options={"reset_mask": mask, "elapsed_steps": [197, 0]})
+    assert [step[3].tolist() for step in random_steps(envs, 3, seed=1)] == [
+        [False, True],
+        [False, False],
+        [True, False],
+    ]
+
+
 def test_elapsed_steps_beyond_time_limit_are_refused():
     envs = make_vector("CartPole-v1", 2)
     with pytest.raises(BadConfig, match="2 integers from 0 to 499"):

@@ -191,9 +191,13 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Start new episodes; `options["elapsed_steps"]` sets the initial step counts."""
+        """Start new episodes; `options["elapsed_steps"]` sets the initial step counts.
+
+        `options["reset_mask"]` selects the environments, as in Gymnasium.
+        """
         others = dict(options or {})
         elapsed_steps = others.pop("elapsed_steps", None)
+        is_reset = np.array(others.get("reset_mask", np.ones(self.num_envs)), np.bool_)
         if isinstance(seed, np.integer):  # Gymnasium accepts plain integers and lists only
             seed = int(seed)
         seeds = seed if seed is None or isinstance(seed, int) else list(seed)
@@ -201,8 +205,8 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         longest = time_limit_of(self.envs[0])
         if elapsed_steps is not None and longest is not None:
             elapsed = checked_elapsed(elapsed_steps, self.num_envs, longest)
-            for env, steps in zip(self.envs, elapsed.tolist(), strict=True):
-                env.start_at(steps)
+            for index in np.flatnonzero(is_reset):
+                self.envs[index].start_at(int(elapsed[index]))
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
