@@ -128,6 +128,14 @@ class NoMetadata(Point):
     metadata = None
 
 
+class WordyFrameRate(Point):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": "fast"}  # noqa: RUF012
+
+
+class BackwardFrameRate(Point):
+    metadata = {"render_modes": ["rgb_array"], "render_fps": -5}  # noqa: RUF012
+
+
 class OldReset(Point):
     def reset(self):
         return self.observation(), {}

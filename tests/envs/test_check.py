@@ -105,6 +105,8 @@ def test_unsupported_spaces_are_refused():
         ("CloseRaises", "CloseRaises raised KeyError: 'viewer'. Correct that first."),
         ("CloseRaisesAfterReset", "CloseRaisesAfterReset raised KeyError: 'viewer'."),
         ("NoMetadata", "NoMetadata has the metadata None: a dict is needed"),
+        ("WordyFrameRate", "\"render_fps\": 'fast'; a positive number is needed"),
+        ("BackwardFrameRate", '"render_fps": -5; a positive number is needed'),
     ],
 )
 def test_command_reports_what_prevents_the_check(name, message, capsys):

@@ -692,6 +692,13 @@ def test_clip_length_uses_declared_frame_rate():
     env.close()
 
 
+def test_frame_rate_that_is_no_number_is_refused():
+    env = gym.make("Pendulum-v1")
+    env.metadata = {**env.metadata, "render_fps": "fast"}
+    with pytest.raises(BadInput, match=r"Pendulum-v1 .*'fast'; a positive number"):
+        PreferenceWrapper(env)
+
+
 def test_unknown_teacher_suggests_nearest_one():
     with pytest.raises(UnknownName, match="oracle"):
         wrapped(teacher="oracel")

@@ -2,7 +2,9 @@
 
 import importlib
 import inspect
+import math
 import warnings
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -70,6 +72,25 @@ def type_name(value: Any) -> str:
     """Return the qualified name of a value's type."""
     kind = type(value)
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def declared_fps(env_id: str, metadata: Mapping[str, Any], default: float) -> float:
+    """Return the frame rate in an environment's metadata, or the default if there is none.
+
+    Raises:
+        BadInput: it is no positive number.
+    """
+    fps = metadata.get("render_fps") or default
+    try:
+        is_positive = 0 < float(fps) < math.inf
+    except (TypeError, ValueError, OverflowError):
+        is_positive = False
+    if not is_positive:
+        raise BadInput(
+            f'{env_id} has the metadata "render_fps": {fps!r:.80}; a positive number is needed, '
+            "or none."
+        )
+    return float(fps)
 
 
 def time_limit_of(env: gymnasium.Env) -> int | None:

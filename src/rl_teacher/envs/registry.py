@@ -29,7 +29,7 @@ from rl_teacher.envs.atari.names import (
 )
 from rl_teacher.envs.atari.rules import CLIP_FPS, rules_of
 from rl_teacher.envs.episode_replay import KEEP_STEPS
-from rl_teacher.envs.factories import from_factory, is_factory, time_limit_of
+from rl_teacher.envs.factories import declared_fps, from_factory, is_factory, time_limit_of
 from rl_teacher.envs.interface import Shard, StatefulVectorEnv
 from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import ALIASES, PLAIN, SUITE, TASKS
@@ -468,7 +468,7 @@ def _gymnasium_info(full_id: str) -> EnvInfo:
                 f"{full_id} has the metadata {env.metadata!r:.80}: a dict is needed, such as "
                 '{"render_modes": ["rgb_array"], "render_fps": 30}, or {}.'
             )
-        fps = float(env.metadata.get("render_fps") or 30.0)
+        fps = declared_fps(full_id, env.metadata, 30.0)
         longest = time_limit_of(env)
         has_images = is_image_space(env.observation_space)
     spec = gymnasium.registry.get(full_id.rpartition(":")[2])

@@ -1,7 +1,8 @@
 """Description of the wrapped environments, and scene states from which their clips are rendered."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +12,7 @@ from jaxtyping import Float, Shaped
 
 from rl_teacher.common.errors import BadInput, SegmentTooLong
 from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory, ReplayRecord, SupportsReplay
-from rl_teacher.envs.factories import time_limit_of
+from rl_teacher.envs.factories import declared_fps, time_limit_of
 from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.preprocessing import ImagePreprocessing
 from rl_teacher.envs.registry import EnvInfo
@@ -76,7 +77,7 @@ def describe_env(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, Wrap
         BadInput: a person labels, and the clips cannot be rendered.
     """
     scene_states, replayer = empty_scene_states(1), None
-    env_info = info_of(env.spec, env, env.metadata.get("render_fps"))
+    env_info = info_of(env.spec, env, env.metadata)
     if settings.is_human:
         check_renderable(env)
         history = ReplayHistory(KEEP_STEPS)
@@ -106,8 +107,7 @@ def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
     if settings.is_human:
         scene_states, replayer = record_vector(inner)
     first = inner.envs[0] if isinstance(inner, SyncVectorEnv) else inner
-    fps = venv.metadata.get("render_fps")
-    env_info = info_of(venv.spec or first.spec, first, fps)
+    env_info = info_of(venv.spec or first.spec, first, venv.metadata)
     is_converted = venv is not inner or is_preprocessed(first)
     return WrappedEnvs(
         env_info=env_info,
@@ -131,13 +131,16 @@ def is_preprocessed(env: gym.Env | VectorEnv) -> bool:
     return isinstance(env, ImagePreprocessing)
 
 
-def info_of(spec: EnvSpec | None, env: gym.Env | VectorEnv, fps: float | int | None) -> EnvInfo:
+def info_of(spec: EnvSpec | None, env: gym.Env | VectorEnv, metadata: Mapping[str, Any]) -> EnvInfo:
     """Return the metadata of a user's environment.
 
     Args:
         spec: registration of the environment; None if Gymnasium did not create it.
         env: the environment, or a vector that does not give access to its environments.
-        fps: declared frame rate; None if there is none.
+        metadata: metadata with the frame rate, if one is declared.
+
+    Raises:
+        BadInput: the frame rate is no positive number.
     """
     env_id = type(env.unwrapped).__name__ if spec is None else spec.id
     longest = None if spec is None else spec.max_episode_steps
@@ -146,7 +149,7 @@ def info_of(spec: EnvSpec | None, env: gym.Env | VectorEnv, fps: float | int | N
     task = TASKS.get(env_id.removeprefix("rl_teacher/"))
     return EnvInfo(
         id=env_id,
-        fps=float((task.body.fps if task else fps) or ASSUMED_FPS),
+        fps=task.body.fps if task else declared_fps(env_id, metadata, ASSUMED_FPS),
         max_episode_steps=longest,
         can_terminate=task is None or task.can_terminate,
         backend="gymnasium" if task is None else "batch",
