@@ -336,6 +336,30 @@ def test_further_answer_changes_target_in_place_and_next_fit_starts_warm(tmp_pat
     assert world.learner.metrics()["comparisons"] == 3
 
 
+def test_fresh_accuracy_weighs_members_of_different_scales_equally(tmp_path, monkeypatch):
+    world = survey_world(tmp_path)
+    answer(world, "ann", LEFT, RIGHT)
+    world.learner.fit()
+    predictor = world.learner.predictor
+    scales = np.array([100.0, -1.0, -1.0])
+
+    def member_rewards(rows):
+        return np.multiply.outer(scales, rows[..., 0]).astype(np.float32)
+
+    monkeypatch.setattr(predictor, "member_rewards", member_rewards)
+    # Normalised, the two small members outvote the large one.
+    world.learner._measure_reward_scale()
+    for query in world.queue.asked()[2:]:
+        left, right = (
+            predictor(segment.observations, segment.actions).sum()
+            for segment in map(world.queue.segment, query.segments)
+        )
+        world.store.labels.add(query.id, LEFT if left > right else RIGHT, "ann")
+    world.learner.fit()
+    assert world.learner.metrics()["fresh_labels"] == 18
+    assert world.learner.metrics()["fresh_accuracy"] == 1.0
+
+
 def test_revised_answer_rebuilds_label_set(tmp_path):
     world = survey_world(tmp_path)
     answer(world, "ann", LEFT, LEFT)

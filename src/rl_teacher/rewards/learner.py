@@ -394,7 +394,7 @@ class RewardLearner(RewardSource):
         if not decided or not self._trainer.has_fitted:
             return
         batch = gather_steps(labels, np.array(decided), 0)
-        rewards = self._predictor.member_rewards(batch["rows"]).mean(0)
+        rewards = self._predictor.normalised(self._predictor.member_rewards(batch["rows"]))
         # R = sum_t w_t r_t; rewards are [label, side, step], with weight 0 at padded steps.
         left, right = (rewards * batch["weights"]).sum(-1).T
         self._agreed.extend(((left > right) == (batch["targets"] > EQUAL)).tolist())
