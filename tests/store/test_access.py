@@ -117,6 +117,9 @@ class TestLabelers:
             ("Jes\u00fas", "J\u0435s\u00fas"),
             ("Ren\u00e9", "R\u0435n\u0435\u0301"),
             ("Ben", "\u0392en"),
+            ("Nick", "\u039dick"),
+            ("Yan", "\u03a5an"),
+            ("vera", "\u03bdera"),
         ],
     )
     def test_accented_letter_or_greek_capital_that_looks_latin_is_refused(self, store, name, other):

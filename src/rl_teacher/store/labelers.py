@@ -42,6 +42,9 @@ CONFUSABLE = str.maketrans(
     "aeopcxyijshdqwkmtbhgiaovpikutxebzhm",
 )
 """Letters that look like Latin ones, or whose capitals do, after case folding."""
+CONFUSABLE_CAPITALS = str.maketrans("\u039d\u03a5", "NY")
+"""Greek capitals that look like another Latin letter than their small forms, which `CONFUSABLE`
+has."""
 
 LABELERS = (
     select(
@@ -258,8 +261,10 @@ def appearance(name: str) -> str:
     """Return a text that is equal for names that look alike.
 
     Case, width and other compatible forms of letters, repeated spaces, and Cyrillic and Greek
-    letters in the place of Latin ones make no difference.
+    letters in the place of Latin ones make no difference. Only a Greek nu or upsilon is compared by
+    the look of its case.
     """
     # Decomposed, since accented Cyrillic and Greek letters are not in the table.
-    letters = unicodedata.normalize("NFKD", name).casefold().translate(CONFUSABLE)
+    decomposed = unicodedata.normalize("NFKD", name).translate(CONFUSABLE_CAPITALS)
+    letters = decomposed.casefold().translate(CONFUSABLE)
     return " ".join(unicodedata.normalize("NFKC", letters).split())
