@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from rl_teacher.clips.answer import Answer, is_swapped
 from rl_teacher.store import tables
@@ -353,6 +353,18 @@ class TestGivenLabels:
         assert newest["answered_at"] == "2026-11-03T12:01:00Z"
         assert oldest["comparison"]["id"] == one
         assert oldest["comparison"]["answer"] == "left"
+
+    def test_label_of_a_damaged_clip_does_not_hide_the_others(self, program, trainer):
+        one, two = trainer.ask(2)
+        post(program, label(one, "left"))
+        post(program, label(two, "right"))
+        damaged = trainer.store.comparisons.get(two).left.content_hash
+        with trainer.store.database.writing() as connection:
+            of_clip = tables.Clip.content_hash == damaged
+            connection.execute(update(tables.Clip).where(of_clip).values(fps=0.0))
+        listed = program.get("/api/v1/experiments/hopper/labels")
+        assert listed.status_code == 200
+        assert [each["comparison"]["id"] for each in listed.json()["labels"]] == [one]
 
     def test_labels_of_others_are_not_listed(self, program, trainer):
         [comparison_id] = trainer.ask()

@@ -7,7 +7,7 @@ from rl_teacher.predictor.diagnostics import MAX_RANKED
 from rl_teacher.store.records import ClipView, LabelView
 from rl_teacher.store.store import Store
 from rl_teacher.web.schemas.labelling import LabelEffect
-from rl_teacher.web.serializers import serialize_clip, serialize_comparison
+from rl_teacher.web.serializers import is_displayable, serialize_clip, serialize_comparison
 
 MAX_LABELS = 200
 """Newest labels of a labeler whose clips are ranked."""
@@ -63,7 +63,8 @@ def unbiased_labels(store: Store, experiment_id: int, labeler: str) -> Sequence[
         each
         for each in labels
         if votes.get(each.comparison.id, {}).keys() <= {own_id}
-        and all(clip.kind and clip.content_hash not in pending for clip in clips_of(each))
+        and is_displayable(each.comparison)
+        and all(clip.content_hash not in pending for clip in clips_of(each))
     ]
 
 

@@ -69,3 +69,16 @@ def serialize_clip(view: ClipView) -> Clip:
         num_frames=view.num_frames,
         fps=view.fps,
     )
+
+
+def clip_if_displayable(view: ClipView) -> Clip | None:
+    """Serialize a clip; None if it cannot be shown."""
+    try:
+        return serialize_clip(view)
+    except (ProblemError, CorruptClip):
+        return None
+
+
+def is_displayable(view: ComparisonView) -> bool:
+    """Return whether both clips of a comparison can be shown."""
+    return all(clip_if_displayable(clip) is not None for clip in (view.left, view.right))

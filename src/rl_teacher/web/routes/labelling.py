@@ -17,7 +17,7 @@ from rl_teacher.web.label_intake import LabelUpload, store_ranking
 from rl_teacher.web.next_comparisons import NextRequest
 from rl_teacher.web.routes.media import EXPORTED, Format, clip_file
 from rl_teacher.web.schemas import labelling as schemas
-from rl_teacher.web.serializers import serialize_claim, serialize_comparison
+from rl_teacher.web.serializers import is_displayable, serialize_claim, serialize_comparison
 from rl_teacher.web.services import Services, ServicesDep, get_services
 from rl_teacher.web.short_path import read_body
 
@@ -103,7 +103,11 @@ def start_practice(name: str, services: ServicesDep, identity: CurrentIdentity) 
     practised = services.store.comparisons.practise(view.id, identity.name)
     return schemas.Practice(
         instructions=view.instructions,
-        comparisons=[serialize_comparison(each, identity.name, gold) for each, gold in practised],
+        comparisons=[
+            serialize_comparison(each, identity.name, gold)
+            for each, gold in practised
+            if is_displayable(each)
+        ],
     )
 
 
@@ -127,7 +131,7 @@ def list_labels(
                 ranking=each.ranking,
             )
             for each in labels
-            if each.comparison.left.kind and each.comparison.right.kind
+            if is_displayable(each.comparison)
         ]
     )
 

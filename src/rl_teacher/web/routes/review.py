@@ -13,7 +13,6 @@ from rl_teacher.report.label_export import ENCODERS, label_rows
 from rl_teacher.runs.control import switch_reward
 from rl_teacher.store.experiments import ClearableSetting, check_assignment
 from rl_teacher.store.records import (
-    ClipView,
     ComparisonDetails,
     ComparisonFilter,
     Control,
@@ -41,7 +40,7 @@ from rl_teacher.web.schemas.shared import (
     Clip,
     finite,
 )
-from rl_teacher.web.serializers import serialize_clip
+from rl_teacher.web.serializers import clip_if_displayable, serialize_clip
 from rl_teacher.web.services import Services, ServicesDep
 
 MAX_CONTRADICTIONS = 50
@@ -250,14 +249,6 @@ def ranked_comparison(view: ComparisonDetails, ranking: FittedRanking) -> schema
 def displayable_sides(view: ComparisonDetails) -> dict[str, Clip | None]:
     """Serialize both clips of a comparison."""
     return {"left": clip_if_displayable(view.left), "right": clip_if_displayable(view.right)}
-
-
-def clip_if_displayable(view: ClipView) -> Clip | None:
-    """Serialize a clip; None if it cannot be shown."""
-    try:
-        return serialize_clip(view)
-    except (ProblemError, CorruptClip):
-        return None
 
 
 def environment_clip(view: LibraryClip, clip: Clip) -> schemas.EnvironmentClip:
