@@ -36,6 +36,11 @@ MAY_CONFLICT = (
     *("delete_experiment", "rename_experiment", "archive_experiment", "restore_experiment"),
 )
 """Operations that return 409 if the resource exists already, is not ready yet, or is running."""
+MAY_BE_DAMAGED = (
+    *("send_clip", "send_scene", "download_clip"),
+    *("show_comparison", "download_comparison", "withdraw_ranking"),
+)
+"""Operations that return 502 if a clip or a scene, or its metadata, is damaged."""
 
 
 class DescribedApi(FastAPI):
@@ -105,6 +110,7 @@ def problem_statuses(route: APIRoute, operation: Mapping[str, Any]) -> list[int]
         413: has_body,
         422: has_body or bool(parameters),
         429: True,
+        502: route.name in MAY_BE_DAMAGED,
         503: True,
     }
     return [status for status, is_possible in may_return.items() if is_possible]

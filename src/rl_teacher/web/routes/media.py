@@ -20,8 +20,14 @@ HASH = re.compile(r"[0-9a-f]{64}")
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 MEDIA_TYPES = {"poses": "application/octet-stream", "video": "video/mp4"}
 IMMUTABLE = "private, max-age=31536000, immutable"
-BYTES: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/octet-stream": {}, "video/mp4": {}}}
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "The client has the content, by If-None-Match."}
+}
+CONTENT = {"content": {"application/octet-stream": {}, "video/mp4": {}}}
+BYTES: dict[int | str, dict[str, Any]] = NOT_MODIFIED | {
+    200: CONTENT,
+    206: CONTENT | {"description": "The requested range."},
+    416: {"description": "The requested range is beyond the end of the content."},
 }
 
 EXPORTED: dict[int | str, dict[str, Any]] = {
@@ -57,7 +63,7 @@ def download_clip(content_hash: str, services: ServicesDep, form: Format = "mp4"
 
 
 @router.head("/scenes/{scene_hash}", include_in_schema=False)
-@router.get("/scenes/{scene_hash}")
+@router.get("/scenes/{scene_hash}", responses=NOT_MODIFIED)
 @requires(Access.LABELER)
 def send_scene(scene_hash: str, request: Request, services: ServicesDep) -> Response:
     """Send the scene that clips of poses animate, as JSON."""
