@@ -217,6 +217,22 @@ def test_terminal_page_and_list_say_who_waits_since_when(capsys, monkeypatch):
     assert show("mine").waiting_since is None
 
 
+def test_list_says_what_continues_a_killed_run():
+    from rl_teacher.runs.folder import StoredExperiment, note_of, open_store
+
+    with open_store() as store:
+        for name, config in (("of teach", {}), ("of wrapper", {"spaces": {}})):
+            store.experiments.ensure(name, "CartPole-v1", config)
+        notes = {
+            each.name: note_of(State.KILLED, StoredExperiment(each, None))
+            for each in store.experiments.all()
+        }
+    assert notes == {
+        "of teach": "killed: its command continues from the last checkpoint",
+        "of wrapper": "killed: a wrapper with its name continues from the last checkpoint",
+    }
+
+
 def test_list_says_since_when_labelers_wait(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     from rl_teacher.runs.folder import StoredExperiment, note_of

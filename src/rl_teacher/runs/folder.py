@@ -618,13 +618,20 @@ def listed_experiments() -> dict[str, StoredExperiment]:
         return {}
 
 
+def is_of_wrapper(view: ExperimentView) -> bool:
+    """Return whether a wrapper trains the experiment: only wrappers store the spaces."""
+    return "spaces" in view.config
+
+
 def note_of(state: State, stored: StoredExperiment) -> str:
     """Return who waits for whom, or why a run does not continue; empty if nobody waits."""
     view, status = stored.view, stored.view.status or {}
     if state is State.FAILED:
         return str(status.get("message") or "") if status.get("phase") == "failed" else ""
     if state is State.KILLED:
-        return "killed: its command continues from the last checkpoint"
+        # The command of a wrapper's program may give no name, and then starts another experiment.
+        what = "a wrapper with its name" if is_of_wrapper(view) else "its command"
+        return f"killed: {what} continues from the last checkpoint"
     if state is not State.RUNNING:
         return ""
     since = status.get("waiting_since")

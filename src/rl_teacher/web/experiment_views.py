@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
 from rl_teacher.runs.control import ENDED, Phase
-from rl_teacher.runs.folder import validate_name
+from rl_teacher.runs.folder import is_of_wrapper, validate_name
 from rl_teacher.store.records import ExperimentView, Identity, MetricsRow
 from rl_teacher.store.sql import experiment_not_found
 from rl_teacher.store.store import Store
@@ -306,11 +306,6 @@ def reported_phase(view: ExperimentView) -> Phase:
     """Return the phase that the training run reported last."""
     reported = (view.status or {}).get("phase")
     return Phase(reported) if reported in list(Phase) else Phase.STARTING
-
-
-def is_of_wrapper(view: ExperimentView) -> bool:
-    """Return whether a wrapper trains the experiment: only wrappers store the spaces."""
-    return "spaces" in view.config
 
 
 def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
