@@ -543,6 +543,16 @@ def test_metrics_are_logged_as_json():
     assert json.dumps(rows[-1])
 
 
+def test_schedule_fraction_requests_all_labels_early():
+    keywords = {name: each for name, each in QUICK.items() if name != "steps_between_labels"}
+    annealed = {"schedule": "annealed", "num_timesteps": 2_000, "schedule_fraction": 0.25}
+    env = PreferenceWrapper(Counter(), **keywords | annealed)
+    assert env.session.learning is not None
+    take_steps(env, 700)
+    assert env.session.learning.learner.num_asked == QUICK["n_labels"]
+    env.close()
+
+
 # --- bad input ---
 
 
@@ -587,6 +597,7 @@ def test_inconsistent_settings_are_refused(keywords, message):
         ({"teacher": "human", "teacher_strength": 0.5}, "teacher_strength=0.5", "synthetic"),
         ({"teacher": min, "teacher_strength": 0.5}, "teacher_strength=0.5", "by its name"),
         ({"schedule": "upfront", "n_labels": 9, "steps_between_labels": 5}, "steps_b", "constant"),
+        ({"schedule_fraction": 0.5}, "schedule_fraction=0.5", "annealed"),
         ({"collect_only": True, "selector": "entropy"}, "selector='entropy'", "predictor_path"),
         ({"collect_only": True, "initial_fits": 2}, "initial_fits=2", "no collect_only"),
         (

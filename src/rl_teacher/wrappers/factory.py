@@ -163,6 +163,7 @@ def query_settings(
         num_steps=settings.num_timesteps or 1,
         seconds_between=SECONDS_BETWEEN if follows_time else 0.0,
         steps_between=settings.steps_between_labels or Budget.steps_between,
+        fraction=settings.schedule_fraction,
     )
     named_schedule, named_selector = settings.schedule, settings.selector
     return PlannerSettings(

@@ -44,6 +44,15 @@ CONSTANT_SCHEDULE = OnlyWith(
     "schedule='constant'",
 )
 
+FALLING_SCHEDULE = OnlyWith(
+    "--schedule annealed or hyperbolic, and labels to ask for after the first fit",
+    lambda run: (
+        run.config.asks_in_two_parts
+        and (run.config.schedule in ("annealed", "hyperbolic") or callable(run.config.schedule))
+    ),
+    "schedule='annealed' or 'hyperbolic' (not with collect_only)",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class WrapperSettings(FittingSettings, QuerySettings):
@@ -71,6 +80,8 @@ class WrapperSettings(FittingSettings, QuerySettings):
     """label schedule: `constant`, `annealed`, `hyperbolic`, `upfront`, or a function"""
     num_timesteps: Annotated[int | None, AtLeast(1), LEARNING] = None
     """environment steps of training; `annealed` and `hyperbolic` distribute the labels over them"""
+    schedule_fraction: Annotated[float, Between(0.01, 1.0), LABELS, FALLING_SCHEDULE] = 1.0
+    """fraction of `num_timesteps` within which `annealed` and `hyperbolic` request all labels"""
     selector: Annotated[str | Selector, PAIR_SCORES] = "disagreement"
     """query selection: a name, or a function"""
     train_only: bool = False
