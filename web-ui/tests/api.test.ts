@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 
-import { request, RequestRejected, ServerUnreachable, SignedOut } from '../src/lib/api'
+import { request, RequestRejected, ServerUnreachable, SignedOut, Throttled } from '../src/lib/api'
 
 const PROBLEM = 'application/problem+json'
 
@@ -33,6 +33,9 @@ describe('request', () => {
       expect(await errorOf(status, 'application/json')).toBeInstanceOf(ServerUnreachable)
     },
   )
+
+  it('is throttled by a problem of that type', async () =>
+    expect(await errorOf(429, PROBLEM, '/api/docs#too-many')).toBeInstanceOf(Throttled))
 
   it('is rejected if the stored file is corrupt', async () =>
     expect(await errorOf(502, `${PROBLEM}; charset=utf-8`, '/api/docs#damaged')).toBeInstanceOf(

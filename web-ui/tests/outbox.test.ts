@@ -1,6 +1,6 @@
 import 'fake-indexeddb/auto'
 import { describe, expect, it, vi } from 'vitest'
-import { RequestRejected, ServerUnreachable } from '../src/lib/api'
+import { RequestRejected, ServerUnreachable, Throttled } from '../src/lib/api'
 import { countUnsent, Outbox } from '../src/lib/outbox'
 import type { OutboxOptions, UnsentLabel } from '../src/lib/outbox'
 import type { LabelSubmission, LabelReceipt } from '../src/lib/api-types'
@@ -74,6 +74,14 @@ describe('Outbox', () => {
     await outbox.add(unsent(2))
     expect([outbox.length, outbox.delivery]).toEqual([1, 'signed out'])
     expect(rejected).not.toHaveBeenCalled()
+    outbox.close()
+  })
+
+  it('keeps labels while the service is reached, but throttles', async () => {
+    const send = () => Promise.reject(new Throttled('wait'))
+    const outbox = await open({ send, database: new IDBFactory() })
+    await outbox.add(unsent(1))
+    expect([outbox.length, outbox.delivery]).toEqual([1, 'ok'])
     outbox.close()
   })
 

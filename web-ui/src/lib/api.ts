@@ -27,9 +27,13 @@ export const API = '/api/v1'
 const TIMEOUT_MS = 15_000
 /** The only problem with a status of 5xx that stays: the requested file is corrupt. */
 const DAMAGED = '/api/docs#damaged'
+const TOO_MANY = '/api/docs#too-many'
 
 /** The service did not respond (perhaps a proxy did), or cannot process requests at present. */
 export class ServerUnreachable extends Error {}
+
+/** The service is reached, but accepts no more requests for a few seconds. */
+export class Throttled extends ServerUnreachable {}
 
 /** The browser has no valid access cookie. */
 export class SignedOut extends Error {}
@@ -52,7 +56,10 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
   if (response.ok) return response
   if (response.status === 401) throw new SignedOut('This browser is not signed in.')
   const problem = await problemOf(response)
-  if (isTemporary(response, problem)) throw new ServerUnreachable(problem.detail || problem.title)
+  if (isTemporary(response, problem)) {
+    const Failure = problem.type === TOO_MANY ? Throttled : ServerUnreachable
+    throw new Failure(problem.detail || problem.title)
+  }
   throw new RequestRejected(problem)
 }
 

@@ -4,7 +4,7 @@
  * other labelers who used this browser stay stored until they are signed in again.
  */
 
-import { RequestRejected, ServerUnreachable, SignedOut } from './api'
+import { RequestRejected, ServerUnreachable, SignedOut, Throttled } from './api'
 import type { Answer, Comparison, LabelReceipt, LabelSubmission, Problem } from './api-types'
 
 const DATABASE = 'rl-teacher'
@@ -185,7 +185,8 @@ export class Outbox {
 
   #retryLater(error: unknown): void {
     if (this.#isClosed && this.isDurable) return
-    this.delivery = error instanceof SignedOut ? 'signed out' : 'offline'
+    if (error instanceof SignedOut) this.delivery = 'signed out'
+    else this.delivery = error instanceof Throttled ? 'ok' : 'offline'
     const delay_ms = Math.min(MIN_RETRY_MS * 2 ** this.#numFailures++, MAX_RETRY_MS)
     this.#retry = setTimeout(() => void this.flush(), delay_ms * (0.75 + 0.25 * Math.random()))
     this.options.changed?.()
