@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from rl_teacher.agents.collector import Collector
-from rl_teacher.common.errors import CorruptCheckpoint
+from rl_teacher.common.errors import BadObservation, CorruptCheckpoint
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.encoders import PredictorNetwork
 from rl_teacher.nn.mlp import MLP
@@ -28,6 +28,17 @@ ACTIONS = {
     "several": gym.spaces.MultiDiscrete([2, 3]),
     "continuous": gym.spaces.Box(-2, 2, (2,), np.float32),
 }
+
+
+def test_action_that_is_not_finite_is_named_beside_an_image():
+    space = InputSpace.from_spaces(IMAGES, ACTIONS["continuous"])
+    predictor = RewardPredictor(space, SMALL)
+    images = np.zeros((3, 2, 12, 12), np.uint8)
+    actions = np.zeros((3, 2), np.float32)
+    predictor(images, actions)
+    actions[1, 1] = np.nan
+    with pytest.raises(BadObservation, match=r"1 of 3 steps .* first at index \(1,\)"):
+        predictor(images, actions)
 
 
 @pytest.mark.parametrize("kind", ACTIONS)

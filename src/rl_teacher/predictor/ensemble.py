@@ -235,7 +235,12 @@ class RewardPredictor:
         Raises:
             BadObservation: rows, or the rewards of finite rows, are not finite.
         """
-        is_usable = np.isfinite(rows).all(-1)
+        numbers = rows
+        if self.space.has_byte_rows and not self.space.is_discrete:
+            # The bytes of an image are followed by those of the float32 numbers of an action.
+            actions = np.ascontiguousarray(rows[..., self.space.num_observation_inputs :])
+            numbers = actions.view(np.float32)
+        is_usable = np.isfinite(numbers).all(-1)
         if not is_usable.all():
             first = tuple(np.argwhere(~is_usable)[0].tolist())
             raise BadObservation(
