@@ -91,6 +91,9 @@ def test_deleted_experiment_leaves_nothing_where_its_folder_links_to(store, labe
 
 
 def test_renamed_experiment_keeps_labels_and_continues(store, labels):
+    curves = home() / "tensorboard"
+    (curves / "hopper").mkdir(parents=True)
+    (curves / "hopper" / "events").write_text("curves")
     rename_experiment(store, "hopper", "walker", by="zoe")
     assert names(store) == ["walker"]
     assert store.labels.answers(labels) == {labels[0]: Answer.LEFT}
@@ -100,6 +103,8 @@ def test_renamed_experiment_keeps_labels_and_continues(store, labels):
     with pytest.raises(ExperimentNotFound):
         Experiment.find("hopper")
     assert events(store) == [("rename", {"from": "hopper", "to": "walker"}, "zoe")]
+    assert [path.name for path in curves.iterdir()] == ["walker"]
+    assert (curves / "walker" / "events").read_text() == "curves"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from rl_teacher.common.errors import (
 from rl_teacher.runs.folder import (
     Experiment,
     experiments_folder,
+    home,
     shortened_name,
     validate_name,
 )
@@ -127,6 +128,9 @@ def rename_experiment(
             if "name" in config:
                 content = json.dumps({**config, "name": new_name}, indent=2, ensure_ascii=False)
                 write_atomically(folder / "config.json", f"{content}\n".encode(), is_synced=True)
+            curves = home() / "tensorboard"
+            if (curves / name).is_dir() and not (curves / new_name).exists():
+                (curves / name).rename(curves / new_name)
             folder.rename(target)
 
 
