@@ -96,6 +96,37 @@ def database(make_database, tmp_path):
     return make_database(tmp_path / "labels.sqlite")
 
 
+NEXT_MIGRATION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9000"
+down_revision = "{latest}"
+
+
+def upgrade():
+    op.add_column("labels", sa.Column("note", sa.String))
+    op.execute("UPDATE labels SET note = 'of an older version'")
+"""
+
+
+@pytest.fixture
+def add_migration(tmp_path, monkeypatch):
+    """Function that adds a migration of the labels, and returns the folder of all migrations."""
+
+    def add():
+        folder = tmp_path / "migrations"
+        shutil.copytree(store_database.MIGRATIONS, folder)
+        migration = NEXT_MIGRATION.format(latest=store_database.versions()[0])
+        (folder / "versions" / "v9000_note.py").write_text(migration)
+        monkeypatch.setattr(store_database, "MIGRATIONS", folder)
+        store_database.versions.cache_clear()
+        return folder
+
+    yield add
+    store_database.versions.cache_clear()
+
+
 @pytest.fixture
 def write_module(tmp_path, monkeypatch):
     """Function that writes an importable module; afterwards it and its environments are unknown."""

@@ -13,9 +13,9 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.runs import doctor
 from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.store.database import versions
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.records import RenderedClip
-from rl_teacher.store.store import Store
 from tests.store.comparisons import clip
 
 ENV_ID = "ShortHopper-v1"
@@ -376,23 +376,25 @@ def test_missing_database_is_found_and_not_created(file, capsys):
 
 
 @ONLY_SQLITE
-@pytest.mark.parametrize(("version", "code"), [("0007", 0), ("9999", 1)])
-def test_version_of_schema_is_examined_before_migrating(tmp_path, file, version, code, capsys):
-    from alembic import command
-
-    from rl_teacher.store.database import alembic_settings
-
-    file.unlink()
-    with Store.open(file) as store, store.database.writing() as connection:
-        if version == "9999":
-            connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-        else:
-            command.downgrade(alembic_settings(connection), version)
+@pytest.mark.usefixtures("file")
+def test_older_version_of_schema_is_found_and_migrated(add_migration, capsys):
+    version = versions()[0]
+    add_migration()
     assert examine(capsys)[0] == 1
-    found, printed = examine(capsys, "--repair")
-    assert found == code
-    expected = "migrated from version 0007" if code == 0 else "the version is 9999, newer than"
-    assert expected in printed
+    code, printed = examine(capsys, "--repair")
+    assert code == 0
+    assert f"migrated from version {version} to {versions()[0]}" in printed
+
+
+@ONLY_SQLITE
+def test_newer_version_of_schema_is_found_and_not_repaired(file, capsys):
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.commit()
+    for options in ([], ["--repair"]):
+        code, printed = examine(capsys, *options)
+        assert code == 1
+        assert "the version is 9999, newer than" in printed
 
 
 @ONLY_SQLITE

@@ -5,7 +5,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0001"
+# Versions up to 0011 were never released.
+revision = "0012"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -29,13 +30,17 @@ def upgrade() -> None:
     create_tallies()
     create_labels()
     create_leases()
+    create_episodes()
+    create_experiment_locks()
+    create_ended_sessions()
 
 
 def downgrade() -> None:
     """Drop every table."""
     for table in (
-        *("leases", "labels", "tallies", "metrics", "invites", "events", "credentials"),
-        *("comparisons", "labelers", "experiments", "clips"),
+        *("ended_sessions", "experiment_locks", "episodes", "leases", "labels", "tallies"),
+        *("metrics", "invites", "events", "credentials", "comparisons", "labelers"),
+        *("experiments", "clips"),
     ):
         op.drop_table(table)
 
@@ -78,6 +83,8 @@ def create_experiments() -> None:
         sa.Column("assignment", sa.JSON),
         sa.Column("control", sa.JSON),
         sa.Column("diagnostics", sa.JSON),
+        sa.Column("first_episode", sa.JSON),
+        sa.Column("archived_at", TIME),
         sqlite_autoincrement=True,
     )
 
@@ -91,6 +98,9 @@ def create_labelers() -> None:
         sa.Column("created_at", TIME, nullable=False),
         sa.Column("role", sa.String(16), server_default="labeler", nullable=False),
         sa.Column("excluded_at", TIME),
+        sa.Column("practised", sa.JSON),
+        sa.Column("appearance", sa.String),
+        sa.Index(None, "appearance", unique=True),
         sqlite_autoincrement=True,
     )
 
@@ -110,24 +120,35 @@ def create_comparisons() -> None:
         sa.Column("num_labels", sa.Integer, server_default="0", nullable=False),
         sa.Column("is_open", sa.Boolean, server_default=sa.false(), nullable=False),
         sa.Column("is_disputed", sa.Boolean, server_default=sa.false(), nullable=False),
+        sa.Column("number", sa.Integer, server_default="0", nullable=False),
         sa.UniqueConstraint("experiment_id", "left_hash", "right_hash"),
-        sa.Index(None, "experiment_id", "asked_at_step"),
         sa.Index(None, "experiment_id", "id"),
         sa.Index(None, "experiment_id", "is_disputed", "id"),
         sa.Index(None, "experiment_id", "num_labels", "id"),
-        sa.Index(
-            "ix_comparisons_gold",
-            *("experiment_id", "id"),
-            sqlite_where=sa.text("gold IS NOT NULL"),
-            postgresql_where=sa.text("gold IS NOT NULL"),
-        ),
-        sa.Index(
-            "ix_comparisons_open",
-            *("experiment_id", "asked_at_step", "id"),
-            sqlite_where=sa.text("is_open = 1"),
-            postgresql_where=sa.text("is_open"),
-        ),
         sqlite_autoincrement=True,
+    )
+    # Without statistics, SQLite estimates the same cost for indexes with the same leading columns,
+    # whether they are partial or not, and chooses the one created last.
+    op.create_index(
+        "ix_comparisons_experiment_id_number",
+        "comparisons",
+        ["experiment_id", "number"],
+        unique=True,
+    )
+    op.create_index(
+        "ix_comparisons_gold",
+        "comparisons",
+        ["experiment_id", "id"],
+        sqlite_where=sa.text("gold IS NOT NULL"),
+        postgresql_where=sa.text("gold IS NOT NULL"),
+    )
+    # In the order of the claims, so that nothing is sorted.
+    op.create_index(
+        "ix_comparisons_open",
+        "comparisons",
+        ["experiment_id", sa.text("asked_at_step DESC"), "id"],
+        sqlite_where=sa.text("is_open = 1"),
+        postgresql_where=sa.text("is_open"),
     )
 
 
@@ -177,6 +198,8 @@ def create_invites() -> None:
         reference("used_by", "labelers.id", nullable=True),
         sa.Column("revoked_at", TIME),
         sa.Column("experiment", sa.String(255)),
+        sa.Column("max_uses", sa.Integer, server_default="1", nullable=False),
+        sa.Column("num_uses", sa.Integer, server_default="0", nullable=False),
         sqlite_autoincrement=True,
     )
 
@@ -225,6 +248,8 @@ def create_labels() -> None:
         sa.Column("details", sa.JSON),
         sa.Column("purpose", sa.String(16), server_default="answer", nullable=False),
         sa.Column("lease", sa.String(16), server_default="none", nullable=False),
+        sa.Column("is_too_fast", sa.Boolean, server_default=sa.false(), nullable=False),
+        sa.Column("imported", sa.JSON),
         sa.CheckConstraint(
             "answer IN ('left', 'right', 'equal', 'cannot_tell')", name="is_one_of_four"
         ),
@@ -235,7 +260,11 @@ def create_labels() -> None:
 
 
 def create_leases() -> None:
-    """Create the table `leases`."""
+    """Create the table `leases`.
+
+    Without an index on `expires_at`: while its statistics are old, PostgreSQL would prefer that
+    index to the primary key, and then read all leases once for each open comparison.
+    """
     op.create_table(
         "leases",
         reference("comparison_id", "comparisons.id", "CASCADE", primary_key=True),
@@ -243,7 +272,42 @@ def create_leases() -> None:
         sa.Column("purpose", sa.String(16), nullable=False),
         sa.Column("token", sa.Uuid, nullable=False, unique=True),
         sa.Column("created_at", TIME, nullable=False),
-        sa.Column("expires_at", TIME, nullable=False, index=True),
+        sa.Column("expires_at", TIME, nullable=False),
+    )
+
+
+def create_episodes() -> None:
+    """Create the table `episodes`."""
+    op.create_table(
+        "episodes",
+        sa.Column("id", sa.Integer, primary_key=True),
+        reference("experiment_id", "experiments.id", "CASCADE"),
+        sa.Column("step", sa.BigInteger, nullable=False),
+        reference("clip_hash", "clips.content_hash", type_=sa.String(64), index=True),
+        sa.Column("episode", sa.JSON, nullable=False),
+        sa.UniqueConstraint("experiment_id", "step"),
+        sqlite_autoincrement=True,
+    )
+
+
+def create_experiment_locks() -> None:
+    """Create the table `experiment_locks`."""
+    op.create_table(
+        "experiment_locks",
+        sa.Column("name", sa.String(255), primary_key=True),
+        sa.Column("token", sa.Uuid, nullable=False),
+        sa.Column("holder", sa.JSON, nullable=False),
+        sa.Column("acquired_at", TIME, nullable=False),
+        sa.Column("heartbeat_at", TIME, nullable=False),
+    )
+
+
+def create_ended_sessions() -> None:
+    """Create the table `ended_sessions`."""
+    op.create_table(
+        "ended_sessions",
+        sa.Column("id", sa.String(64), primary_key=True),
+        sa.Column("ended_at", TIME, nullable=False, index=True),
     )
 
 
