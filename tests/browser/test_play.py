@@ -11,6 +11,7 @@ from tests.browser.conftest import PHONE, WIDE
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.processes import Running
 from tests.play.conftest import trained  # noqa: F401 - a fixture
+from tests.store.credentials import issue_credential
 
 pytestmark = pytest.mark.browser
 
@@ -175,7 +176,7 @@ class TestVisitors:
         link = running.printed_link()
         with Store.open(default_url(running.home)) as store:
             store.labelers.add("ann")
-            credential = store.access.issue_credential("ann")
+            credential = issue_credential(store, "ann")
         page = open_context().new_page()
         page.goto(f"{link.partition('?')[0]}?token={credential}")
         page.wait_for_url(lambda url: url.endswith("/"), timeout=PATIENCE_MS)

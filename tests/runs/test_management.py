@@ -28,6 +28,7 @@ from rl_teacher.runs.management import (
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
 from tests.store.comparisons import ENV_ID, ask_and_show, open_comparisons
+from tests.store.credentials import identify, issue_credential
 
 CONFIG = {"env_id": ENV_ID, "name": "hopper"}
 
@@ -114,11 +115,11 @@ def test_renamed_experiment_keeps_labels_and_continues(store, labels):
 @pytest.mark.usefixtures("labels")
 def test_credentials_and_invites_follow_a_renaming_but_stay_for_a_replacement(store, move, name):
     store.labelers.add("ann2")
-    token = store.access.issue_credential("ann2", experiment="hopper")
+    token = issue_credential(store, "ann2", experiment="hopper")
     expires_at = datetime.now(UTC) + timedelta(days=1)
     store.access.invite(experiment="hopper", expires_at=expires_at)
     move(store, "hopper")
-    identity = store.access.identify(token)
+    identity = identify(store, token)
     assert identity is not None
     assert identity.experiment == name
     assert [each.experiment for each in store.access.invites()] == [name]

@@ -22,6 +22,7 @@ from tests.store.conftest import (
     postgres_server,  # noqa: F401
     shared_postgres_url,  # noqa: F401
 )
+from tests.store.credentials import identify, issue_credential
 
 with warnings.catch_warnings():
     # Starlette warns about a change of its HTTP client; both clients work.
@@ -190,14 +191,14 @@ def enter(app, token):
 def guest(app, store):
     """Client of the labeler Ann."""
     store.labelers.add("ann")
-    return enter(app, store.access.issue_credential("ann"))
+    return enter(app, issue_credential(store, "ann"))
 
 
 @pytest.fixture
 def other_guest(app, store):
     """Client of the labeler Bob."""
     store.labelers.add("bob")
-    return enter(app, store.access.issue_credential("bob"))
+    return enter(app, issue_credential(store, "bob"))
 
 
 @pytest.fixture
@@ -230,7 +231,7 @@ def post(client, *labels):
     """Post labels of comparisons that were leased to the client's labeler."""
     store = client.app.state.services.store
     token = client.headers.get("Authorization", "").removeprefix("Bearer ")
-    identity = store.access.identify(token)
+    identity = identify(store, token)
     if identity is not None:
         ids = {each["comparison_id"] for each in labels if each.get("lease") is None}
         lease(store, identity.name, *(each for each in ids if type(each) is int))

@@ -15,6 +15,7 @@ from rl_teacher.web.access import Access, required_access, requires
 from rl_teacher.web.address import one_time_code
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
+from tests.store.credentials import issue_credential
 from tests.web.conftest import (
     HTML,
     SAME_ORIGIN,
@@ -299,7 +300,7 @@ class TestSessions:
     def ann(self, app, store):
         if not any(each.name == "ann" for each in store.labelers.all()):
             store.labelers.add("ann")
-        return self.sign_in(app, store.access.issue_credential("ann"))
+        return self.sign_in(app, issue_credential(store, "ann"))
 
     @pytest.mark.parametrize("user", ["owner", "ann"])
     def test_cookie_of_a_session_that_was_ended_is_worthless(self, app, store, user):
@@ -321,7 +322,7 @@ class TestSessions:
 
     def test_signing_out_ends_no_other_session(self, app, store):
         store.labelers.add("ann")
-        token = store.access.issue_credential("ann")
+        token = issue_credential(store, "ann")
         one, other = self.sign_in(app, token), self.sign_in(app, token)
         one.post("/api/v1/sign-out", headers=SAME_ORIGIN)
         assert other.get("/api/v1/me").status_code == 200
@@ -334,7 +335,7 @@ class TestSessions:
 
     def test_cookie_contains_no_credential(self, app, store):
         store.labelers.add("ann")
-        for token in (TOKEN, store.access.issue_credential("ann")):
+        for token in (TOKEN, issue_credential(store, "ann")):
             assert token not in str(self.sign_in(app, token).cookies)
 
     @pytest.mark.parametrize("name", ["owner", "ann"])
@@ -355,7 +356,7 @@ class TestSessions:
 
     def test_sessions_share_the_rate_limit_of_their_credential(self, app, store):
         store.labelers.add("ann")
-        token = store.access.issue_credential("ann")
+        token = issue_credential(store, "ann")
         statuses = [self.sign_in(app, token).get("/api/v1/me").status_code for _ in range(20)] + [
             enter(app, token).get("/api/v1/me").status_code for _ in range(40)
         ]
@@ -373,7 +374,7 @@ class TestLinksOfOtherSites:
     def follow(self, client, store, **headers):
         """Open a page with Ann's token, and return the name of the user afterwards."""
         store.labelers.add("ann")
-        token = store.access.issue_credential("ann")
+        token = issue_credential(store, "ann")
         assert client.get(f"/?token={token}", headers=headers).status_code == 303
         return client.get("/api/v1/me").json()["name"]
 
@@ -389,7 +390,7 @@ class TestLinksOfOtherSites:
         store.labelers.add("bob")
         with TestClient(app, follow_redirects=False) as client:
             assert self.follow(client, store, **{"Sec-Fetch-Site": "cross-site"}) == "ann"
-            link = f"/?token={store.access.issue_credential('bob')}"
+            link = f"/?token={issue_credential(store, 'bob')}"
             client.get(link, headers={"Sec-Fetch-Site": "cross-site"})
             assert client.get("/api/v1/me").json()["name"] == "bob"
 
@@ -501,16 +502,15 @@ class TestLabelersCredential:
         assert list(store.labels.answers([first, second])) == [first]
 
     def test_expired_credential_is_rejected(self, app, store, clock):
-        store.labelers.add("bob")
-        expires_at = clock() + timedelta(hours=1)
-        bob = enter(app, store.access.issue_credential("bob", expires_at))
+        _, token = store.access.add_labeler("bob", expires_at=clock() + timedelta(hours=1))
+        bob = enter(app, token)
         assert bob.get("/api/v1/me").status_code == 200
         clock.advance(3600)
         assert_problem(bob.get("/api/v1/me"), 401)
 
     def test_owner_credential_grants_access_to_owner_routes(self, app, store):
         store.labelers.add("olga", "owner")
-        olga = enter(app, store.access.issue_credential("olga"))
+        olga = enter(app, issue_credential(store, "olga"))
         assert olga.get("/api/v1/labelers").status_code == 200
 
     def test_invalid_credential_takes_precedence_over_valid_cookie(self, guest):
@@ -521,7 +521,7 @@ class TestLabelersCredential:
 
     def test_credential_in_link_becomes_cookie(self, app, store):
         store.labelers.add("bob")
-        token = store.access.issue_credential("bob")
+        token = issue_credential(store, "bob")
         with TestClient(app, follow_redirects=False) as client:
             assert client.get(f"/e/hopper/label?token={token}").status_code == 303
             assert client.get("/api/v1/me").json()["name"] == "bob"

@@ -14,6 +14,7 @@ from rl_teacher.clips.answer import is_swapped
 from rl_teacher.clips.video import GAP_PIXELS, encode_mp4
 from rl_teacher.store.records import AssignmentPolicy
 from rl_teacher.web import clip_export
+from tests.store.credentials import issue_credential
 from tests.web.conftest import NUM_FRAMES, SCENE, SCENE_HASH, assert_problem, enter, label, post
 
 SIDE, GAP = 64, GAP_PIXELS
@@ -184,7 +185,7 @@ class TestComparison:
     def test_comparison_of_other_experiment_looks_missing(self, app, store, videos):
         store.experiments.ensure("walker", "ShortWalker-v1", {})
         store.labelers.add("carl")
-        bound = enter(app, store.access.issue_credential("carl", experiment="walker"))
+        bound = enter(app, issue_credential(store, "carl", experiment="walker"))
         url = f"/api/v1/comparisons/{videos}/download"
         missing = bound.get("/api/v1/comparisons/424242/download")
         assert_problem(bound.get(url), 404)

@@ -32,6 +32,7 @@ from rl_teacher.web import clip_export
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Limits, Rate, Settings
 from tests.alterations import altered
+from tests.store.credentials import issue_credential
 from tests.web.conftest import ENV_ID, SCENE_HASH, TOKEN, Trainer, label, post
 
 CHECKS = [
@@ -124,7 +125,7 @@ class FuzzedService:
         """Return the headers of a caller, whose earlier credential may be revoked."""
         if caller == "anonymous":
             return {}
-        token = TOKEN if caller == "owner" else self.store.access.issue_credential("bob")
+        token = TOKEN if caller == "owner" else issue_credential(self.store, "bob")
         return {"Authorization": f"Bearer {token}"}
 
     def fuzz(self, operation, caller, num_requests):

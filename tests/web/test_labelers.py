@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.store.credentials import issue_credential
 from tests.web.conftest import TOKEN, assert_problem, enter, label, post
 
 
@@ -139,7 +140,7 @@ class TestAudit:
 
     def test_audit_event_names_owner_of_credential(self, app, program, store, trainer):
         store.labelers.add("olga", "owner")
-        olga = enter(app, store.access.issue_credential("olga"))
+        olga = enter(app, issue_credential(store, "olga"))
         olga.post("/api/v1/experiments/hopper/control", json={"state": "pause"})
         assert audit(program, experiment="hopper")["events"][0]["actor"] == "olga"
 

@@ -10,6 +10,7 @@ from rl_teacher.web import shared_state
 from rl_teacher.web.authentication import Buckets, RateLimited, network_of
 from rl_teacher.web.settings import MAX_BODY_BYTES, Limits, Rate
 from rl_teacher.web.shared_state import SharedState
+from tests.store.credentials import issue_credential
 from tests.web.conftest import HTML, SAME_ORIGIN, TestClient, assert_problem, enter, label, post
 
 MEGABYTE = b" " * 1_000_000
@@ -222,7 +223,7 @@ class TestTooMany:
         for number in range(20):
             enter(app, f"rlt_{number}").get("/api/v1/me")
         store.labelers.add("new")
-        newcomer = enter(app, store.access.issue_credential("new"))
+        newcomer = enter(app, issue_credential(store, "new"))
         assert newcomer.get("/api/v1/me").status_code == 200
         assert enter(app, "rlt_x").get("/api/v1/me").status_code == 429
 

@@ -13,6 +13,7 @@ from rl_teacher.web.app import create_app
 from rl_teacher.web.routes import playing
 from rl_teacher.web.settings import Settings
 from tests.play.conftest import home, trained  # noqa: F401 - fixtures
+from tests.store.credentials import issue_credential
 from tests.web.conftest import TOKEN, TestClient, assert_problem, enter
 
 PATHS = ("/api/v1/play", "/api/v1/play/episodes/0", "/api/v1/play/clips/x", "/api/v1/play/scenes/x")
@@ -49,7 +50,7 @@ class TestAccess:
     @pytest.mark.parametrize("path", PATHS)
     def test_play_routes_look_missing_to_labelers(self, playing_app, store, path):
         store.labelers.add("ann")
-        ann = enter(playing_app, store.access.issue_credential("ann"))
+        ann = enter(playing_app, issue_credential(store, "ann"))
         assert ann.get(path).content == ann.get("/api/v1/nothing").content
         assert ann.get(path).status_code == 404
 

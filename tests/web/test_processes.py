@@ -26,6 +26,7 @@ from tests.web.test_serve import EventReader, Running
 CODE = """
 import sys
 from rl_teacher.web.serve import ServeOptions, serve
+from tests.store.credentials import issue_credential
 if __name__ == "__main__":
     sys.exit(serve(ServeOptions(port=0, no_browser=True, processes=2)))
 """
@@ -74,7 +75,7 @@ def labeler(served, request):
     """Name and credential of a labeler of this test."""
     name = request.node.name
     served.store.labelers.add(name)
-    return SimpleNamespace(name=name, token=served.store.access.issue_credential(name))
+    return SimpleNamespace(name=name, token=issue_credential(served.store, name))
 
 
 @pytest.fixture
@@ -162,7 +163,7 @@ class TestLabels:
         shown, acknowledged = Counter(), Counter()
 
         def label_all(number):
-            token = served.store.access.issue_credential(names[number])
+            token = issue_credential(served.store, names[number])
             with clients_of_both(service, token) as clients:
                 client = clients[number % 2]
                 while True:

@@ -9,6 +9,7 @@ import pytest
 from rl_teacher.web.access import Access, requires
 from rl_teacher.web.labelers_cli import NewCredential
 from rl_teacher.web.settings import Settings
+from tests.store.credentials import identify, issue_credential
 from tests.web.conftest import SAME_ORIGIN, TOKEN, TestClient, assert_problem, enter, label, post
 
 SOURCE = Path(__file__).parents[2] / "src" / "rl_teacher"
@@ -21,7 +22,7 @@ RUNS_DATA = re.compile(
 @pytest.fixture
 def secret(store):
     store.labelers.add("ann")
-    return store.access.issue_credential("ann")
+    return issue_credential(store, "ann")
 
 
 def test_logs_contain_no_credential(app, program, trainer, secret, caplog):
@@ -81,7 +82,7 @@ def test_responses_do_not_repeat_wrong_credential(app, anonymous):
 
 
 def test_repr_of_objects_contains_no_credential(app, store, secret, clock):
-    identity = store.access.identify(secret)
+    identity = identify(store, secret)
     store.access.invite("labeler", expires_at=clock())
     objects = [
         Settings(TOKEN),
@@ -89,7 +90,6 @@ def test_repr_of_objects_contains_no_credential(app, store, secret, clock):
         app.state.services,
         app.state.services.authenticator,
         NewCredential("ann", secret, f"http://127.0.0.1/?token={secret}"),
-        store.access.credentials("ann"),
         store.access.invites(),
         store.labelers.all(),
     ]
@@ -101,7 +101,7 @@ def test_repr_of_objects_contains_no_credential(app, store, secret, clock):
 
 def test_credentials_have_256_random_bits_and_scanner_prefix(store, secret):
     assert re.fullmatch(r"rlt_[A-Za-z0-9_-]{43}", secret)
-    assert store.access.issue_credential("ann") != secret
+    assert issue_credential(store, "ann") != secret
 
 
 @pytest.mark.parametrize(

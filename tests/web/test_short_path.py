@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from rl_teacher.web.app import create_app
 from rl_teacher.web.routes import labelling
 from rl_teacher.web.settings import MAX_BODY_BYTES, Limits, Rate, Settings
+from tests.store.credentials import issue_credential
 from tests.web.conftest import TOKEN, assert_problem, label, lease
 
 LABELS = "/api/v1/labels"
@@ -25,7 +26,7 @@ def settings(clock):
 @pytest.fixture
 def token(store):
     store.labelers.add("ann")
-    return store.access.issue_credential("ann")
+    return issue_credential(store, "ann")
 
 
 @pytest.fixture

@@ -24,11 +24,9 @@ from rl_teacher.store.labelers import (
     Labelers,
     check_role,
     find_labeler,
-    is_reserved,
     normalise_name,
 )
 from rl_teacher.store.records import (
-    CredentialView,
     Identity,
     InviteView,
     NewInvite,
@@ -82,13 +80,6 @@ HOLDERS = (
     .where(Credential.token_hash.in_(bindparam("token_hashes", expanding=True)))
 )
 
-CREDENTIALS = (
-    select(*columns_of(CredentialView, Credential))
-    .join(Labeler, Labeler.id == Credential.labeler_id)
-    .where(Labeler.name == bindparam("name"))
-    .order_by(Credential.id.desc())
-)
-
 SET_LAST_USED = (
     update(Credential)
     .where(Credential.id == bindparam("credential_id"))
@@ -118,41 +109,6 @@ class Access:
         self._uses_written_at = datetime.min.replace(tzinfo=UTC)
 
     # --- credentials ---
-
-    def issue_credential(
-        self,
-        name: str,
-        expires_at: datetime | None = None,
-        experiment: str | None = None,
-        *,
-        by: str = OWNER,
-    ) -> str:
-        """Create a credential and return its token, which cannot be read again.
-
-        Args:
-            name: Name of the labeler.
-            expires_at: End of validity; None if it is valid until revoked.
-            experiment: The only experiment that it opens; None for all.
-            by: Name of the issuer.
-
-        Raises:
-            LabelerNotFound: There is no such labeler.
-            BadConfig: The labeler is not a person, or is an owner, but the credential is limited to
-                one experiment.
-            ExperimentNotFound: There is no such experiment.
-        """
-        by_id = self._labelers.id_of(by)
-        with self._database.writing() as connection:
-            labeler = find_labeler(connection, name)
-            if is_reserved(name, labeler.role):
-                raise BadConfig(f"{name!r} is not a person, so nobody can act under this name.")
-            check_scope(labeler.role, experiment)
-            if experiment is not None:
-                find_experiment(connection, experiment)
-            token = self._add_credential(connection, labeler.id, expires_at, experiment)
-            details = {"labeler": name, "hint": token[:HINT_LENGTH]}
-            self._events.append(connection, "credential", details, by_id)
-        return token
 
     def add_labeler(
         self,
@@ -194,16 +150,11 @@ class Access:
             self._events.append(connection, "credential", details, by_id)
         return identity, token
 
-    def identify(self, token: str) -> Identity | None:
-        """Return the holder of a token; None if it is expired, revoked or unknown."""
-        return self.identify_many([token])[0]
-
-    def identify_many(self, tokens: Sequence[str]) -> list[Identity | None]:
-        """Return the holders of tokens; see `identify`."""
-        return self.identify_hashes([hash_if_token(each) for each in tokens])
-
     def identify_hashes(self, hashes: Sequence[str]) -> list[Identity | None]:
-        """Return the holders of tokens by their hashes; see `identify`."""
+        """Return the holders of tokens by their hashes; None for an invalid token.
+
+        A token is invalid if it is expired, revoked or unknown.
+        """
         possible = sorted(set(hashes) - {""})
         rows = self._database.rows(HOLDERS, token_hashes=possible) if possible else []
         moment = self._database.now()
@@ -257,11 +208,6 @@ class Access:
         if rows:
             with suppress(StoreUnavailable), self._database.writing() as connection:
                 connection.execute(SET_LAST_USED, rows)
-
-    def credentials(self, name: str) -> list[CredentialView]:
-        """Return the credentials of a labeler, newest first."""
-        self.write_uses()
-        return [CredentialView(**row) for row in self._database.rows(CREDENTIALS, name=name)]
 
     def revoke_credentials(self, name: str, *, by: str = OWNER) -> int:
         """Revoke all credentials of a labeler and return their number.

@@ -542,18 +542,6 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class CredentialView:
-    """A credential without its secret; `hint` is the beginning of the token."""
-
-    id: int
-    hint: str
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-
-
-@dataclass(frozen=True)
 class InviteView:
     """An invite without its secret.
 
