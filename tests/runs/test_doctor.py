@@ -16,6 +16,7 @@ from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.database import versions
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.records import RenderedClip
+from tests.runs.test_backup import alter
 from tests.store.comparisons import clip
 
 ENV_ID = "ShortHopper-v1"
@@ -125,12 +126,6 @@ def test_wrong_counts_are_found_and_recounted(hashes, statement, capsys):
     assert "recounted" in first_line(printed, "repaired")
     assert_sound(capsys)
     assert counts() == (2, 1, 1, 1)
-
-
-def alter(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(bytes(content))
 
 
 @pytest.mark.parametrize("name", ["clip", "scene"])

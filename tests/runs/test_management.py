@@ -27,7 +27,7 @@ from rl_teacher.runs.management import (
 )
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
-from tests.store.comparisons import ENV_ID, ask_and_show, open_comparisons
+from tests.store.comparisons import ENV_ID, ask_and_show, open_comparisons, recorded_events
 from tests.store.credentials import identify, issue_credential
 
 CONFIG = {"env_id": ENV_ID, "name": "hopper"}
@@ -50,10 +50,6 @@ def labels(store):
     return first, second
 
 
-def events(store):
-    return [(each.kind, each.details, each.labeler) for each in store.events.page().rows]
-
-
 def names(store):
     return [each.name for each in store.experiments.all()]
 
@@ -63,7 +59,7 @@ def test_deleted_experiment_leaves_neither_folder_nor_labels(store, labels):
     assert names(store) == []
     assert store.labels.answers(labels) == {}
     assert not (home() / "experiments" / "hopper").exists()
-    assert events(store) == [
+    assert recorded_events(store) == [
         ("delete", {"experiment": "hopper", "comparisons": 2, "labels": 1}, "zoe")
     ]
 
@@ -103,7 +99,7 @@ def test_renamed_experiment_keeps_labels_and_continues(store, labels):
         assert continued.metrics() == [{"step": 1}]
     with pytest.raises(ExperimentNotFound):
         Experiment.find("hopper")
-    assert events(store) == [("rename", {"from": "hopper", "to": "walker"}, "zoe")]
+    assert recorded_events(store) == [("rename", {"from": "hopper", "to": "walker"}, "zoe")]
     assert [path.name for path in curves.iterdir()] == ["walker"]
     assert (curves / "walker" / "events").read_text() == "curves"
 
@@ -160,7 +156,7 @@ def test_interrupted_renaming_is_continued(store, labels, step, monkeypatch):
     assert store.labels.answers(labels) == {labels[0]: Answer.LEFT}
     assert Experiment.find("walker").config == CONFIG | {"name": "walker"}
     assert not (home() / "experiments" / "hopper").exists()
-    assert len(events(store)) == 1
+    assert len(recorded_events(store)) == 1
 
 
 @pytest.mark.usefixtures("labels")
@@ -229,7 +225,7 @@ def test_archived_experiment_is_not_labelled_until_restored(store, labels):
     for is_archived, waiting in ((True, []), (False, [labels[1]])):
         archive_experiment(store, "hopper", is_archived=is_archived, by="zoe")
         assert [each.id for each in open_comparisons(store, experiment_id)] == waiting
-    assert events(store) == [("restore", {}, "zoe"), ("archive", {}, "zoe")]
+    assert recorded_events(store) == [("restore", {}, "zoe"), ("archive", {}, "zoe")]
 
 
 @pytest.mark.usefixtures("labels")
@@ -251,7 +247,7 @@ def test_running_experiment_is_neither_deleted_nor_renamed_nor_archived(store):
             with pytest.raises(ExperimentInUse, match="Stop it first"):
                 manage()
     assert names(store) == ["hopper"]
-    assert events(store) == []
+    assert recorded_events(store) == []
 
 
 def test_experiment_that_another_home_runs_is_refused(store):

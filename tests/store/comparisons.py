@@ -78,3 +78,7 @@ def ids_of(comparisons):
 def rows_of(store, statement):
     with store.database.reading() as connection:
         return connection.execute(statement).all()
+
+
+def recorded_events(store):
+    return [(each.kind, each.details, each.labeler) for each in store.events.page().rows]

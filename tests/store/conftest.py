@@ -8,6 +8,7 @@ import pytest
 
 from rl_teacher.store.store import Store
 from tests.store import postgres
+from tests.store.comparisons import ENV_ID
 
 BOTH = pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 
@@ -79,6 +80,11 @@ def new_url(request):
 def store(url):
     with Store.open(url) as opened:
         yield opened
+
+
+@pytest.fixture
+def experiment_id(store):
+    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
 
 
 @pytest.fixture

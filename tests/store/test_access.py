@@ -52,11 +52,6 @@ def tomorrow(clock):
     return clock() + timedelta(days=1)
 
 
-@pytest.fixture
-def experiment_id(store):
-    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
-
-
 def kinds(store):
     return [kind for (kind,) in rows_of(store, select(Event.kind).order_by(Event.id))]
 

@@ -7,16 +7,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadConfig, ComparisonNotFound, ExperimentNotFound
 from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.store.tables import Comparison
-from tests.store.comparisons import ENV_ID, ask, ask_and_show, rows_of
-
-
-@pytest.fixture
-def experiment_id(store):
-    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
-
-
-def recorded_events(store):
-    return [(each.kind, each.details, each.labeler) for each in store.events.page().rows]
+from tests.store.comparisons import ask, ask_and_show, recorded_events, rows_of
 
 
 class TestAssignmentPolicy:

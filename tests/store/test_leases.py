@@ -32,11 +32,6 @@ def store(timed_store):
     return timed_store
 
 
-@pytest.fixture
-def experiment_id(store):
-    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
-
-
 def claimed_ids(claimed):
     return [each.comparison.id for each in claimed]
 

@@ -18,11 +18,6 @@ MADE_UP = ["", "x", "W10", "WzEsMl0", "Wy0xXQ", "WzFlOTld", "é", "W" * 9999]
 """Cursors; some say `[]`, `[1,2]`, `[-1]` and `[1e99]`."""
 
 
-@pytest.fixture
-def experiment_id(store):
-    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
-
-
 def walk(read):
     """Read all rows page by page."""
     rows, after = [], None

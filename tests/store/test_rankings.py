@@ -23,11 +23,6 @@ def store(timed_store):
     return timed_store
 
 
-@pytest.fixture
-def experiment_id(store):
-    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
-
-
 def add(store, experiment_id, *groups, left_out=(), labeler="Ada", request_id=None):
     ranking = NewRanking(labeler, request_id or uuid4(), groups, left_out)
     store.rankings.add(experiment_id, ranking)

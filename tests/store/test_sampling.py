@@ -8,11 +8,6 @@ from tests.store.comparisons import ENV_ID, ask_and_show
 
 
 @pytest.fixture
-def experiment_id(store):
-    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
-
-
-@pytest.fixture
 def answered(store, experiment_id):
     """Ask five comparisons, of which Ada and Ben both answer the first four."""
     ids = ask_and_show(store, experiment_id, *range(5))

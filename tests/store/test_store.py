@@ -1,6 +1,5 @@
 """Tests of experiments, comparisons and labels, on SQLite and on PostgreSQL."""
 
-import hashlib
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
@@ -21,27 +20,14 @@ from rl_teacher.store.database import as_url
 from rl_teacher.store.records import Counts, NewLabel, RenderedClip
 from rl_teacher.store.sql import CHUNK
 from rl_teacher.store.store import Store
-from tests.store.comparisons import AnsweredComparison, answered_comparisons
+from tests.store.comparisons import ENV_ID, AnsweredComparison, answered_comparisons, ask, pair
 
-ENV_ID = "ShortHopper-v1"
 REQUEST = UUID("12345678-1234-5678-1234-567812345678")
-
-
-def clip(name):
-    return hashlib.sha256(str(name).encode()).hexdigest()
-
-
-def pair(name):
-    return clip(f"{name} left"), clip(f"{name} right")
 
 
 @pytest.fixture
 def experiment_id(store):
     return store.experiments.ensure("syn-1400", ENV_ID, {"labels": 1400})
-
-
-def ask(store, experiment_id, *names):
-    return store.comparisons.add(experiment_id, [pair(name) for name in names], ENV_ID, 30, 1000)
 
 
 def rows(url, query):

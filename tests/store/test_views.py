@@ -92,11 +92,6 @@ NO_ID = [0, -1, 999, 2**31, 2**40, 2**70, -(2**70)]
 """Ids that were never given away; some have no room in a database."""
 
 
-@pytest.fixture
-def experiment_id(store):
-    return store.experiments.ensure("human-175", ENV_ID, {"seed": 3})
-
-
 def read_plan(path, statement):
     """Return the steps of SQLite's query plan in an empty database."""
     with Store.open(path) as store, store.database.reading() as connection:
