@@ -101,16 +101,15 @@ def comparison_link(address: Address, name: str, comparison_id: int) -> str:
     return with_token(address, label_path(name), comparison=str(comparison_id))
 
 
-def credential_link(address: Address, credential: str, name: str | None = None) -> str:
-    """Return the login link of a labeler.
+def credential_path(credential: str, name: str | None = None) -> str:
+    """Return the path of the page that signs a labeler in.
 
     Args:
-        address: Address of the service.
         credential: Credential of the labeler.
         name: Experiment to label; None for the list of all experiments.
     """
     path = "/" if name is None else label_path(name)
-    return f"{address.url}{path}?{urlencode({'token': credential})}"
+    return f"{path}?{urlencode({'token': credential})}"
 
 
 def invite_path(token: str) -> str:

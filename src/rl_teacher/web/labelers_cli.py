@@ -7,7 +7,7 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import open_store
 from rl_teacher.store.access import LONGEST_DAYS
 from rl_teacher.store.store import utc_now
-from rl_teacher.web.address import credential_link, database_id, invite_path, running_service
+from rl_teacher.web.address import credential_path, database_id, invite_path, running_service
 
 ROLES = ("labeler", "owner")
 
@@ -50,7 +50,7 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
     with open_store() as store:
         identity, credential = store.access.add_labeler(name, role, expires_at, experiment)
     service = running_service(database_id())
-    link = None if service is None else credential_link(service, credential, experiment)
+    link = None if service is None else service.url + credential_path(credential, experiment)
     return NewCredential(identity.name, credential, link)
 
 

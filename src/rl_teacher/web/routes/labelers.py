@@ -3,7 +3,6 @@
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
-from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Path, Request, Response
 
@@ -20,6 +19,7 @@ from rl_teacher.web.access import (
     requires,
     set_cookie,
 )
+from rl_teacher.web.address import credential_path, invite_path
 from rl_teacher.web.schemas import labelers as schemas
 from rl_teacher.web.services import Services, ServicesDep
 
@@ -50,7 +50,7 @@ def add_labeler(
     return schemas.NewLabeler(
         labeler=schemas.Labeler.model_validate(labeler, from_attributes=True),
         credential=credential,
-        link=f"{service_url(request)}/?{urlencode({'token': credential})}",
+        link=service_url(request) + credential_path(credential),
     )
 
 
@@ -107,7 +107,7 @@ def create_invite(
         max_uses=body.max_uses,
         by=owner,
     )
-    link = f"{service_url(request)}/join?invite={quote(made.token)}"
+    link = service_url(request) + invite_path(made.token)
     return schemas.NewInvite(**asdict(made.invite), link=link)
 
 
@@ -128,7 +128,7 @@ def set_excluded(
 
 
 def labeler_of(labeler_id: int, services: Services) -> LabelerView:
-    """Return a labeler with the number of labels and credentials.
+    """Return a labeler.
 
     Raises:
         LabelerNotFound: No labeler has this id.
