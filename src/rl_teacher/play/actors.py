@@ -30,7 +30,13 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment, State, experiment_names
 from rl_teacher.runs.history import PolicyHistory
-from rl_teacher.runs.warm_start import PREDICTOR_FILE, hash_arrays, load_predictor
+from rl_teacher.runs.warm_start import (
+    PREDICTOR_FILE,
+    config_of_agent,
+    hash_arrays,
+    load_predictor,
+    no_agent,
+)
 from rl_teacher.store.checkpoints import (
     Checkpoint,
     CheckpointFile,
@@ -348,9 +354,7 @@ def load_config(experiment: Experiment) -> TeachConfig:
         BadInput: the experiment has no agent: it only has labels or a predictor, or is a wrapper's.
         CorruptCheckpoint: the settings cannot be read.
     """
-    saved = experiment.config
-    if "agent" not in saved or saved.get("collect_only"):
-        raise BadInput(no_agent(experiment.name))
+    saved = config_of_agent(experiment)
     try:
         return restore_settings(TeachConfig, saved)
     except (BadConfig, TypeError) as error:
@@ -358,14 +362,6 @@ def load_config(experiment: Experiment) -> TeachConfig:
             f"The settings of {experiment.name} cannot be read ({error}): another version of "
             "rl-teacher wrote them."
         ) from error
-
-
-def no_agent(name: str) -> str:
-    """Return the error text for an experiment without an agent."""
-    return (
-        f"{name} has no agent: only experiments that `rl-teacher teach` trained have one. "
-        "`rl-teacher runs` lists them all."
-    )
 
 
 def restore_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:

@@ -214,6 +214,27 @@ def load_agent_state(name_or_path: str, config: TeachConfig) -> StateDict:
     return agent_state(source, config.agent, hidden, env_spaces(config.env_id, config.frames))
 
 
+def config_of_agent(experiment: Experiment) -> dict[str, Any]:
+    """Return the configuration of an experiment that trains an agent.
+
+    Raises:
+        BadInput: it only has labels or a predictor, or is a wrapper's.
+        CorruptCheckpoint: the configuration cannot be read.
+    """
+    config = experiment.config
+    if "agent" not in config or config.get("collect_only"):
+        raise BadInput(no_agent(experiment.name))
+    return config
+
+
+def no_agent(name: str) -> str:
+    """Return the error text for an experiment without an agent."""
+    return (
+        f"{name} has no agent: only experiments that `rl-teacher teach` trained have one. "
+        "`rl-teacher runs` lists them all."
+    )
+
+
 def load_agent(experiment: Experiment, kind: str) -> StateDict:
     """Load the state of an experiment's agent from the latest checkpoint.
 
@@ -225,13 +246,7 @@ def load_agent(experiment: Experiment, kind: str) -> StateDict:
         BadInput: it has no agent, or one of another kind.
         CorruptCheckpoint: all checkpoints are damaged.
     """
-    config = experiment.config
-    if "agent" not in config or config.get("collect_only"):
-        raise BadInput(
-            f"{experiment.name} has no agent: only experiments that `rl-teacher teach` trained "
-            "have one. `rl-teacher runs` lists them all."
-        )
-    was = config["agent"]
+    was = config_of_agent(experiment)["agent"]
     if was != kind:
         raise BadConfig(
             f"The agent of {experiment.name} is {was}, and --agent is {kind}. Give --agent {was}."
