@@ -96,7 +96,7 @@ class Dataset:
         """Rows by comparison, in the order of the first row."""
         rows_of: dict[Pair, list[Row]] = {}
         for row in self.rows:
-            rows_of.setdefault((row["left_clip"], row["right_clip"]), []).append(row)
+            rows_of.setdefault(pair_of(row), []).append(row)
         return rows_of
 
     @cached_property
@@ -252,17 +252,19 @@ class Dataset:
         return replace(first, segments=segments, rows=marked_rows(merged_rows(given), pairs))
 
 
+def pair_of(row: Row) -> Pair:
+    """Return the left and the right clip of a label."""
+    return row["left_clip"], row["right_clip"]
+
+
 def held_out_pairs(rows: Iterable[Row]) -> set[frozenset[str]]:
     """Return the clips of the comparisons that rows mark as held out."""
-    return {frozenset((row["left_clip"], row["right_clip"])) for row in rows if row["is_held_out"]}
+    return {frozenset(pair_of(row)) for row in rows if row["is_held_out"]}
 
 
 def marked_rows(rows: Iterable[Row], pairs: Set[frozenset[str]]) -> tuple[Row, ...]:
     """Return rows of which those about the given clips are marked as held out."""
-    return tuple(
-        {**row, "is_held_out": frozenset((row["left_clip"], row["right_clip"])) in pairs}
-        for row in rows
-    )
+    return tuple({**row, "is_held_out": frozenset(pair_of(row)) in pairs} for row in rows)
 
 
 def answer_time(row: Row) -> datetime:
@@ -272,8 +274,7 @@ def answer_time(row: Row) -> datetime:
 
 def used(segments: Mapping[str, Segment], rows: Iterable[Row]) -> dict[str, Segment]:
     """Return the segments that labels refer to."""
-    names = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
-    return {name: segments[name] for name in names}
+    return {clip: segments[clip] for row in rows for clip in pair_of(row)}
 
 
 def check_compatible(first: Dataset, other: Dataset) -> None:
@@ -307,10 +308,10 @@ def merged_rows(datasets: Sequence[Dataset]) -> tuple[Row, ...]:
     """Merge and renumber labels; of a labeler's answers to a comparison the newest is current."""
     by_request: dict[tuple[Pair, str], Row] = {}
     for row in (row for dataset in datasets for row in dataset.rows):
-        pair = row["left_clip"], row["right_clip"]
-        known = by_request.setdefault((pair, row["request_id"]), row)
+        key = pair_of(row), row["request_id"]
+        known = by_request.setdefault(key, row)
         if known is not row:
-            by_request[pair, row["request_id"]] = {
+            by_request[key] = {
                 **known,
                 # The copy that is not current was exported after a later answer or a withdrawal.
                 "is_current": known["is_current"] and row["is_current"],
@@ -331,10 +332,10 @@ def with_newest_current(rows: Sequence[Row]) -> tuple[Row, ...]:
     A file may have several, and so may an experiment with labels of a person and imported ones of
     the same name.
     """
-    newest: dict[tuple[str, str, str], tuple[datetime, str, int]] = {}
+    newest: dict[tuple[Pair, str], tuple[datetime, str, int]] = {}
     for place, row in enumerate(rows):
         if row["is_current"] and row["purpose"] == "answer":
-            key = row["left_clip"], row["right_clip"], row["labeler"]
+            key = pair_of(row), row["labeler"]
             # The request id decides ties, whatever the order of the rows.
             stamp = answer_time(row), row["request_id"], place
             newest[key] = max(newest.get(key, stamp), stamp)

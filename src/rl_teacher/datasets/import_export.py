@@ -12,6 +12,7 @@ from rl_teacher.datasets.dataset import (
     Dataset,
     held_out_pairs,
     marked_rows,
+    pair_of,
     with_newest_current,
 )
 from rl_teacher.datasets.imitation import from_imitation
@@ -54,7 +55,7 @@ def from_experiment(store: Store, segments: SegmentFiles, name: str) -> Dataset:
             f"Experiment {name!r} has no labels yet. Answer some of its comparisons first."
         )
     view = store.experiments.get(name)
-    hashes = dict.fromkeys(row[side] for row in rows for side in ("left_clip", "right_clip"))
+    hashes = dict.fromkeys(clip for row in rows for clip in pair_of(row))
     return Dataset(
         env_id=view.env_id,
         spaces=recorded_spaces(view.env_id, view.config),
@@ -143,8 +144,8 @@ def import_as(dataset: Dataset, name: str) -> int:
         # Segments are written before the comparisons that refer to them.
         files = SegmentFiles(home() / "segments")
         for row in rows:
-            for side in ("left_clip", "right_clip"):
-                files.save(dataset.segments[row[side]])
+            for clip in pair_of(row):
+                files.save(dataset.segments[clip])
         experiment_id = store.experiments.ensure(experiment.name, dataset.env_id, config)
         for chunk in chunks(rows):
             ids = add_comparisons(store, experiment_id, dataset, chunk)
@@ -166,7 +167,7 @@ def check_request_ids(rows: list[Row]) -> None:
     """
     content_of: dict[str, tuple[str, ...]] = {}
     for row in rows:
-        content = row["left_clip"], row["right_clip"], row["labeler"], row["answer"]
+        content = *pair_of(row), row["labeler"], row["answer"]
         if content_of.setdefault(row["request_id"], content) != content:
             raise BadInput(
                 f"Different labels in it have the request_id {row['request_id']}. Give each label "
@@ -190,7 +191,7 @@ def add_comparisons(
     store: Store, experiment_id: int, dataset: Dataset, rows: list[Row]
 ) -> list[int]:
     """Add the comparisons of rows to the store, and return their ids."""
-    pairs = [(row["left_clip"], row["right_clip"]) for row in rows]
+    pairs = [pair_of(row) for row in rows]
     lengths = {each: len(dataset.segments[each]) for pair in pairs for each in pair}
     step = rows[0]["asked_at_step"]
     return store.comparisons.add(experiment_id, pairs, dataset.env_id, lengths, step)

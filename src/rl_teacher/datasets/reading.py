@@ -18,7 +18,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
-from rl_teacher.datasets.dataset import Dataset, with_newest_current
+from rl_teacher.datasets.dataset import Dataset, pair_of, with_newest_current
 from rl_teacher.datasets.rows import (
     MAX_DETAILS_LENGTH,
     LabelColumns,
@@ -204,7 +204,7 @@ def read(read_file: Read, max_bytes: int, packed_bytes: int) -> Dataset:
     spaces = fitting_spaces(arrays, description.spaces)
     segments = segments_of(arrays, description.env_id)
     for number, row in enumerate(rows, 1):
-        if missing := {row["left_clip"], row["right_clip"]} - segments.keys():
+        if missing := {*pair_of(row)} - segments.keys():
             raise BadInput(f"label {number} is about segment {missing.pop()}, which is not there")
     return Dataset(description.env_id, spaces, segments, with_newest_current(rows))
 

@@ -16,6 +16,7 @@ from rl_teacher.datasets.arrays import add_member, pack_npz
 from rl_teacher.datasets.dataset import Dataset, used
 from rl_teacher.report.label_export import ENCODERS, FORMATS
 from rl_teacher.store.files import check_no_other_files, write_atomically, write_errors
+from rl_teacher.store.media import ARRAYS
 
 FORMAT_NAME = "rl-teacher-labels"
 SCHEMA_VERSION = 1
@@ -23,7 +24,6 @@ SCHEMA_VERSION = 1
 DESCRIPTION = "dataset.json"
 SEGMENTS = "segments.npz"
 LABELS = {name: f"labels.{name}" for name in FORMATS}
-ARRAYS = ("observations", "actions", "rewards", "scene_states")
 
 
 def save(dataset: Dataset, path: Path | str, format: str = "jsonl") -> None:  # noqa: A002
