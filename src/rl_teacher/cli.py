@@ -19,6 +19,8 @@ from rl_teacher.common.text import counted
 from rl_teacher.config import predecessors
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import Console
     from rich.table import Table
 
@@ -649,13 +651,13 @@ def runs() -> None:
     notes = ("",) if any(each.note for each in found) else ()
     table = _table("name", "environment", "state", "steps", *headings, "last change", *notes)
     for each in found:
-        changed = each.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
         name = Text(each.name)  # brackets are no markup
         counts = [f"{each.labels.answered:,}"]
         if has_clips:
             counts.append(f"{each.clips:,}" if each.clips else "-")
         note = [Text(each.note)] if notes else []
-        table.add_row(name, each.env_id, each.state, f"{each.step:,}", *counts, changed, *note)
+        changed_at = _local_time(each.changed_at)
+        table.add_row(name, each.env_id, each.state, f"{each.step:,}", *counts, changed_at, *note)
     _print_table(table)
 
 
@@ -743,18 +745,14 @@ def list_archived() -> None:
     from rl_teacher.runs.folder import open_store
 
     with open_store() as store:
-        archived = [
-            (each, each.archived_at)
-            for each in store.experiments.all()
-            if each.archived_at is not None
-        ]
+        archived = [each for each in store.experiments.all() if each.archived_at is not None]
     if not archived:
         print("No experiment is archived.")
         return
     table = _table("name", "environment", "labels", "archived")
-    for each, since in archived:
-        when = since.astimezone().strftime("%Y-%m-%d %H:%M")
-        table.add_row(Text(each.name), each.env_id, f"{each.answered:,}", when)
+    for each in archived:
+        since = _local_time(each.archived_at)
+        table.add_row(Text(each.name), each.env_id, f"{each.answered:,}", since)
     _print_table(table)
 
 
@@ -1004,12 +1002,11 @@ def list_labelers() -> None:
         labelers = store.labelers.all()
     table = _table("name", "role", "labels", "last label", "")
     for each in labelers:
-        last = each.last_label_at
         table.add_row(
             Text(each.name),  # brackets are no markup
             each.role,
             f"{each.num_labels:,}",
-            "-" if last is None else last.astimezone().strftime("%Y-%m-%d %H:%M"),
+            _local_time(each.last_label_at),
             "" if each.excluded_at is None else "excluded",
         )
     _print_table(table)
@@ -1060,7 +1057,7 @@ def list_invites() -> None:
             Text(each.name or each.role),
             Text(each.experiment or "all"),
             f"{each.num_uses} of {each.max_uses}",
-            each.expires_at.astimezone().strftime("%Y-%m-%d %H:%M"),
+            _local_time(each.expires_at),
             each.status,
         )
     _print_table(table)
@@ -1251,6 +1248,11 @@ def _table(*headings: str) -> "Table":
         is_id = heading == "environment"
         table.add_column(heading, no_wrap=is_id, overflow="ellipsis" if is_id else "fold")
     return table
+
+
+def _local_time(moment: "datetime | None") -> str:
+    """Format a time in the time zone of this machine, to the minute; a missing one is a dash."""
+    return "-" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _print_table(table: "Table") -> None:
