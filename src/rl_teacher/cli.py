@@ -353,7 +353,7 @@ def checked_config(
     return config
 
 
-def run_teach(config, options, console) -> int:  # noqa: ANN001
+def run_teach(config: "TeachConfig", options: "RunOptions", console: "Console") -> int:
     """Run a validated experiment and print its results."""
     from rl_teacher.runs.folder import Experiment
     from rl_teacher.teach import teach as run

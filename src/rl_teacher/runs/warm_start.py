@@ -12,7 +12,7 @@ import numpy as np
 from rl_teacher.agents.sb3.zip import agent_state
 from rl_teacher.common.errors import BadConfig, BadInput, ExperimentNotFound
 from rl_teacher.common.state_dict import StateDict, part_of
-from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
+from rl_teacher.config.experiment import FitConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.envs.registry import env_spaces
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
@@ -115,7 +115,9 @@ def parts_to_keep(config: TeachConfig, options: RunOptions) -> KeptParts | None:
     )
 
 
-def with_network_settings(predictor: RewardPredictor, config: TeachConfig | FitConfig):  # noqa: ANN201
+def with_network_settings(
+    predictor: RewardPredictor, config: TeachConfig | FitConfig
+) -> PredictorConfig:
     """Return the predictor settings with the network settings of a saved predictor."""
     saved = {name: getattr(predictor.config, name) for name in NETWORK_SETTINGS}
     return replace(config.reward, **saved)
