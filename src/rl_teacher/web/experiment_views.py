@@ -199,6 +199,7 @@ class ExperimentViews:
         status = view.status or {}
         phase = self.phase(view)
         reported = str(status.get("message") or phase.value)
+        num_missing, waiting_since = awaited(view, phase)
         return ExperimentSummary(
             name=view.name,
             env_id=view.env_id,
@@ -213,9 +214,8 @@ class ExperimentViews:
             updated_at=view.status_at or view.created_at,
             is_running=self.is_running(view),
             is_archived=view.archived_at is not None,
-            # The last status stays stored: a run that is lost while it waits still has this number.
-            num_missing=whole(status.get("num_missing")) if phase is Phase.WAITING else 0,
-            waiting_since=moment(status.get("waiting_since")) if phase is Phase.WAITING else None,
+            num_missing=num_missing,
+            waiting_since=waiting_since,
             warnings=[str(each) for each in status.get("warnings") or ()],
             is_extendable=phase is Phase.FINISHED
             and bool(status.get("is_extendable"))
@@ -306,6 +306,17 @@ def reported_phase(view: ExperimentView) -> Phase:
     """Return the phase that the training run reported last."""
     reported = (view.status or {}).get("phase")
     return Phase(reported) if reported in list(Phase) else Phase.STARTING
+
+
+def awaited(view: ExperimentView, phase: Phase) -> tuple[int, datetime | None]:
+    """Return the number of labels that a run waits for, and since when; (0, None) if it does not.
+
+    The last status stays stored, so that a run that was lost while it waited still has both.
+    """
+    if phase is not Phase.WAITING:
+        return 0, None
+    status = view.status or {}
+    return whole(status.get("num_missing")), moment(status.get("waiting_since"))
 
 
 def redact_for_labelers(summary: SomeSummary) -> SomeSummary:

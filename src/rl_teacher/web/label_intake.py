@@ -21,6 +21,7 @@ from rl_teacher.store.records import (
     NewRanking,
 )
 from rl_teacher.store.store import Store
+from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.problems import (
     ALREADY_ANSWERED,
     NOT_LEASED,
@@ -191,7 +192,7 @@ def check_lease(label: LabelSubmission, about: ComparisonWithLease, labeler: Ide
     Raises:
         ProblemError: The comparison was never leased to them, or under another token.
     """
-    if labeler.role == "owner" or about.is_labelled:
+    if is_owner(labeler) or about.is_labelled:
         return
     if about.lease is None or label.lease not in (None, about.lease):
         raise ProblemError(

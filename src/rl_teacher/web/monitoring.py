@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from rl_teacher.runs.control import Phase
 from rl_teacher.store.records import ExperimentView
-from rl_teacher.web.experiment_views import ExperimentViews, moment, reported_phase, whole
+from rl_teacher.web.experiment_views import ExperimentViews, awaited, reported_phase, whole
 from rl_teacher.web.shared_state import SharedState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,25 +33,18 @@ def exposition(
     now = views.now()
     values: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in GAUGES}
     for view in experiments:
-        status = view.status or {}
         phase = views.phase(view)
-        # The last status stays stored: a run that was killed while it waited still has these.
-        is_waiting = phase is Phase.WAITING
-        since = moment(status.get("waiting_since")) if is_waiting else None
+        num_missing, waiting_since = awaited(view, phase)
         of_experiment = {
             "experiment_info": 1,
             "experiment_running": int(views.is_running(view)),
-            "experiment_steps": whole(status.get("step")),
+            "experiment_steps": whole((view.status or {}).get("step")),
             "experiment_comparisons": view.asked,
             "experiment_answered_comparisons": view.answered,
             "experiment_open_comparisons": view.waiting,
-            "experiment_missing_labels": whole(status.get("num_missing")) if is_waiting else 0,
-            "experiment_waiting_seconds": (
-                0.0 if since is None else max(0.0, (now - since).total_seconds())
-            ),
-            "experiment_heartbeat_age_seconds": max(
-                0.0, (now - (view.status_at or view.created_at)).total_seconds()
-            ),
+            "experiment_missing_labels": num_missing,
+            "experiment_waiting_seconds": age_s(waiting_since or now, now),
+            "experiment_heartbeat_age_seconds": age_s(view.status_at or view.created_at, now),
         }
         for name, value in of_experiment.items():
             labels = {"experiment": view.name}
@@ -67,6 +59,11 @@ def exposition(
     for name, description in GAUGES.items():
         lines += metric(f"rl_teacher_{name}", "gauge", description, values[name])
     return "\n".join(lines) + "\n"
+
+
+def age_s(moment: datetime, now: datetime) -> float:
+    """Return the seconds since a time; 0 if it is in the future, after a change of the clock."""
+    return max(0.0, (now - moment).total_seconds())
 
 
 def request_lines(shared: SharedState) -> list[str]:

@@ -11,7 +11,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from rl_teacher.store.sql import experiment_not_found
 from rl_teacher.web.access import Access, CurrentIdentity, requires
 from rl_teacher.web.authentication import is_owner
-from rl_teacher.web.experiment_views import redact_for_labelers
+from rl_teacher.web.experiment_views import redact_for_labelers, with_mine
 from rl_teacher.web.poller import Snapshot, Subscriber
 from rl_teacher.web.problems import TOO_MANY, ProblemError
 from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
@@ -132,8 +132,7 @@ class EventStream:
         followed = self._subscriber.name
         for name, shared in self._visible(snapshot).items():
             mine = snapshot.mine.get((name, self._subscriber.labeler), 0)
-            progress = shared.progress.model_copy(update={"mine": mine})
-            summary = shared.model_copy(update={"progress": progress})
+            summary = shared.model_copy(update={"progress": with_mine(shared.progress, mine)})
             if not self._subscriber.is_owner:
                 summary = redact_for_labelers(summary)
             yield from self._if_new("experiment", name, summary.model_dump_json())
