@@ -122,27 +122,18 @@ LEASES_OF_LABELERS = select(
     Lease.comparison_id, Lease.labeler_id, Lease.token, Lease.purpose, Lease.expires_at
 ).where(Lease.labeler_id.in_(LABELER_IDS))
 
-REPEATS = select(Label.comparison_id, Label.labeler_id).where(
-    sql.OF_THESE,
-    Label.labeler_id.in_(LABELER_IDS),
-    Label.purpose == "repeat",
-)
-
 LABELLED = select(Label.comparison_id, Label.labeler_id).where(
     sql.OF_THESE, Label.labeler_id.in_(LABELER_IDS)
 )
+
+REPEATS = LABELLED.where(Label.purpose == "repeat")
 
 KNOWN_REQUESTS = select(Label.request_id).where(
     Label.request_id.in_(bindparam("request_ids", expanding=True))
 )
 
 # Not ordered: with ORDER BY, SQLite would scan all labels of these labelers.
-LABELS_OF_PAIRS = select(
-    Label.id, Label.comparison_id, Label.labeler_id, Label.purpose, Label.answer
-).where(
-    sql.OF_THESE,
-    Label.labeler_id.in_(LABELER_IDS),
-)
+LABELS_OF_PAIRS = LABELLED.add_columns(Label.id, Label.purpose, Label.answer)
 
 END = delete(Lease).where(Lease.token.in_(LOCK_LEASES))
 

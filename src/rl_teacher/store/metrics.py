@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, func, insert, select
+from sqlalchemy import bindparam, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.store.database import Database
@@ -20,31 +20,23 @@ LATEST = ROWS.order_by(Metrics.id.desc()).limit(1)
 
 AFTER = ROWS.where(Metrics.id > bindparam("after_id")).order_by(Metrics.id)
 
-NUM_AFTER = (
-    select(func.count())
-    .select_from(Metrics)
-    .where(Metrics.experiment_id == bindparam("experiment_id"), Metrics.id > bindparam("after_id"))
+NUM_AFTER = AFTER.with_only_columns(func.count()).order_by(None)
+
+NUMBERED = (
+    AFTER.with_only_columns(
+        Metrics.id, func.row_number().over(order_by=Metrics.id.desc()).label("number")
+    )
+    .order_by(None)
+    .subquery()
 )
 
-
-def every_nth() -> Select[int, int, dict[str, Any]]:
-    """Return a query for every n-th row, counted from the newest, which is always included."""
-    numbered = (
-        select(Metrics.id, func.row_number().over(order_by=Metrics.id.desc()).label("number"))
-        .where(
-            Metrics.experiment_id == bindparam("experiment_id"), Metrics.id > bindparam("after_id")
-        )
-        .subquery()
-    )
-    return (
-        select(Metrics.id, Metrics.step, Metrics.row)
-        .join(numbered, numbered.c.id == Metrics.id)
-        .where((numbered.c.number - 1) % bindparam("stride") == 0)
-        .order_by(Metrics.id)
-    )
-
-
-EVERY_NTH = every_nth()
+# Counted from the newest row, which is always included.
+EVERY_NTH = (
+    select(Metrics.id, Metrics.step, Metrics.row)
+    .join(NUMBERED, NUMBERED.c.id == Metrics.id)
+    .where((NUMBERED.c.number - 1) % bindparam("stride") == 0)
+    .order_by(Metrics.id)
+)
 
 
 class MetricsLog:
