@@ -146,7 +146,7 @@ def test_interrupted_renaming_is_continued(store, labels, step, monkeypatch):
     def fail(*_, **__):
         raise OSError(5, "Input/output error")
 
-    failing = {"config": (management, "write_atomically"), "folder": (Path, "rename")}
+    failing = {"config": (management, "write_json"), "folder": (Path, "rename")}
     with monkeypatch.context() as patched:
         patched.setattr(*failing[step], fail)
         with pytest.raises(RunFolderUnusable):

@@ -64,6 +64,7 @@ FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
 
 ABSENT = "absent"
 RUN = "a run"
+OFFLINE_FIT = "a predictor of `rl-teacher fit`"
 
 
 class State(StrEnum):
@@ -318,8 +319,7 @@ class Experiment:
     @property
     def is_offline_fit(self) -> bool:
         """True if `rl-teacher fit` has created it, so that the store has no entry of it."""
-        # In other experiments, this is the setting --fit, a text.
-        return isinstance(self.config.get("fit"), dict)
+        return kind_of(self.config) == OFFLINE_FIT
 
     @property
     def plot_path(self) -> Path:
@@ -512,22 +512,18 @@ class Experiment:
             self.wipe()
         remove_unfinished(self.folder)
         self._checkpoints.clear_unfinished()
-        self._write_json(self._config_path, as_json(config))
+        write_json(self._config_path, as_json(config))
         self._mark(State.RUNNING)
 
     def _mark(self, state: State) -> None:
         with self._writing():
-            self._write_json(self._state_path, {"state": state})
+            write_json(self._state_path, {"state": state})
 
     def _marked_state(self) -> State:
         try:
             return State(json.loads(self._state_path.read_bytes())["state"])
         except (OSError, *INVALID_CONTENT):
             return State.STOPPED
-
-    def _write_json(self, path: Path, content: Mapping[str, Any]) -> None:
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(path, text.encode(), is_synced=True)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -683,6 +679,12 @@ def as_json(config: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(config, default=str))
 
 
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file of a run folder, which survives a power failure."""
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(path, text.encode(), is_synced=True)
+
+
 def check_same_config(
     name: str, was: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> None:
@@ -715,7 +717,7 @@ def kind_of(config: Mapping[str, Any]) -> str:
     if "imported" in config:
         return "an imported data set"
     # In other experiments, this is the setting --fit, a text.
-    return "a predictor of `rl-teacher fit`" if isinstance(config.get("fit"), Mapping) else RUN
+    return OFFLINE_FIT if isinstance(config.get("fit"), Mapping) else RUN
 
 
 def differences(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -1,6 +1,5 @@
 """Opening of experiments for a run; deletion, renaming and archiving, which no run may use."""
 
-import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,9 +20,10 @@ from rl_teacher.runs.folder import (
     home,
     shortened_name,
     validate_name,
+    write_json,
 )
 from rl_teacher.store.experiment_locks import HeldLock
-from rl_teacher.store.files import folder_errors, write_atomically
+from rl_teacher.store.files import folder_errors
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.lock import FolderLock
 from rl_teacher.store.sql import experiment_not_found
@@ -126,8 +126,7 @@ def rename_experiment(
         if folder is not None:
             config = Experiment(new_name, folder).config
             if "name" in config:
-                content = json.dumps({**config, "name": new_name}, indent=2, ensure_ascii=False)
-                write_atomically(folder / "config.json", f"{content}\n".encode(), is_synced=True)
+                write_json(folder / "config.json", {**config, "name": new_name})
             curves = home() / "tensorboard"
             if (curves / name).is_dir() and not (curves / new_name).exists():
                 (curves / name).rename(curves / new_name)
