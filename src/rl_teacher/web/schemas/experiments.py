@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_teacher.runs.control import Phase
+from rl_teacher.store.experiments import MAX_OVERLAP_LABELERS
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.problems import Problem
 from rl_teacher.web.schemas.shared import (
@@ -128,7 +129,7 @@ class AssignmentUpdate(StrictRequest):
     """
 
     overlap: Probability | None = None
-    overlap_labelers: Annotated[int, Field(ge=1, le=100)] | None = None
+    overlap_labelers: Annotated[int, Field(ge=1, le=MAX_OVERLAP_LABELERS)] | None = None
     repeats: Probability | None = None
     gold: Probability | None = None
 

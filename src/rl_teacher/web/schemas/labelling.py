@@ -12,7 +12,8 @@ from rl_teacher.store.labels import MAX_RESPONSE_MS
 from rl_teacher.store.rankings import MAX_CLIPS
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.problems import Problem
-from rl_teacher.web.schemas.experiments import Clip, Progress
+from rl_teacher.web.schemas.experiments import Progress
+from rl_teacher.web.schemas.shared import Clip
 
 ContentHash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
