@@ -161,7 +161,7 @@ class TestComparison:
 
     def test_sides_of_different_frame_rates_play_at_one_speed(self):
         sides = [
-            clip_export.ClipFile(encode_mp4(frames, fps), fps, 1.0, None)
+            clip_export.ExportedClip(encode_mp4(frames, fps), fps, 1.0, None)
             for frames, fps in ((DARK, 40.0), (BRIGHT, 20.0))
         ]
         frames = frames_of(clip_export.encode(sides, "mp4"))
@@ -172,8 +172,8 @@ class TestComparison:
 
     def test_very_short_sides_are_saved_at_the_speed_of_the_longer(self):
         sides = [
-            clip_export.ClipFile(encode_mp4(DARK, 20.0), 20.0, 0.1, None),
-            clip_export.ClipFile(encode_mp4(BRIGHT, 20.0), 20.0, 0.15, None),
+            clip_export.ExportedClip(encode_mp4(DARK, 20.0), 20.0, 0.1, None),
+            clip_export.ExportedClip(encode_mp4(BRIGHT, 20.0), 20.0, 0.15, None),
         ]
         with av.open(io.BytesIO(clip_export.encode(sides, "mp4")), mode="r") as file:
             assert file.streams.video[0].average_rate == 3

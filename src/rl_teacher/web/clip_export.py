@@ -36,8 +36,8 @@ VERSION = 2
 
 
 @dataclass(frozen=True)
-class ClipFile:
-    """Content of a clip.
+class ExportedClip:
+    """A clip to export, alone or beside another one.
 
     Attributes:
         content: Encoded poses, or a video.
@@ -60,7 +60,7 @@ class ClipExporter:
         self._rendering = threading.Lock()
         self._slots = threading.BoundedSemaphore(MAX_WAITING)
 
-    def export(self, sides: Sequence[ClipFile], form: ExportFormat) -> bytes:
+    def export(self, sides: Sequence[ExportedClip], form: ExportFormat) -> bytes:
         """Return the file that shows one clip, or several side by side.
 
         Raises:
@@ -104,7 +104,7 @@ def read_cached(path: Path) -> bytes | None:
     return None
 
 
-def encode(sides: Sequence[ClipFile], form: ExportFormat) -> bytes:
+def encode(sides: Sequence[ExportedClip], form: ExportFormat) -> bytes:
     """Encode clips side by side, at the speed at which the page plays them."""
     with ExitStack() as stack:
         renderer = None
@@ -124,7 +124,7 @@ def encode(sides: Sequence[ClipFile], form: ExportFormat) -> bytes:
 
 
 def frames_of(
-    clip: ClipFile, renderer: OffscreenRenderer | None, beside: Sequence[ClipFile] = ()
+    clip: ExportedClip, renderer: OffscreenRenderer | None, beside: Sequence[ExportedClip] = ()
 ) -> Iterator[Frame]:
     """Yield the frames of a clip.
 

@@ -15,7 +15,7 @@ from rl_teacher.web.clip_export import download
 from rl_teacher.web.label_effect import label_effect
 from rl_teacher.web.label_intake import LabelUpload, store_ranking
 from rl_teacher.web.next_comparisons import NextRequest
-from rl_teacher.web.routes.media import EXPORTED, Format, clip_file
+from rl_teacher.web.routes.media import EXPORTED, Format, exported_clip
 from rl_teacher.web.schemas import labelling as schemas
 from rl_teacher.web.serializers import is_displayable, serialize_claim, serialize_comparison
 from rl_teacher.web.services import Services, ServicesDep, get_services
@@ -173,7 +173,7 @@ def download_comparison(
     is_repeat = holds_as_repeat(comparison_id, services, identity)
     shown = serialize_comparison(view, identity.name, is_repeat=is_repeat)
     sides = {each.content_hash: each for each in (view.left, view.right)}
-    files = [clip_file(sides[each.hash], services.media) for each in (shown.left, shown.right)]
+    files = [exported_clip(sides[each.hash], services.media) for each in (shown.left, shown.right)]
     content = services.exporter.export(files, form)
     return download(content, f"comparison-{comparison_id}", form)
 

@@ -12,7 +12,7 @@ from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import ClipView
 from rl_teacher.web.access import Access, requires
 from rl_teacher.web.clip_export import MEDIA_TYPES as EXPORT_TYPES
-from rl_teacher.web.clip_export import ClipFile, ExportFormat, download
+from rl_teacher.web.clip_export import ExportedClip, ExportFormat, download
 from rl_teacher.web.serializers import serialize_clip
 from rl_teacher.web.services import ServicesDep
 
@@ -58,7 +58,7 @@ def send_clip(content_hash: str, request: Request, services: ServicesDep) -> Res
 def download_clip(content_hash: str, services: ServicesDep, form: Format = "mp4") -> Response:
     """Return a clip as a file to save: an MP4 video or a GIF."""
     clip = services.store.clips.get(check_hash("clip", content_hash))
-    content = services.exporter.export([clip_file(clip, services.media)], form)
+    content = services.exporter.export([exported_clip(clip, services.media)], form)
     return download(content, f"clip-{content_hash[:12]}", form)
 
 
@@ -106,7 +106,7 @@ def read_clip(clip: ClipView, media: MediaFiles) -> bytes:
     return content
 
 
-def clip_file(clip: ClipView, media: MediaFiles) -> ClipFile:
+def exported_clip(clip: ClipView, media: MediaFiles) -> ExportedClip:
     """Read a clip and the scene that its poses animate.
 
     Raises:
@@ -116,7 +116,7 @@ def clip_file(clip: ClipView, media: MediaFiles) -> ClipFile:
     """
     shown = serialize_clip(clip)
     scene = None if clip.scene_hash is None else media.get(f"scenes/{clip.scene_hash}.json")
-    return ClipFile(read_clip(clip, media), shown.fps, shown.speed, scene)
+    return ExportedClip(read_clip(clip, media), shown.fps, shown.speed, scene)
 
 
 def immutable_headers(content_hash: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from rl_teacher.web.access import Access, requires
-from rl_teacher.web.clip_export import ClipFile, download
+from rl_teacher.web.clip_export import ExportedClip, download
 from rl_teacher.web.problems import NOT_FOUND, NOT_SHOWN, ProblemError
 from rl_teacher.web.routes.media import (
     BYTES,
@@ -63,12 +63,12 @@ def download_episode(
 ) -> Response:
     """Return one episode of all agents as a file to save: an MP4 video or a GIF."""
     player = player_of(services)
-    files: list[ClipFile] = []
+    files: list[ExportedClip] = []
     for shown in (side.clip for side in show_episode(number, services).sides):
         clip, scene_hash = player.clip(shown.hash), (shown.scene_url or "").split("/")[-1]
         if clip is None:
             raise ProblemError(NOT_SHOWN, f"Episode {number} is not ready yet. Request it again.")
-        files.append(ClipFile(clip.content, shown.fps, shown.speed, player.scene(scene_hash)))
+        files.append(ExportedClip(clip.content, shown.fps, shown.speed, player.scene(scene_hash)))
     return download(services.exporter.export(files, form), f"episode-{number + 1}", form)
 
 
