@@ -111,9 +111,9 @@ def test_stop_request_does_not_wait_for_slow_rollout(at_rollout):
     rollout_steps = NUM_ENVS * 32
     slow = dataclasses.replace(AGENTS["ppo"]["ppo"], rollout_steps=32)
     config = dataclasses.replace(config_of("ppo"), ppo=slow, num_timesteps=10_000)
-    Slow.step_s, Slow.interrupts_at = 0.05, at_rollout * rollout_steps + 3
+    Slow.step_s, Slow.interrupts_at = 0.01, at_rollout * rollout_steps + 3
     outcome = teach(config, QUIET)
-    # Both environments complete the step, but no further one of the rollout's 3 s.
+    # Both environments complete the step, but no further one of the rollout.
     assert Slow.num_steps - Slow.interrupts_at <= NUM_ENVS
     assert outcome.step == at_rollout * rollout_steps
     checkpoint = Experiment.find("test").load_checkpoint()
@@ -133,6 +133,6 @@ def test_stop_request_during_exploration_ends_the_run():
     config = dataclasses.replace(
         config_of("ppo"), predictor="synth", n_labels=40, pretrain_labels=40, clip_length=1.0
     )
-    Slow.step_s, Slow.interrupts_at = 0.05, 3
+    Slow.step_s, Slow.interrupts_at = 0.01, 3
     assert not teach(config, QUIET).is_finished
     assert Slow.num_steps - Slow.interrupts_at <= NUM_ENVS
