@@ -25,6 +25,7 @@ from rl_teacher.store import database as store_database  # noqa: E402
 from rl_teacher.store.store import Store  # noqa: E402
 from rl_teacher.web.address import Address  # noqa: E402
 from rl_teacher.web.service_process import PageService  # noqa: E402
+from tests.store import postgres  # noqa: E402
 from tests.store.s3 import (  # noqa: E402
     BUCKET,
     KEY_ID,
@@ -125,6 +126,40 @@ def add_migration(tmp_path, monkeypatch):
 
     yield add
     store_database.versions.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """A PostgreSQL server for all tests of a worker."""
+    postgres.require_postgres()
+    with postgres.running() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _shared_postgres_url(postgres_server):
+    url = postgres_server.new_database()
+    Store.open(url).close()
+    return url
+
+
+@pytest.fixture
+def shared_postgres_url(postgres_server, _shared_postgres_url):
+    """Return the URL of an empty PostgreSQL database with the current schema.
+
+    All tests use the same database in turn: creating and dropping one takes five times as long as
+    emptying it.
+    """
+    yield _shared_postgres_url
+    postgres_server.empty(_shared_postgres_url)
+
+
+@pytest.fixture
+def postgres_url(postgres_server):
+    """Return the URL of a PostgreSQL database without tables."""
+    url = postgres_server.new_database()
+    yield url
+    postgres_server.drop(url)
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from rl_teacher.runs.doctor import examine
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.records import Control, ExportedLabel
 from tests.store import postgres
-from tests.store.conftest import require_postgres
 from tests.test_teach import curve, policies, saved_step, start, wait_for_checkpoint
 
 pytestmark = pytest.mark.postgres
@@ -224,7 +223,7 @@ def answers(url):
 
 @pytest.fixture
 def database(monkeypatch):
-    require_postgres()
+    postgres.require_postgres()
     found = postgres.RestartableServer()
     monkeypatch.setenv("RL_TEACHER_DATABASE_URL", found.server.new_database())
     home().mkdir(mode=0o700, parents=True)

@@ -20,7 +20,6 @@ from rl_teacher.store.records import NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.store.waiting import DatabaseWait
 from tests.store import postgres
-from tests.store.conftest import require_postgres
 from tests.test_crashes import (
     answers,
     assert_acknowledged_labels_are_stored,
@@ -85,7 +84,7 @@ def database(request, make_database, monkeypatch):
         make_database(home() / "labels.sqlite")
         yield LockedFile()
         return
-    require_postgres()
+    postgres.require_postgres()
     server = postgres.RestartableServer()
     monkeypatch.setenv("RL_TEACHER_DATABASE_URL", server.server.new_database())
     yield StoppedServer(server)

@@ -1,58 +1,14 @@
 """Databases for tests: SQLite, and PostgreSQL where it is installed."""
 
-import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from rl_teacher.store.store import Store
-from tests.store import postgres
 from tests.store.comparisons import ENV_ID
 
 BOTH = pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-
-
-def require_postgres():
-    """Skip the test if PostgreSQL is not installed, or fail it in continuous integration."""
-    missing = postgres.missing()
-    if missing and os.environ.get("CI") == "true":
-        pytest.fail(missing)
-    if missing:
-        pytest.skip(missing)
-
-
-@pytest.fixture(scope="session")
-def postgres_server():
-    require_postgres()
-    with postgres.running() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def _shared_postgres_url(postgres_server):
-    url = postgres_server.new_database()
-    Store.open(url).close()
-    return url
-
-
-@pytest.fixture
-def shared_postgres_url(postgres_server, _shared_postgres_url):
-    """Return the URL of an empty PostgreSQL database with the current schema.
-
-    All tests use the same database in turn: creating and dropping one takes five times as long as
-    emptying it.
-    """
-    yield _shared_postgres_url
-    postgres_server.empty(_shared_postgres_url)
-
-
-@pytest.fixture
-def postgres_url(postgres_server):
-    """Return the URL of a PostgreSQL database without tables."""
-    url = postgres_server.new_database()
-    yield url
-    postgres_server.drop(url)
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 INSTALL = "apt-get install postgresql, and pip install 'psycopg[binary]'"
 
 PATIENCE_S = 60.0
@@ -115,6 +117,15 @@ def missing() -> str | None:
     except ImportError:
         return f"psycopg is not installed: {INSTALL}"
     return None
+
+
+def require_postgres() -> None:
+    """Skip the test if PostgreSQL is not installed, or fail it in continuous integration."""
+    reason = missing()
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    if reason:
+        pytest.skip(reason)
 
 
 def binaries() -> Path | None:

@@ -16,7 +16,6 @@ from rl_teacher.store.store import Store
 from rl_teacher.store.waiting import DatabaseWait
 from tests.store import postgres
 from tests.store.comparisons import clip
-from tests.store.conftest import require_postgres
 
 OUTAGE_S = 0.5
 
@@ -46,7 +45,7 @@ def open_waiting(url, timeout_s=20.0):
 
 @pytest.fixture(scope="module")
 def restartable():
-    require_postgres()
+    postgres.require_postgres()
     server = postgres.RestartableServer()
     yield server
     server.close()

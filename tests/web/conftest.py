@@ -17,11 +17,6 @@ from rl_teacher.store.records import Assigned, RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Limits, Rate, Settings
-from tests.store.conftest import (
-    _shared_postgres_url,  # noqa: F401 - fixtures
-    postgres_server,  # noqa: F401
-    shared_postgres_url,  # noqa: F401
-)
 from tests.store.credentials import identify, issue_credential
 
 with warnings.catch_warnings():
