@@ -62,6 +62,21 @@ hypothesis.settings.register_profile("shared-machine", deadline=None)
 hypothesis.settings.load_profile("shared-machine")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Exclude what is imported and collected from garbage collection.
+
+    A worker has about a million such objects. Visiting them all takes more than half a second.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items):
     """Give slow tests more time than the timeout of the configuration."""
     for item in items:
