@@ -41,6 +41,10 @@ os.environ.setdefault(
 os.environ.setdefault(
     "WARP_CACHE_PATH", str(Path(__file__).parent.parent / ".pytest_cache" / "warp")
 )
+# Otherwise each process that plots searches for fonts: every test has a home folder of its own.
+os.environ.setdefault(
+    "MPLCONFIGDIR", str(Path(__file__).parent.parent / ".pytest_cache" / "matplotlib")
+)
 # Tests compile hundreds of small programs. That takes half the time without fusion emitters, which
 # make them no faster, and without splitting programs for cores that are busy.
 os.environ.setdefault(
