@@ -16,7 +16,7 @@ LEFT, RIGHT = Answer.LEFT, Answer.RIGHT
 
 
 def test_ten_labelers_sort_at_the_same_time_and_share_no_comparison(tmp_path, url):
-    sort = Sorting(tmp_path, url, replace(TREE, max_clips=30), human_teacher)
+    sort = Sorting(tmp_path, url, replace(TREE, max_clips=20), human_teacher)
     num_answers, lock, is_done = [], threading.Lock(), threading.Event()
 
     def label(name):
@@ -30,7 +30,7 @@ def test_ten_labelers_sort_at_the_same_time_and_share_no_comparison(tmp_path, ur
                 sort.store.labels.add(comparison.id, answer, name)
                 with lock:
                     num_answers.append(comparison.id)
-            is_done.wait(0.005)
+            is_done.wait(0.02)
 
     threads = [threading.Thread(target=label, args=(f"guest {i}",)) for i in range(10)]
     for each in threads:
