@@ -186,14 +186,15 @@ class EventReader:
 
 
 class TestStarting:
-    def test_service_prints_link_and_publishes_address(self, service):
-        assert running_service() == service.address
-        assert service.address.pid == service.process.pid
-        assert link(service.address) in service.output.read_text()
+    def test_service_prints_link_and_publishes_address(self, shared, monkeypatch):
+        monkeypatch.setenv("RL_TEACHER_HOME", str(shared.home))
+        assert running_service() == shared.address
+        assert shared.address.pid == shared.process.pid
+        assert link(shared.address) in shared.output.read_text()
         nonce = "0123456789abcdef" * 2
-        health = service.client.get("/healthz", params={"nonce": nonce}).json()
-        assert health["instance"] == service.address.instance
-        proof = service_proof(service.token, service.address.instance, nonce)
+        health = shared.client.get("/healthz", params={"nonce": nonce}).json()
+        assert health["instance"] == shared.address.instance
+        proof = service_proof(shared.token, shared.address.instance, nonce)
         assert health["proof"] == proof
 
     def test_socket_protocol_allows_tcp_nodelay(self):
@@ -240,7 +241,7 @@ class TestStarting:
 
 class TestStopping:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-    def test_signal_stops_service_with_open_streams(self, service, trainer, number):
+    def test_signal_stops_service_with_open_streams(self, service, trainer, home, number):
         listeners = [EventReader(service) for _ in range(3)] + [
             EventReader(service, "/api/v1/events")
         ]
@@ -249,21 +250,18 @@ class TestStopping:
         assert service.stop(number) == 0
         assert all(listener.ended.wait(10) for listener in listeners)
         assert "Cancel" not in service.log.read_text()
-
-    def test_stopped_service_removes_address_file(self, service, home):
-        service.stop()
+        # It has removed the file with its address.
         assert list((home / "services").iterdir()) == []
 
-    def test_address_file_of_killed_service_is_ignored(self, service, home):
-        service.stop(signal.SIGKILL)
-        assert len(list((home / "services").iterdir())) == 1
-        assert running_service() is None
-
-    def test_restarted_service_keeps_labels_and_token(self, service, trainer, home):
+    def test_killed_service_is_not_found_and_the_next_one_keeps_labels_and_token(
+        self, service, trainer, home
+    ):
         one, two = trainer.ask(2)
         given = label(one)
         service.client.post("/api/v1/labels", json={"labels": [given]})
         service.stop(signal.SIGKILL)
+        assert len(list((home / "services").iterdir())) == 1
+        assert running_service() is None
         again = Running(home)
         assert again.token == service.token
         receipt = again.client.post("/api/v1/labels", json={"labels": [given, label(two)]}).json()
@@ -289,7 +287,7 @@ class TestEvents:
 
 
 class TestSecrets:
-    def test_log_never_contains_token(self, service, trainer):
+    def test_log_contains_neither_token_nor_line_breaks_of_paths(self, service, trainer):
         token, client = service.token, service.client
         with httpx.Client(base_url=service.address.url, trust_env=False) as browser:
             assert browser.get(f"/?token={token}").status_code == 303
@@ -305,21 +303,21 @@ class TestSecrets:
         raw_response(service, f"GET /?token={token} HTTP/9.9\r\n\r\n".encode())
         raw_response(service, f"GET /?token={token} HTTP/1.1\r\nBad header: x\r\n\r\n".encode())
         raw_response(service, f"Authorization: Bearer {token}\r\n\r\n".encode())
+        client.get("/e/x%0AINFO:forged")
         service.stop()
         for log in (service.log.read_text(), service.requests()):
             assert "GET /e/x/label 303" in log
             assert token not in log
+            # The line break is escaped.
+            assert "INFO:forged" in log
+            assert "\nINFO:forged" not in log
         assert token not in service.output.read_text().replace(link(service.address), "")
-
-    def test_line_break_in_path_is_escaped_in_log(self, service):
-        service.client.get("/e/x%0AINFO:forged")
-        service.stop()
-        assert "\nINFO:forged" not in service.log.read_text()
-        assert "\nINFO:forged" not in service.requests()
 
 
 class TestRequestLog:
-    def test_request_log_has_one_line_per_request_without_query(self, service):
+    def test_request_log_has_one_line_per_request_without_query_also_after_restart(
+        self, service, home
+    ):
         service.client.get("/healthz?verbose=1")
         service.client.get("/api/v1/experiments/none")
         service.client.post("/api/v1/labels", json={"labels": []})
@@ -331,15 +329,12 @@ class TestRequestLog:
         for line, request in zip(lines, expected, strict=True):
             assert re.fullmatch(rf"{when} {re.escape(request)} \d+ ms", line)
         assert "GET /healthz 200" in service.requests()
-
-    def test_request_log_continues_after_restart(self, service, home):
-        service.client.get("/api/v1/experiments/one")
-        service.stop()
+        before = service.requests()
         again = Running(home)
         again.client.get("/api/v1/experiments/two")
         again.stop()
         again.close()
-        assert "/one 404" in again.requests()
+        assert again.requests().startswith(before)
         assert "/two 404" in again.requests()
 
     def test_request_log_rotates_and_keeps_a_few_files(self, tmp_path, monkeypatch):
