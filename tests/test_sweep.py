@@ -11,7 +11,7 @@ from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import Experiment, State, open_store
 from rl_teacher.runs.management import delete_experiment
-from rl_teacher.store.experiment_locks import this_process
+from rl_teacher.store.experiment_locks import STALE_AFTER, this_process
 from rl_teacher.store.tables import ExperimentLock
 from rl_teacher.sweep import (
     MEASURED,
@@ -25,7 +25,8 @@ from rl_teacher.sweep import (
 )
 from tests.test_teach import wait_for_checkpoint
 
-FLAGS = "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32"
+SMALL = "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32"
+FLAGS = f"{SMALL} --no-tensorboard"
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +153,7 @@ def test_failed_run_is_reported_and_tried_again(write, home):
 
 
 def lock_on_another_machine(name, silence_s):
-    """Lock an experiment as a machine does whose last heartbeat is some seconds old."""
+    """Lock an experiment as a machine does whose last heartbeat is some seconds old; return it."""
     with open_store() as store, store.database.writing() as connection:
         moment = store.database.now() - timedelta(seconds=silence_s)
         row = {
@@ -163,6 +164,7 @@ def lock_on_another_machine(name, silence_s):
             "heartbeat_at": moment,
         }
         connection.execute(insert(ExperimentLock).values(row))
+    return moment
 
 
 @pytest.fixture
@@ -171,20 +173,23 @@ def run(write):
     return run
 
 
-def test_run_waits_until_the_lock_of_a_dead_machine_is_stale(run, monkeypatch):
-    monkeypatch.setattr("rl_teacher.sweep.LOCK_POLL_S", 0.5)
-    lock_on_another_machine(run.name, 54)
-    assert execute_on_node(run)["steps"] == 512
+def test_run_waits_until_the_lock_of_a_dead_machine_is_stale(run, executed, monkeypatch):
+    monkeypatch.setattr("rl_teacher.sweep.LOCK_POLL_S", 0.1)
+    heartbeat_at = lock_on_another_machine(run.name, 58)
+    execute_on_node(run)
+    assert executed == [0]
+    with open_store() as store:
+        assert store.database.now() >= heartbeat_at + STALE_AFTER
 
 
 def test_run_of_a_process_with_another_working_folder_finds_relative_paths(
     write, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    [run] = read_sweep(write(f'flags = "{FLAGS} --tensorboard-dir logs"\nseeds = [0]')).runs()
+    [run] = read_sweep(write(f'flags = "{SMALL} --tensorboard-dir logs"\nseeds = [0]')).runs()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    execute_on_node(run)
+    assert execute_on_node(run)["steps"] == 512
     assert (tmp_path / "logs").is_dir()
     assert not (tmp_path / "elsewhere" / "logs").exists()
 

@@ -60,7 +60,9 @@ def test_call_that_no_node_can_execute_is_refused(nodes):
 
 
 def test_runs_of_a_sweep_are_executed_on_the_cluster(nodes, tmp_path, capsys):
-    flags = "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32"
+    flags = (
+        "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32 --no-tensorboard"
+    )
     path = tmp_path / "one.toml"
     path.write_text(f'flags = "{flags}"\nseeds = [0, 1]')
     assert main(["sweep", str(path), "--cluster", nodes.address]) == 0
