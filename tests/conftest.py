@@ -309,6 +309,14 @@ def _no_page(monkeypatch):
 
 
 @pytest.fixture
+def _prompt_control(monkeypatch):
+    """Let runs read commands and labels, and report, several times as often as in practice."""
+    monkeypatch.setattr("rl_teacher.runs.control.CHECK_EVERY_S", 0.1)
+    monkeypatch.setattr("rl_teacher.session.REPORT_EVERY_S", 0.2)
+    monkeypatch.setattr("rl_teacher.session.WAITING_POLL_S", 0.05)
+
+
+@pytest.fixture
 def serves_page(_no_page, monkeypatch):
     """Start the service in a test of a file that starts none."""
     monkeypatch.setattr("rl_teacher.teach.PageService", PageService)

@@ -17,7 +17,7 @@ from rl_teacher.store.store import Store
 from rl_teacher.teach import teach
 from tests.test_person_teaches import CONFIG, OPTIONS, extend, running, seconds_until, status, stop
 
-pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "_no_page")
+pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "_no_page", "_prompt_control")
 
 TARGETS = {Answer.LEFT: 1.0, Answer.EQUAL: 0.5, Answer.RIGHT: 0.0}
 PATIENCE_S = 120.0

@@ -75,6 +75,7 @@ class Owner(threading.Thread):
         self.join()
 
 
+@pytest.mark.usefixtures("_prompt_control")
 @pytest.mark.parametrize("predictor", [pytest.param("synth", marks=pytest.mark.slow), "rl"])
 def test_run_is_paused_resumed_and_stopped_with_checkpoint(predictor):
     commands = (
@@ -106,6 +107,7 @@ def test_paused_run_can_be_stopped_and_resumed_later():
     assert outcome.step > stopped_at
 
 
+@pytest.mark.usefixtures("_prompt_control")
 def test_raised_target_asks_more_labels_and_survives_restart():
     config = replace(CONFIG, schedule="constant")
     commands = (
