@@ -80,7 +80,8 @@ def collect_here(env_id, seed=SEED) -> Any:
 
 
 def agent_for(env_id, name="ppo"):
-    settings: Any = {"ppo": PPOConfig(num_envs=NUM_ENVS), "ga3c": GA3CConfig(num_envs=NUM_ENVS)}
+    ppo, ga3c = PPOConfig(num_envs=NUM_ENVS, num_epochs=2), GA3CConfig(num_envs=NUM_ENVS)
+    settings: Any = {"ppo": ppo, "ga3c": ga3c}
     config = TeachConfig(env_id, "rl", name="x", agent=name, **settings)
     agent: Any = make_agent(config, make_vector(env_id, NUM_ENVS))
     assert isinstance(agent, OnPolicyAgent)
@@ -122,7 +123,7 @@ def test_rollouts_and_updates_equal_those_of_one_process(collect_on, env_id, num
     assert_equal_states(here.state(), there.state())
     for agent, collector in ((one, here), (other, there)):
         agent.observe(collector.collect(collector.random_actions, 20))
-    for _ in range(3):
+    for _ in range(2):
         rollouts = here.collect(one.act, num_steps), there.collect(other.act, num_steps)
         assert_equal_rollouts(*rollouts)
         for agent, rollout in zip((one, other), rollouts, strict=True):
