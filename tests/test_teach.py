@@ -213,7 +213,7 @@ def test_resumed_run_keeps_its_null_action_clip(stopped_at, monkeypatch):
 
 @pytest.mark.usefixtures("draws_pictures")
 def test_run_saves_predictor_plot_and_labels():
-    outcome = teach(CONFIG, QUIET)
+    outcome = teach(changed(num_timesteps=2048), QUIET)
     predictor = RewardPredictor.load(Experiment.find("test").folder / "predictor")
     assert predictor(np.zeros((5, 10)), np.zeros((5, 2))).shape == (5,)
     assert outcome.plot_path.read_bytes().startswith(b"\x89PNG")
@@ -238,7 +238,7 @@ def test_agent_is_reset_once_after_half_of_labels(changes, num_initialisations, 
     monkeypatch.setattr(
         PPO, "reinitialise", lambda agent: initialisations.append(reinitialise(agent))
     )
-    teach(changed(**changes), QUIET)
+    teach(changed(num_timesteps=4096, **changes), QUIET)
     assert len(initialisations) == num_initialisations
 
 
@@ -253,14 +253,14 @@ def test_equal_teacher_answers_equal_before_the_first_episode_has_ended():
 
 
 def test_true_reward_needs_no_labels():
-    assert teach(changed(predictor="rl"), QUIET).is_finished
+    assert teach(changed(predictor="rl", num_timesteps=1024), QUIET).is_finished
     assert "labels_asked" not in last_row()
 
 
 @pytest.mark.parametrize("folder", [None, "logs"])
 def test_tensorboard_events_are_written_to_home_or_given_folder(tmp_path, folder):
     given = None if folder is None else str(tmp_path / folder)
-    teach(changed(predictor="rl"), RunOptions(tensorboard_dir=given))
+    teach(changed(predictor="rl", num_timesteps=1024), RunOptions(tensorboard_dir=given))
     log_dir = home() / "tensorboard" if folder is None else tmp_path / folder
     assert list((log_dir / "test").glob("events.*"))
     assert not (log_dir.parent / "tb").exists()
@@ -268,7 +268,7 @@ def test_tensorboard_events_are_written_to_home_or_given_folder(tmp_path, folder
 
 def test_same_seed_repeats_run_with_true_reward():
     for name in ("one", "other"):
-        teach(changed(predictor="rl", name=name), QUIET)
+        teach(changed(predictor="rl", name=name, num_timesteps=4096), QUIET)
     assert curve("one") == curve("other")
 
 
