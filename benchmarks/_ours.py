@@ -612,9 +612,11 @@ class LabelledWorld:
             self.collect(2)
             seconds, _ = timed(lambda: self.ask_up_to(self.num_asked + 50))
             ask_s.append(seconds)
-            fit_s, report = timed(self.learner.fit)
-            if report is not None:
-                return float(np.median(ask_s)), fit_s, report.num_steps
+            num_before = int(self.learner.metrics()["fit_steps"])
+            fit_s, is_fitted = timed(self.learner.fit)
+            if is_fitted:
+                num_steps = int(self.learner.metrics()["fit_steps"]) - num_before
+                return float(np.median(ask_s)), fit_s, num_steps
 
     def close(self) -> None:
         """Close learner, store and environments."""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 from rl_teacher.agents.episode_stats import EpisodeReturns
@@ -30,7 +31,6 @@ from rl_teacher.common.text import counted
 from rl_teacher.common.timer import RunTimer
 from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import FitReport
 from rl_teacher.quality.warnings import label_warnings
 from rl_teacher.queries.queue import QueryStore, RecentEpisodes
 from rl_teacher.queries.schedules import Progress
@@ -409,7 +409,7 @@ class PreferenceSession:
         if not self.experiment.spec.asks_a_person:
             while self.ask(are_last=True):
                 pass
-        self.fit_remaining()
+        self._complete_fit(self.rewards.fit_remaining)
 
     def _withdraw_hidden_if_due(self) -> None:
         # A remote folder of media answers slowly.
@@ -424,39 +424,27 @@ class PreferenceSession:
         self._checked_s = time.monotonic()
         self._checking_took_s = self._checked_s - began_s
 
-    def fit(self, *, force: bool = False) -> FitReport | None:
-        """Fit the predictor if enough answers have arrived; return None if no fit was completed.
+    def fit(self, *, force: bool = False) -> bool:
+        """Fit the predictor if enough answers have arrived; return whether a fit was completed.
 
         Args:
             force: fit even if there are no new labels.
         """
-        with self.timer.part("fit"):
-            report = self.rewards.fit(force=force)
-        if report is not None:
-            self._handle_fit()
-        return report
+        return self._complete_fit(partial(self.rewards.fit, force=force))
 
     def finish_fit(self) -> None:
         """Wait for a fit in the background."""
-        with self.timer.part("fit"):
-            has_fitted = self.rewards.finish_fit()
-        if has_fitted:
-            self._handle_fit()
+        self._complete_fit(self.rewards.finish_fit)
 
-    def fit_remaining(self) -> bool:
-        """Fit to answers that no fit has used yet; return whether there were any."""
+    def _complete_fit(self, fit: Callable[[], bool]) -> bool:
+        """Fit, and let the driver and labelers see what labels have changed in the predictor."""
         with self.timer.part("fit"):
-            has_fitted = self.rewards.fit_remaining()
-        if has_fitted:
-            self._handle_fit()
-        return has_fitted
-
-    def _handle_fit(self) -> None:
-        """Let the driver and labelers see what labels have changed in the predictor."""
-        if self.on_fit is not None:
+            is_fitted = fit()
+        if is_fitted and self.on_fit is not None:
             self.on_fit()
-        if self.experiment.spec.asks_a_person:
+        if is_fitted and self.experiment.spec.asks_a_person:
             self._reporter.write_diagnostics(self.rewards.diagnostics, self.step)
+        return is_fitted
 
     # --- owner and labelers ---
 

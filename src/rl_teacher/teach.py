@@ -573,7 +573,7 @@ class TrainingLoop:
         # Before the next checkpoint, which would replace the last good one.
         check_losses(self._config, losses)
         session.ask()
-        is_fitted = session.fit() is not None
+        is_fitted = session.fit()
         # Predicted rewards change with a fit, and slowly with the window that normalises them. The
         # window also moves where all labels were given and no other fit follows.
         step, before = session.step, session.step - rollout.num_steps
@@ -640,9 +640,9 @@ class TrainingLoop:
             return
         num = self._num_pretraining + self._num_given
         self.session.set_phase(Phase.FITTING, f"fitting the reward predictor to {num} labels")
-        if self.session.fit(force=True) is None:
-            # It may be running in the background, which starts with a pretrained predictor.
-            self.session.finish_fit()
+        self.session.fit(force=True)
+        # With a pretrained predictor, it may run in the background.
+        self.session.finish_fit()
         if not self.session.rewards.num_fits:
             raise TeacherFailed(no_usable_labels(self._config, self._num_pretraining))
         self.session.save()

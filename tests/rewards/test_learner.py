@@ -106,10 +106,10 @@ def test_oracle_answers_stored_comparisons_by_true_return(world):
 
 def test_fit_runs_only_with_new_labels(world):
     world.roll_out(3)
-    assert world.learner.fit() is None
+    assert not world.learner.fit()
     world.learner.ask(NOW, RECENT)
-    assert world.learner.fit() is not None
-    assert world.learner.fit() is None
+    assert world.learner.fit()
+    assert not world.learner.fit()
 
 
 def test_predicted_rewards_have_mean_0_and_std_1(world):
@@ -228,10 +228,10 @@ def test_ask_and_fit_do_not_wait_for_later_answers(tmp_path):
     world = World(tmp_path, teacher=lambda left, right, context: None)
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)
-    assert world.learner.fit() is None
+    assert not world.learner.fit()
     query = world.queue.asked()[4]
     world.store.labels.add(query.id, Answer.LEFT, "somebody")
-    assert world.learner.fit() is not None
+    assert world.learner.fit()
     assert world.learner.metrics()["labels_answered"] == 1
 
 
@@ -239,7 +239,7 @@ def test_cannot_tell_counts_as_answered_and_has_no_target(tmp_path):
     world = World(tmp_path, teacher=lambda left, right, context: Answer.CANNOT_TELL)
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)
-    assert world.learner.fit() is None
+    assert not world.learner.fit()
     assert world.learner.metrics()["labels_answered"] == 20
     assert world.learner.metrics()["comparisons"] == 0
 
@@ -330,7 +330,7 @@ def test_further_answer_changes_target_in_place_and_next_fit_starts_warm(tmp_pat
     world.learner.fit()
     labels = world.learner._trainer.labels
     answer(world, "bob", None, RIGHT)
-    assert world.learner.fit() is not None
+    assert world.learner.fit()
     assert world.learner._trainer.labels is labels
     assert targets(world) == [1, 0.5, 0]
     assert world.learner.metrics()["comparisons"] == 3
@@ -367,7 +367,7 @@ def test_revised_answer_rebuilds_label_set(tmp_path):
     world.learner.fit()
     labels = world.learner._trainer.labels
     answer(world, "bob", RIGHT)
-    assert world.learner.fit() is not None
+    assert world.learner.fit()
     assert world.learner._trainer.labels is not labels
     assert targets(world) == [0.5, 1]
 
@@ -380,10 +380,10 @@ def test_revision_is_read_when_it_is_due_while_no_comparison_waits(world, monkey
     assert world.queue.num_waiting == 0
     answer(world, "ann", EQUAL)
     monkeypatch.setattr("rl_teacher.rewards.learner.REVISIONS_EVERY_S", float("inf"))
-    assert world.learner.fit() is None
+    assert not world.learner.fit()
     assert targets(world) == before
     monkeypatch.setattr("rl_teacher.rewards.learner.REVISIONS_EVERY_S", 0.0)
-    assert world.learner.fit() is not None
+    assert world.learner.fit()
     assert targets(world) == [(before[0] + 0.5) / 2, *before[1:]]
 
 
@@ -408,7 +408,7 @@ def test_single_label_is_fitted_at_the_end(tmp_path):
     world.learner.fit()
     assert not world.learner.fit_remaining()
     answer(world, "ann", *[None] * num_before, RIGHT)
-    assert world.learner.fit() is None
+    assert not world.learner.fit()
     assert world.learner.fit_remaining()
     assert world.learner.metrics()["fits"] == 2
     assert not world.learner.fit_remaining()
@@ -433,8 +433,8 @@ def test_last_of_all_labels_is_fitted_at_once(tmp_path):
     answer(world, "ann", *[LEFT] * 59)
     world.learner.fit()
     answer(world, "ann", *[None] * 59, RIGHT)
-    assert world.learner.fit() is not None
-    assert world.learner.fit() is None
+    assert world.learner.fit()
+    assert not world.learner.fit()
 
 
 def test_revision_read_before_a_save_is_fitted_after_resuming(tmp_path):
@@ -447,7 +447,7 @@ def test_revision_read_before_a_save_is_fitted_after_resuming(tmp_path):
     world.store.close()
     other = World(tmp_path, teacher=human_teacher)
     other.learner.load_state(state)
-    assert other.learner.fit() is not None
+    assert other.learner.fit()
     assert targets(other) == [0, 1]
 
 
@@ -457,10 +457,10 @@ def test_labels_follow_exclusion_and_inclusion_of_labeler(tmp_path):
     answer(world, "bob", RIGHT, RIGHT)
     world.learner.fit()
     world.store.labelers.set_excluded("bob", True)
-    assert world.learner.fit() is not None
+    assert world.learner.fit()
     assert targets(world) == [1]
     world.store.labelers.set_excluded("bob", False)
-    assert world.learner.fit() is not None
+    assert world.learner.fit()
     assert targets(world) == [0.5, 0]
 
 
@@ -469,7 +469,7 @@ def test_first_labels_after_the_only_labeler_was_excluded_are_fitted(tmp_path):
     answer(world, "bob", *[RIGHT] * 5)
     world.learner.fit()
     world.store.labelers.set_excluded("bob", True)
-    assert world.learner.fit() is None
+    assert not world.learner.fit()
     assert targets(world) == []
     answer(world, "ann", *[LEFT] * 5)
     assert world.learner.fit_remaining()
@@ -483,7 +483,7 @@ def test_cannot_tell_leaves_target_to_other_labelers(tmp_path):
     world.learner.fit()
     assert targets(world) == [1]
     answer(world, "bob", RIGHT)
-    assert world.learner.fit() is not None
+    assert world.learner.fit()
     assert targets(world) == [1, 0]
 
 
@@ -534,7 +534,7 @@ def test_restored_labels_keep_order_targets_and_budget(tmp_path, weights):
         other.learner._trainer.labels.rows, world.learner._trainer.labels.rows
     )
     assert other.learner._planner.budget == world.learner._planner.budget
-    assert other.learner.fit() is None
+    assert not other.learner.fit()
 
 
 def test_changed_total_applies_at_once_but_not_below_pretraining_labels(world):

@@ -343,8 +343,8 @@ class RewardLearner(RewardSource):
                 self._trainer.count_updated(len(answers.further))
         return self._queue.num_answered
 
-    def fit(self, *, force: bool = False) -> FitReport | None:
-        """Read new answers, and fit if there are enough of them.
+    def fit(self, *, force: bool = False) -> bool:
+        """Read new answers, and fit if there are enough; return whether a fit was completed.
 
         Args:
             force: fit even if there are no new labels.
@@ -358,7 +358,9 @@ class RewardLearner(RewardSource):
             # The last labels are fitted even if they are fewer than for other fits.
             is_last = self._has_all_labels and self._trainer.has_new_labels
             fitted = self._trainer.fit_if_due(force=force or is_last)
-        return None if fitted is None else self._install(fitted)
+        if fitted is not None:
+            self._install(fitted)
+        return fitted is not None
 
     @property
     def _has_all_labels(self) -> bool:
@@ -430,7 +432,7 @@ class RewardLearner(RewardSource):
             (left.rewards, right.rewards),
         )
 
-    def _install(self, fitted: FitResult) -> FitReport:
+    def _install(self, fitted: FitResult) -> None:
         """Give the predictor its new networks and measure their reward scale."""
         self._predictor.set_networks(fitted.networks, fitted.normaliser)
         if self._task.shows_ends:
@@ -442,7 +444,6 @@ class RewardLearner(RewardSource):
         self._reference = self._measure_reference()
         self._fit_step = self._num_steps
         self._report = fitted.report
-        return fitted.report
 
     def _measure_reward_scale(self) -> None:
         """Restart the window of predicted rewards with predictions for recent steps."""

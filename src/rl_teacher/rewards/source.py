@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32, Shaped
 
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import Diagnostics, FitReport, clipped_share
+from rl_teacher.predictor.diagnostics import Diagnostics, clipped_share
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.queue import RecentEpisodes
 from rl_teacher.queries.schedules import Progress
@@ -99,13 +99,13 @@ class RewardSource(ABC):
     def withdraw_hidden(self) -> None:  # noqa: B027
         """Withdraw waiting comparisons whose clips cannot be shown; others are asked instead."""
 
-    def fit(self, *, force: bool = False) -> FitReport | None:  # noqa: ARG002
-        """Fit to the labels; return None if no fit was completed.
+    def fit(self, *, force: bool = False) -> bool:  # noqa: ARG002
+        """Fit to the labels; return whether a fit was completed.
 
         Args:
             force: fit even if there are no new labels.
         """
-        return None
+        return False
 
     def finish_fit(self) -> bool:
         """Wait for a fit in the background; return whether there was one."""

@@ -183,7 +183,7 @@ class WrapperLearning:
         since_fit = self.session.step - self._fitted_step
         if self.has_fitted and since_fit < self._settings.refresh_interval:
             return
-        if self.session.fit(force=not self.has_fitted) is not None:
+        if self.session.fit(force=not self.has_fitted):
             self._fitted_step = self.session.step
         if self.has_fitted and not self._is_training:
             self._is_training = True
