@@ -4,9 +4,8 @@
          ^                   ^                                                              |
          '----- actions -----'<---- predicted reward ---- reward predictor <-- labels ------'
 
-`TrainingLoop.train_step` is one turn of this loop. The agent learns by reinforcement learning from
-rewards that the session's `RewardLearner` predicts; that learner records rollouts, asks for
-comparisons of segments, and fits the predictor to the labels.
+`TrainingLoop.train_step` is one turn of this loop. The session's `RewardLearner` records rollouts,
+predicts their rewards, asks for comparisons of segments, and fits the predictor to the labels.
 """
 
 import contextlib
@@ -43,6 +42,7 @@ from rl_teacher.config.predecessors import teach_command
 from rl_teacher.datasets.given_labels import GivenLabels, given_labels, labelled_pairs
 from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
+from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, own_folder
@@ -560,8 +560,9 @@ class TrainingLoop:
             self._agent.extend(num_steps)
 
     def train_step(self) -> Metrics:
-        """Act, reward, learn, ask, fit: one turn of the loop. Return the agent's metrics."""
+        """Take one turn of the loop (Christiano et al. 2017, 2.2); return the agent's metrics."""
         session, agent = self.session, self._agent
+        # 1. The policy acts, and is updated by reinforcement learning from predicted rewards.
         with session.timer.part("rollout"):
             rollout = self._rollouts.collect()
         session.count_steps(rollout.num_steps)
@@ -572,20 +573,32 @@ class TrainingLoop:
             losses = agent.learn(rollout, rewards)
         # Before the next checkpoint, which would replace the last good one.
         check_losses(self._config, losses)
+        # 2. Pairs of segments are selected and sent to the teacher.
         session.ask()
-        is_fitted = session.fit()
-        # Predicted rewards change with a fit, and slowly with the window that normalises them. The
-        # window also moves where all labels were given and no other fit follows.
-        step, before = session.step, session.step - rollout.num_steps
-        is_due = self._config.learns and step // RELABEL_EVERY > before // RELABEL_EVERY
-        if is_due and not is_fitted:
+        # 3. The predictor is fitted to the labels; `on_fit` then relabels the replay buffer.
+        if not session.fit():
+            self._relabel_if_due(rollout.num_steps)
+        self._reset_agent_if_due(rollout)
+        return {f"agent/{name}": value for name, value in losses.items()}
+
+    def _relabel_if_due(self, num_steps: int) -> None:
+        """Relabel the replay buffer from time to time without a fit, given a rollout's steps.
+
+        Predicted rewards also change, slowly, with the window that normalises them, even where no
+        other fit follows because all labels are given.
+        """
+        step = self.session.step
+        if self._config.learns and step // RELABEL_EVERY > (step - num_steps) // RELABEL_EVERY:
             self._relabel_buffer()
+
+    def _reset_agent_if_due(self, rollout: Rollout) -> None:
+        session, rewards = self.session, self.session.rewards
         self._agent_reset.observe(rollout)
         # The predictor cannot judge an agent that learns from the true reward.
         if not session.control.uses_true_reward:
-            num_answered, predictor = session.rewards.num_answered, session.rewards.predictor
-            self._agent_reset.apply_if_due(agent, step, num_answered, predictor)
-        return {f"agent/{name}": value for name, value in losses.items()}
+            self._agent_reset.apply_if_due(
+                self._agent, session.step, rewards.num_answered, rewards.predictor
+            )
 
     def _keep_policy(self) -> None:
         """Save the policy from time to time, so that earlier agents can be played.
