@@ -381,10 +381,6 @@ class PreferenceSession:
         if is_training:
             self.training_steps += num_steps
 
-    def start_training(self) -> None:
-        """Start the training time, which the constant schedule follows."""
-        self.timer.begin_training()
-
     @property
     def progress(self) -> Progress:
         """Progress of training."""

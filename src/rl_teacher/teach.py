@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rl_teacher.agents.agent import Agent, SupportsExploration, SupportsExtension
 from rl_teacher.agents.collector import (
+    Act,
     Collector,
     InterruptibleRollouts,
     RolloutCollector,
@@ -389,9 +390,10 @@ class TrainingLoop:
         self._config = config
         self._options = options
         self._display = display
+        self._env_info = experiment.spec.env_info
+        self._segment_steps = segment_steps(config, self._env_info)
         self._num_pretraining = pretraining_labels(config) if config.asks else 0
-        env_info = experiment.spec.env_info
-        self._collector = self._make_collector(env_info)
+        self._collector = self._make_collector()
         self._venv = self._collector.venv
         self._agent = agent
         self._agent_reset = AgentReset(config.labels_before_reset)
@@ -403,12 +405,11 @@ class TrainingLoop:
             self._agent, self._collector, self._is_stop_requested
         )
 
-    def _make_collector(self, env_info: EnvInfo) -> RolloutCollector:
+    def _make_collector(self) -> RolloutCollector:
         """Make environments, which keep the steps that the first comparisons are chosen from."""
-        config, options = self._config, self._options
+        config, options, env_info = self._config, self._options, self._env_info
         num_envs = config.agent_settings.num_envs
-        length = segment_steps(config, env_info)
-        kept = recorded_steps(pretraining_labels(config), length, num_envs)
+        kept = recorded_steps(pretraining_labels(config), self._segment_steps, num_envs)
         if options.cluster is not None:
             from rl_teacher.cluster.collector import ClusterCollector  # noqa: PLC0415 - optional
             from rl_teacher.cluster.worker import RolloutSettings  # noqa: PLC0415
@@ -443,7 +444,7 @@ class TrainingLoop:
         self, experiment: OpenExperiment, pretrained: RewardPredictor | None
     ) -> PreferenceSession:
         """Create the session with its rewards, and show its status and metrics."""
-        config, options, env_info = self._config, self._options, experiment.spec.env_info
+        config, options, env_info = self._config, self._options, self._env_info
         renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, config.frames)
         queries = experiment.query_store(renderer)
         rewards = make_reward_source(config, self._venv, queries, options, pretrained)
@@ -508,21 +509,17 @@ class TrainingLoop:
             if (self._num_pretraining or self._num_given) and not is_resumed:
                 self._pretrain()
             self._wait_for_page()
-            session.start_training()
+            session.timer.begin_training()
             while True:
                 self._train()
                 outcome = self._end(is_finished=session.step >= session.num_steps)
-                if not (outcome.is_finished and self._waits_for_extension):
+                is_extendable = config.asks_a_person and not self._options.exit_when_finished
+                if not (outcome.is_finished and is_extendable):
                     return outcome
                 if not session.wait_for_extension():
                     session.set_phase(Phase.FINISHED, "finished")
                     return outcome
                 session.experiment.folder.reopen()
-
-    @property
-    def _waits_for_extension(self) -> bool:
-        is_taught = self._config.asks_a_person and not self._config.collect_only
-        return is_taught and not self._options.exit_when_finished
 
     def _train(self) -> None:
         """Train until all steps are done or a stop is requested; save."""
@@ -630,7 +627,7 @@ class TrainingLoop:
         assert isinstance(rewards, RewardLearner)  # noqa: S101 - only a learner sorts clips
         session.set_phase(Phase.RANDOM, "taking null actions, for the first clip")
         # In twice the length, there is a whole segment or a complete episode.
-        num_steps = 2 * segment_steps(self._config, session.experiment.spec.env_info)
+        num_steps = 2 * self._segment_steps
         is_added = False
         while not is_added and session.should_continue():
             try:
@@ -701,27 +698,30 @@ class TrainingLoop:
 
         A person is asked about whole episodes, so that the clips differ.
         """
-        env_info = self.session.experiment.spec.env_info
-        needed = 2 * self._num_pretraining * segment_steps(self._config, env_info)
+        needed = 2 * self._num_pretraining * self._segment_steps
         return max(needed, self._episode_steps) if self._config.asks_a_person else needed
 
     @property
     def _episode_steps(self) -> int:
         """Environment steps of one episode in all environments, but at most `FIRST_STEPS`."""
-        env_info = self.session.experiment.spec.env_info
-        episode = env_info.max_episode_steps or FIRST_STEPS
+        episode = self._env_info.max_episode_steps or FIRST_STEPS
         # Steps with images are slower, and a person waits for the first clips.
-        limit = FIRST_STEPS // (4 if env_info.has_image_observations else 1)
+        limit = FIRST_STEPS // (4 if self._env_info.has_image_observations else 1)
         return min(episode * self._collector.num_envs, limit)
+
+    @property
+    def _exploration(self) -> tuple[Act, str]:
+        """The policy that acts before the first labels, and what it does, for people."""
+        # The first comparisons are about the agent, if it is warm-started.
+        if self._config.agent_path is not None:
+            return self._agent.predict, "acting as the agent it starts from"
+        if isinstance(self._agent, SupportsExploration):
+            return self._agent.explore, "exploring"
+        return self._collector.random_actions, "acting at random"
 
     def _explore_once(self, num_explored: int) -> None:
         """Collect a rollout; show that at least `num_explored` steps have been taken."""
-        # The first comparisons are about the agent, if it is warm-started.
-        act = self._collector.random_actions
-        if self._config.agent_path is not None:
-            act = self._agent.predict
-        elif isinstance(self._agent, SupportsExploration):
-            act = self._agent.explore
+        act, _ = self._exploration
         try:
             rollout = self._collector.collect(
                 act, self._agent.rollout_steps, self._is_stop_requested
@@ -734,12 +734,8 @@ class TrainingLoop:
 
     def _show_exploration(self, steps: int) -> None:
         """Show what the agent does, and how many of the first segments its steps make."""
-        doing = "acting at random"
-        if self._config.agent_path is not None:
-            doing = "acting as the agent it starts from"
-        elif isinstance(self._agent, SupportsExploration):
-            doing = "exploring"
-        length = segment_steps(self._config, self.session.experiment.spec.env_info)
+        _, doing = self._exploration
+        length = self._segment_steps
         total = self._exploration_steps // length
         self.session.set_phase(
             Phase.RANDOM,

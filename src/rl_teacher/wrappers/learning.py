@@ -188,7 +188,7 @@ class WrapperLearning:
         if self.has_fitted and not self._is_training:
             self._is_training = True
             # The constant schedule counts the time from the first predicted reward on.
-            self.session.start_training()
+            self.session.timer.begin_training()
 
     # --- warnings ---
 
