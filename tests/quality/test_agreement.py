@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.quality.agreement import agreement, krippendorff_alpha
+from rl_teacher.quality.agreement import agreement
 from rl_teacher.quality.votes import CODES, Votes
 
 # Krippendorff 2011, section C: four observers, twelve units, 0 for a missing answer.
@@ -29,7 +29,7 @@ def votes_of(*comparisons):
 
 @pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815)])
 def test_alpha_of_krippendorffs_example_matches_published_value(level, alpha):
-    assert krippendorff_alpha(PUBLISHED, level) == pytest.approx(alpha, abs=0.0005)
+    assert agreement(PUBLISHED, level).alpha == pytest.approx(alpha, abs=0.0005)
 
 
 def test_counts_of_krippendorffs_example_match():
@@ -43,19 +43,19 @@ def test_counts_of_krippendorffs_example_match():
 def test_alpha_of_two_labelers_matches_hand_computation():
     """LL LR RR: 6 values, 3 of each; D_o = 2/6, D_e = 2 * 3 * 3 / (6 * 5); 1 - 10/18."""
     votes = votes_of(("left", "left"), ("left", "right"), ("right", "right"))
-    assert krippendorff_alpha(votes) == pytest.approx(4 / 9)
+    assert agreement(votes).alpha == pytest.approx(4 / 9)
 
 
 def test_only_ordinal_alpha_places_equal_between_left_and_right():
     near = votes_of(("left", "left"), ("right", "right"), ("left", "equal"), ("equal", "right"))
     far = votes_of(("left", "left"), ("equal", "equal"), ("left", "right"), ("left", "right"))
-    assert krippendorff_alpha(near, "ordinal") > krippendorff_alpha(near)
-    assert krippendorff_alpha(far, "ordinal") < krippendorff_alpha(far)
+    assert agreement(near, "ordinal").alpha > agreement(near).alpha
+    assert agreement(far, "ordinal").alpha < agreement(far).alpha
 
 
 def test_perfect_agreement_is_1_and_systematic_disagreement_below_0():
-    assert krippendorff_alpha(votes_of(("left", "left"), ("right", "right"))) == 1
-    assert krippendorff_alpha(votes_of(*[("left", "right")] * 10)) < 0
+    assert agreement(votes_of(("left", "left"), ("right", "right"))).alpha == 1
+    assert agreement(votes_of(*[("left", "right")] * 10)).alpha < 0
 
 
 def test_alpha_is_nan_for_single_or_identical_answers():

@@ -25,10 +25,14 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of several labelers on the same comparisons; NaN if undefined.
+    """Agreement of several labelers on the same comparisons.
+
+    Alpha, its interval and the raw agreement are NaN if no comparison has two answers; alpha and
+    its interval also if all answers are equal, since chance would agree.
 
     Attributes:
-        alpha: Krippendorff's alpha; 1 is perfect agreement, 0 chance, below 0 worse than chance.
+        alpha: Krippendorff's alpha, 1 - observed / expected disagreement; 1 is perfect agreement, 0
+            chance, below 0 worse than chance.
         low: Lower end of the 95 % interval of alpha.
         high: Upper end of the interval.
         raw: Share of equal answers among pairs of answers to the same comparison, each weighted
@@ -84,16 +88,6 @@ def agreement(
         num_comparisons=int(num_of_kind.sum()),
         num_votes=round(num_votes),
     )
-
-
-def krippendorff_alpha(votes: Votes, level: Level = "nominal") -> float:
-    """Compute Krippendorff's alpha: 1 - observed disagreement / expected disagreement.
-
-    It is NaN if no comparison has two answers, or if all answers are equal and chance would agree.
-    """
-    kinds, num_of_kind = _kinds(votes)
-    total = np.tensordot(num_of_kind, _coincidences(kinds), 1)
-    return float(_alpha(total, level))
 
 
 def _kinds(
