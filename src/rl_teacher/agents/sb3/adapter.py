@@ -332,7 +332,7 @@ class LibraryAgent:
             if isinstance(value, Real)
         }
 
-    def _reconstruct(self) -> None:
+    def reinitialise(self) -> None:
         """Create new networks and optimisers; keep step counts and schedules."""
         counters = self._counters()
         self.algorithm = self._construct(int(self._rng.integers(2**31)))

@@ -107,7 +107,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
     def reinitialise(self) -> None:
         """Create new networks and optimisers; keep the replay buffer."""
         buffer = self.algorithm.replay_buffer
-        self._reconstruct()
+        super().reinitialise()
         self.algorithm.replay_buffer = buffer
 
     # --- saving ---

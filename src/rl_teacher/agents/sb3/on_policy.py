@@ -174,10 +174,6 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Do nothing: each rollout is used once, with the rewards of its time."""
 
-    def reinitialise(self) -> None:
-        """Create new networks and optimisers; keep the statistics of observations and rewards."""
-        self._reconstruct()
-
     # --- saving ---
 
     def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
