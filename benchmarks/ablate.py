@@ -48,7 +48,7 @@ def cells(options: Options) -> Iterator[Cell]:
         return
     for seed, env_id in seeds_and_tasks(options):
         yield from reference_cells(env_id, seed, options)
-        for num_labels in options.labels or LABELS[: 1 if options.is_quick else None]:
+        for num_labels in options.labels or options.limited(LABELS):
             if num_labels != TRUE_REWARD:
                 yield our_cell(env_id, num_labels, seed, options, {})
             yield our_cell(env_id, num_labels, seed, options, changes)

@@ -89,10 +89,10 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run, seed by seed."""
-    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
         for part, match in MATCHES.items():
             if options.wants(part):
-                for env_id in match.env_ids[: 1 if options.is_quick else None]:
+                for env_id in options.limited(match.env_ids):
                     yield _peer_cell(part, match, env_id, seed, options)
                     yield _our_cell(
                         part, f"our {part.upper()}", match.settings, env_id, seed, options

@@ -40,11 +40,10 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run, seed by seed."""
-    is_quick = options.is_quick
     agent = options.settings.get("agent")
     options = replace(options, settings=changes_of(options))
-    for seed in options.seeds or SEEDS[: 1 if is_quick else None]:
-        for env_id in options.only or tuple(BARS)[: 1 if is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
+        for env_id in options.only or options.limited(tuple(BARS)):
             for num_labels in options.labels or LABELS:
                 for name in [agent] if agent else AGENTS[env_id]:
                     yield cell(name, env_id, num_labels, seed, options)

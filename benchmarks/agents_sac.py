@@ -44,7 +44,7 @@ def run(options: Options, records: Records) -> None:
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run in execution order."""
     returns = {"Pendulum-v1": 2_000} if options.is_quick else RETURNS
-    seeds = options.seeds or SEEDS[: 1 if options.is_quick else None]
+    seeds = options.seeds or options.limited(SEEDS)
     if options.wants("returns"):
         for seed in seeds:
             for env_id, steps in returns.items():

@@ -49,7 +49,7 @@ def measure_delivered(options: Options, records: Records) -> None:
     """Measure ALE alone and our environments in turn, each in a new process."""
     seconds = 1.0 if options.is_quick else 15.0
     for number_of_round in rounds(options):
-        for env_id, rom in GAMES[:1] if options.is_quick else GAMES:
+        for env_id, rom in options.limited(GAMES):
             common = {"num_envs": NUM_ENVS, "seconds": seconds}
             measured = {
                 ALONE: run_ours("emulators", rom=rom, **common),
@@ -103,7 +103,7 @@ def delivered_report(records: list[Record]) -> list[str]:
 def measure_learning(options: Options, records: Records) -> None:
     """Measure Stable-Baselines3 with its threads and processes, then ours, per network."""
     for number_of_round in rounds(options):
-        for network in NETWORKS[:1] if options.is_quick else NETWORKS:
+        for network in options.limited(NETWORKS):
             peers = [peer_learning(network, how, options) for how in PEERS]
             for figures in [*peers, our_learning(network, options)]:
                 kept_record = records.append(

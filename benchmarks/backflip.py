@@ -30,7 +30,7 @@ def run(options: Options, records: Records) -> None:
     """Train, evaluate and count the turns."""
     quick = {"num_timesteps": 40_000, "n_labels": 60} if options.is_quick else {}
     steps = {"num_timesteps": options.steps} if options.steps else {}
-    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
         config = teach_config(SETTINGS, quick, steps, options.settings, {"seed": seed})
         with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
             taught = run_ours("teach", home, saved=config.saved())

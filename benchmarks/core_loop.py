@@ -26,7 +26,7 @@ def run(options: Options, records: Records) -> None:
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run, seed by seed."""
     steps = options.steps or (20_480 if options.is_quick else STEPS)
-    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
         for labels in options.labels or LABELS:
             facts = {"labels": labels, "seed": seed}
             job = {"num_steps": steps, "num_labels": labels, "seed": seed}

@@ -14,7 +14,7 @@ TIMES = ("film_s", "rendering_s")
 def run(options: Options, records: Records) -> None:
     """Measure films of the selected environments, each three times in a new process."""
     num_episodes, num_rounds = (1, 1) if options.is_quick else (NUM_EPISODES, 3)
-    for env_id in options.only or (ENV_IDS[:1] if options.is_quick else ENV_IDS):
+    for env_id in options.only or options.limited(ENV_IDS):
         for number_of_round in range(num_rounds):
             finished = run_ours("film", env_id=env_id, num_episodes=num_episodes)
             kept_record = records.append(

@@ -55,7 +55,7 @@ def measure_envs(options: Options, records: Records) -> None:
 
 def measure_labels(options: Options, records: Records) -> None:
     """Measure warm fits, queries and memory for each number of labels."""
-    for num_labels in LABELS[:1] if options.is_quick else LABELS:
+    for num_labels in options.limited(LABELS):
         finished = run_ours(
             "labels",
             env_id="Hopper-v1",

@@ -60,14 +60,14 @@ def cells(options: Options) -> Iterator[Cell]:
         "n_labels": 100 if options.is_quick else NUM_COLLECTED,
         "num_timesteps": options.steps or (20_000 if options.is_quick else STEPS),
     }
-    labels = options.labels or LABELS[: 1 if options.is_quick else None]
+    labels = options.labels or options.limited(LABELS)
     if max(labels) > settings["n_labels"] // 2:
         raise ChildFailed(
             f"--labels {max(labels)} is more than half of the {settings['n_labels']} labels; the "
             "other half is for the comparison."
         )
-    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
-        for env_id in options.only or ENV_IDS[: 1 if options.is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
+        for env_id in options.only or options.limited(ENV_IDS):
             config = teach_config(settings, {"env_id": env_id, "seed": seed})
             job = {
                 "saved": config.saved(),

@@ -1,8 +1,10 @@
 """Command-line options of the benchmarks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,10 @@ class Options:
     def changes(self) -> dict[str, Any]:
         """Field of a record that names the changed settings, if there are any."""
         return {"changes": dict(self.settings)} if self.settings else {}
+
+    def limited(self, usual: Sequence[T], num: int = 1) -> Sequence[T]:
+        """Return all of the usual values, or in a quick run the first ones."""
+        return usual[:num] if self.is_quick else usual
 
     def wants(self, part: str) -> bool:
         """Return True if a part of the benchmark is selected."""

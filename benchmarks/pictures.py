@@ -41,9 +41,9 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run, environment by environment."""
-    for env_id in options.only or tuple(LABELS)[: 1 if options.is_quick else None]:
+    for env_id in options.only or options.limited(tuple(LABELS)):
         for num_labels in options.labels or LABELS[env_id]:
-            for seed in options.seeds or SEEDS[env_id][: 1 if options.is_quick else None]:
+            for seed in options.seeds or options.limited(SEEDS[env_id]):
                 yield cell(env_id, num_labels, seed, options)
 
 

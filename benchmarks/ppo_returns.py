@@ -34,8 +34,8 @@ def run(options: Options, records: Records) -> None:
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run in execution order."""
     steps = options.steps or (20_480 if options.is_quick else STEPS)
-    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
-        for env_id in options.only or ENV_IDS[: 1 if options.is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
+        for env_id in options.only or options.limited(ENV_IDS):
             facts = {"env_id": env_id, "seed": seed, **options.changes}
             config = our_config(env_id, steps, seed, options)
             job = {

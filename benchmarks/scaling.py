@@ -69,7 +69,7 @@ def run(options: Options, records: Records) -> None:
 def measure_rollouts(options: Options, records: Records) -> None:
     """Measure costs and the pace of one process and of one and two nodes of one core each."""
     rollout_steps = 32 if options.is_quick else ROLLOUT_STEPS
-    for env_id in ENV_IDS[: 1 if options.is_quick else None]:
+    for env_id in options.limited(ENV_IDS):
         config = teach_config(
             {"env_id": env_id},
             {"ppo.num_envs": NUM_ENVS, "ppo.rollout_steps": rollout_steps},
@@ -90,7 +90,7 @@ def measure_rollouts(options: Options, records: Records) -> None:
 
 def measure_service(options: Options, records: Records) -> None:
     """Measure costs and loads of the service on both databases."""
-    for database in ("sqlite", "postgresql")[: 1 if options.is_quick else None]:
+    for database in options.limited(("sqlite", "postgresql")):
         if database == "postgresql" and (missing := postgres.missing()):
             print(f"  service: {missing}", flush=True)
             continue

@@ -60,7 +60,7 @@ def measure_tau(options: Options, records: Records) -> None:
     """Simulate every way of asking, for each number of clips, rate of errors and seed."""
     for num_clips in (40,) if options.is_quick else NUM_CLIPS:
         for wrong in WRONG:
-            for seed in options.seeds or SEEDS[: 2 if options.is_quick else None]:
+            for seed in options.seeds or options.limited(SEEDS, 2):
                 taus = simulate(num_clips, wrong, seed)
                 records.append(
                     run=options.run, part="tau", clips=num_clips, wrong=wrong, seed=seed, **taus
@@ -181,7 +181,7 @@ def measure_screens(options: Options, records: Records) -> None:
 def measure_person(options: Options, records: Records) -> None:
     """Simulate the same screens with the seconds that a person takes for them."""
     num_clips = 40 if options.is_quick else NUM_CLIPS[0]
-    budgets = {str(each): 60 * each for each in (MINUTES[:1] if options.is_quick else MINUTES)}
+    budgets = {str(each): 60 * each for each in options.limited(MINUTES)}
     simulate_screens("person", num_clips, budgets, person_seconds, options, records)
 
 
@@ -201,7 +201,7 @@ def simulate_screens(
     """Record simulations of screens of each size, for each rate of errors and seed."""
     for size in SCREEN_SIZES:
         for wrong in WRONG:
-            for seed in options.seeds or SEEDS[: 2 if options.is_quick else None]:
+            for seed in options.seeds or options.limited(SEEDS, 2):
                 found = rank_screens(num_clips, size, wrong, seed, budgets, cost)
                 facts = {"clips": num_clips, "size": size, "wrong": wrong, "seed": seed}
                 records.append(run=options.run, part=part, **facts, **found)

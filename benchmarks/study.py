@@ -38,7 +38,7 @@ def cells(options: Options) -> Iterator[Cell]:
     quick = {"num_timesteps": 12_000, "n_labels": 40} if options.is_quick else {}
     steps = {"num_timesteps": options.steps} if options.steps else {}
     labels = {"n_labels": options.labels[0]} if options.labels else {}
-    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
         config = teach_config(SETTINGS, quick, steps, labels, options.settings, {"seed": seed})
         for weights in WEIGHTS:
             if options.wants(weights):

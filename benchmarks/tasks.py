@@ -57,7 +57,7 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run seed by seed, so that an early stop leaves complete comparisons."""
-    labels = options.labels or LABELS[: 2 if options.is_quick else None]
+    labels = options.labels or options.limited(LABELS, 2)
     changes = changes_of(options)
     for seed, env_id in seeds_and_tasks(options):
         yield from reference_cells(env_id, seed, options)
@@ -70,8 +70,8 @@ def cells(options: Options) -> Iterator[Cell]:
 
 def seeds_and_tasks(options: Options) -> Iterator[tuple[int, str]]:
     """Yield the seeds, and for each of them the tasks."""
-    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
-        for env_id in options.only or ENV_IDS[: 1 if options.is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
+        for env_id in options.only or options.limited(ENV_IDS):
             yield seed, env_id
 
 

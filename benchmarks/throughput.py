@@ -64,7 +64,7 @@ def peer_pace(options: Options) -> list[dict[str, Any]]:
     """Measure Stable-Baselines3 for each kind and number of environments and threads."""
     steps = 4_096 if options.is_quick else 100_000
     metrics = []
-    for num_envs in ENVS[:1] if options.is_quick else ENVS:
+    for num_envs in options.limited(ENVS):
         config = pace_config(num_envs, options)
         for environments, threads in PEERS:
             finished = run_peer(
@@ -99,7 +99,7 @@ def peer_pace(options: Options) -> list[dict[str, Any]]:
 def our_pace(options: Options) -> list[dict[str, Any]]:
     """Measure `rl-teacher teach -p rl` with all outputs, for each number of environments."""
     metrics = []
-    for num_envs in ENVS[:1] if options.is_quick else ENVS:
+    for num_envs in options.limited(ENVS):
         config = pace_config(num_envs, options)
         finished = run_ours("teach", saved=config.saved())
         metrics.append(
@@ -131,7 +131,7 @@ def raw_physics(options: Options) -> list[dict[str, Any]]:
             "num_envs": num_envs,
             **run_ours("physics", env_id="Hopper-v5", num_envs=num_envs, seconds=seconds).figures,
         }
-        for num_envs in (ENVS[:1] if options.is_quick else ENVS)
+        for num_envs in options.limited(ENVS)
     ]
 
 

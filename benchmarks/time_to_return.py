@@ -59,7 +59,7 @@ def cells(options: Options, recorded: list[Record]) -> Iterator[Cell]:
 
 def seeds_and_environments(options: Options) -> Iterator[tuple[int, str]]:
     """Yield the seeds, and for each of them the environments."""
-    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
         for env_id in options.only or ENV_IDS:
             yield seed, env_id
 

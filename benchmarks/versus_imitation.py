@@ -35,7 +35,7 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run seed by seed, so that an early stop leaves complete comparisons."""
-    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
         for steps, labels in QUICK_SETTINGS if options.is_quick else SETTINGS:
             if options.labels and labels not in options.labels:
                 continue

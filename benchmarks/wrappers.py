@@ -54,7 +54,7 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run: seed by seed, with the true reward and with labels."""
-    for seed in options.seeds or SEEDS[: 1 if options.is_quick else None]:
+    for seed in options.seeds or options.limited(SEEDS):
         for env_id, task in TASKS.items():
             if options.wants(env_id):
                 yield from (cell(env_id, task, kind, seed, options) for kind in KINDS)
