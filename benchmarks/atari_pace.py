@@ -4,8 +4,8 @@ from typing import Any
 
 from benchmarks.children import run_ours, run_peer
 from benchmarks.options import Options
-from benchmarks.parts import measure_parts, pace_of
-from benchmarks.records import Record, Records, latest_run
+from benchmarks.parts import describe_parts, measure_parts, pace_of
+from benchmarks.records import Record, Records
 from benchmarks.settings import sb3_arguments, teach_config
 from benchmarks.tables import middle, number, ratio, table
 from rl_teacher.config.presets import preset
@@ -243,9 +243,4 @@ REPORTS = {
 
 def report(records: list[Record]) -> list[str]:
     """Build the report of the newest run of each part."""
-    lines = []
-    for part, report_of in REPORTS.items():
-        of_part = [record for record in records if record["part"] == part]
-        if of_part:
-            lines += report_of(latest_run(of_part))
-    return lines
+    return describe_parts(REPORTS, records)

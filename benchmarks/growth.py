@@ -2,8 +2,8 @@
 
 from benchmarks.children import run_ours
 from benchmarks.options import Options
-from benchmarks.parts import measure_parts
-from benchmarks.records import Record, Records, latest_run
+from benchmarks.parts import describe_parts, measure_parts
+from benchmarks.records import Record, Records
 from benchmarks.settings import teach_config
 from benchmarks.tables import middle, number, ratio, table
 
@@ -75,9 +75,7 @@ def measure_labels(options: Options, records: Records) -> None:
 
 def report(records: list[Record]) -> list[str]:
     """Build the report of the newest run of each part."""
-    envs = latest_run([record for record in records if record["part"] == "envs"])
-    labels = latest_run([record for record in records if record["part"] == "labels"])
-    return [*(_envs(envs) if envs else []), *(_labels(labels) if labels else [])]
+    return describe_parts({"envs": _envs, "labels": _labels}, records)
 
 
 def _envs(records: list[Record]) -> list[str]:

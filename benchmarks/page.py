@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, Page
 from benchmarks._ours import curve_figures
 from benchmarks.children import ChildFailed
 from benchmarks.options import Options
-from benchmarks.parts import keep, measure_parts
-from benchmarks.records import Record, Records, latest_run
+from benchmarks.parts import describe_parts, keep, measure_parts
+from benchmarks.records import Record, Records
 from benchmarks.tables import middle, number, ratio, table
 from rl_teacher.clips.answer import Answer
 from rl_teacher.envs.mujoco.suite import SUITE
@@ -319,19 +319,15 @@ def measure_bundle(options: Options, records: Records) -> None:
 
 def report(records: list[Record]) -> list[str]:
     """Build the report of the newest run of each part."""
-    lines: list[str] = []
-    parts = (
-        ("launch", _launch),
-        ("swap", _swap),
-        ("pace", _pace),
-        ("training", _training),
-        ("bundle", _bundle),
-        ("wire", _wire),
-    )
-    for part, describe in parts:
-        newest = latest_run([record for record in records if record["part"] == part])
-        lines += describe(newest) if newest else []
-    return lines
+    parts = {
+        "launch": _launch,
+        "swap": _swap,
+        "pace": _pace,
+        "training": _training,
+        "bundle": _bundle,
+        "wire": _wire,
+    }
+    return describe_parts(parts, records)
 
 
 def _launch(records: list[Record]) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from benchmarks.children import Finished
 from benchmarks.options import Options
-from benchmarks.records import Records
+from benchmarks.records import Record, Records, latest_run
 from rl_teacher.config.experiment import TeachConfig
 
 Measure = Callable[[Options, Records], None]
@@ -16,6 +16,17 @@ def measure_parts(parts: Mapping[str, Measure], options: Options, records: Recor
     for name, measure in parts.items():
         if options.wants(name):
             measure(options, records)
+
+
+def describe_parts(
+    parts: Mapping[str, Callable[[list[Record]], list[str]]], records: list[Record]
+) -> list[str]:
+    """Build the report of the newest run of each part, in order."""
+    lines: list[str] = []
+    for name, describe in parts.items():
+        newest = latest_run([record for record in records if record["part"] == name])
+        lines += describe(newest) if newest else []
+    return lines
 
 
 def keep(options: Options, records: Records, part: str, **metrics: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks import scaling_service
 from benchmarks.children import run_ours
 from benchmarks.options import Options
-from benchmarks.parts import measure_parts
+from benchmarks.parts import describe_parts, measure_parts
 from benchmarks.records import Record, Records, latest_run
 from benchmarks.scale_model import (
     Cluster,
@@ -105,18 +105,21 @@ def measure_service(options: Options, records: Records) -> None:
 
 def report(records: list[Record]) -> list[str]:
     """Build the report of the newest run of each part."""
-    rollouts, service = (
-        latest_run([record for record in records if record["part"] == part])
-        for part in ("rollouts", "service")
-    )
-    lines: list[str] = []
-    if rollouts:
-        lines += rollout_constants(rollouts) + rollout_comparison(rollouts)
-        lines += rollout_forecast(rollouts, 1) + rollout_forecast(rollouts, FASTER_UPDATE)
-    if service:
-        lines += service_constants(service) + service_comparison(service)
-        lines += service_forecast(service[-1])
-    return lines
+    return describe_parts({"rollouts": _rollouts, "service": _service}, records)
+
+
+def _rollouts(records: list[Record]) -> list[str]:
+    return [
+        *rollout_constants(records),
+        *rollout_comparison(records),
+        *rollout_forecast(records, 1),
+        *rollout_forecast(records, FASTER_UPDATE),
+    ]
+
+
+def _service(records: list[Record]) -> list[str]:
+    constants, comparison = service_constants(records), service_comparison(records)
+    return [*constants, *comparison, *service_forecast(records[-1])]
 
 
 def error(simulated: float, measured: float) -> str:

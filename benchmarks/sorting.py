@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.options import Options
-from benchmarks.parts import measure_parts
-from benchmarks.records import Record, Records, latest_run
+from benchmarks.parts import describe_parts, measure_parts
+from benchmarks.records import Record, Records
 from benchmarks.tables import NONE, middle, number, table
 from rl_teacher.clips.answer import Answer
 from rl_teacher.queries.ranking import (
@@ -307,16 +307,8 @@ def timed(spent: list[float], work: Callable[..., Any], *arguments: Any) -> Any:
 
 def report(records: list[Record]) -> list[str]:
     """Build the tables of the newest run of each part."""
-    taus = latest_run([record for record in records if record["part"] == "tau"])
-    times = latest_run([record for record in records if record["part"] == "time"])
-    screens = latest_run([record for record in records if record["part"] == "screens"])
-    persons = latest_run([record for record in records if record["part"] == "person"])
-    return [
-        *(_taus(taus) if taus else []),
-        *(_screens(screens) if screens else []),
-        *(_person(persons) if persons else []),
-        *(_times(times[-1]) if times else []),
-    ]
+    parts = {"tau": _taus, "screens": _screens, "person": _person, "time": _times}
+    return describe_parts(parts, records)
 
 
 WAYS = {
@@ -429,7 +421,8 @@ def cell(taus: list[float | None]) -> str:
     return f"{iqm(known):.3f} ({min(known):.2f} to {max(known):.2f})"
 
 
-def _times(record: Record) -> list[str]:
+def _times(records: list[Record]) -> list[str]:
+    newest = records[-1]
     work = {
         "rank_ms": "new ranking after one answer, warm-started",
         "convert_ms": "conversion of all answers to arrays",
@@ -437,13 +430,13 @@ def _times(record: Record) -> list[str]:
         "intervals_ms": "intervals of all clips",
     }
     rows = [
-        [label, number(middle(record[name])), number(max(record[name]))]
+        [label, number(middle(newest[name])), number(max(newest[name]))]
         for name, label in work.items()
     ]
     return [
         "### Time of a new ranking",
         "",
-        f"{record['clips']:,} clips and {record['answers']:,} answers, 10 % of them wrong; "
+        f"{newest['clips']:,} clips and {newest['answers']:,} answers, 10 % of them wrong; "
         "milliseconds of processor time (to reach: under 50 for a ranking after one answer).",
         "",
         *table(["", "median ms", "highest ms"], rows),

@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.children import ChildFailed, child, run_ours, run_peer
 from benchmarks.options import Options
-from benchmarks.parts import measure_parts, pace_of
-from benchmarks.records import Record, Records, latest_run
+from benchmarks.parts import describe_parts, measure_parts, pace_of
+from benchmarks.records import Record, Records
 from benchmarks.settings import sb3_arguments, teach_config
 from benchmarks.tables import middle, number, ratio, table
 from rl_teacher.config.experiment import TeachConfig
@@ -226,11 +226,7 @@ def num_comparisons(home: Path) -> int:
 
 def report(records: list[Record]) -> list[str]:
     """Build the tables of the newest run of each part."""
-    lines: list[str] = []
-    for part, describe in (("pace", _pace), ("labels", _labels), ("launch", _launch)):
-        newest = latest_run([record for record in records if record["part"] == part])
-        lines += describe(newest) if newest else []
-    return lines
+    return describe_parts({"pace": _pace, "labels": _labels, "launch": _launch}, records)
 
 
 def _by_who(records: list[Record]) -> dict[str, list[Record]]:

@@ -25,8 +25,8 @@ from benchmarks.children import ChildFailed
 from benchmarks.filled import ENV_ID, LABELS_EACH, fill
 from benchmarks.machine import cpu_seconds
 from benchmarks.options import Options
-from benchmarks.parts import keep, measure_parts
-from benchmarks.records import Record, Records, latest_run
+from benchmarks.parts import describe_parts, keep, measure_parts
+from benchmarks.records import Record, Records
 from benchmarks.tables import number, table
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import NewLabel, RenderedClip
@@ -435,7 +435,6 @@ def answer_to(comparison: dict[str, Any]) -> dict[str, Any]:
 
 def report(records: list[Record]) -> list[str]:
     """Build the report of the newest run of each part."""
-    lines: list[str] = []
     parts = {
         "next_in_a_million": _next,
         "labelers": _labelers,
@@ -443,10 +442,7 @@ def report(records: list[Record]) -> list[str]:
         owner_pages.PART: owner_pages.report,
         ranking_page.PART: ranking_page.report,
     }
-    for part, describe in parts.items():
-        newest = latest_run([record for record in records if record["part"] == part])
-        lines += describe(newest) if newest else []
-    return lines
+    return describe_parts(parts, records)
 
 
 def _next(records: list[Record]) -> list[str]:
