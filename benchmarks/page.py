@@ -6,7 +6,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -61,16 +61,20 @@ def run(options: Options, records: Records) -> None:
 
 
 @contextmanager
-def human_run(env_id: str, pretrain_labels: int) -> Iterator[Running]:
-    """Run `rl-teacher teach -p human` in an empty home until the end of the block."""
+def teach_run(env_id: str, *flags: str) -> Iterator[Running]:
+    """Run `rl-teacher teach` in an empty home until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
-        flags = ["-p", "human", "-e", env_id, "-L", str(pretrain_labels), "-n", "page"]
-        more = ["--no-tensorboard", "--no-browser", "--port", "0"]
-        started = Running(Path(home), "run", "teach", *flags, *more)
+        always = ["-e", env_id, "-n", "page", "--no-tensorboard", "--no-browser"]
+        started = Running(Path(home), "run", "teach", *always, *flags)
         try:
             yield started
         finally:
             started.end()
+
+
+def human_run(env_id: str, pretrain_labels: int) -> AbstractContextManager[Running]:
+    """Run `rl-teacher teach -p human`; see `teach_run`."""
+    return teach_run(env_id, "-p", "human", "-L", str(pretrain_labels), "--port", "0")
 
 
 @contextmanager
@@ -199,28 +203,16 @@ def human_pace(steps: int) -> tuple[int, float]:
     """Return the number of answers and the steps/s of training."""
     flags = ["-p", "human", "-L", str(FIRST_LABELS), "-t", str(steps), "--port", "0"]
     flags += ["--pace", "steps", "--exit-when-finished"]
-    with teach_run(*flags) as started:
+    with teach_run("Hopper-v1", *flags) as started:
         answered = answer_all(started)
         return answered, pace_of(started.home)
 
 
 def synthetic_pace(*flags: str) -> float:
     """Return the steps/s of training without a labeler."""
-    with teach_run(*flags) as started:
+    with teach_run("Hopper-v1", *flags) as started:
         started.process.wait()
         return pace_of(started.home)
-
-
-@contextmanager
-def teach_run(*flags: str) -> Iterator[Running]:
-    """Run `rl-teacher teach -e Hopper-v1` in an empty home until the end of the block."""
-    with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
-        always = ["-e", "Hopper-v1", "-n", "page", "--no-tensorboard", "--no-browser"]
-        started = Running(Path(home), "run", "teach", *always, *flags)
-        try:
-            yield started
-        finally:
-            started.end()
 
 
 def answer_all(started: Running) -> int:
