@@ -265,8 +265,8 @@ def create_comparisons(store: Store, count: int) -> int:
 
 def add_labeler(store: Store, name: str) -> str:
     """Add a labeler and return their token."""
-    store.labelers.add(name)
-    return store.access.issue_credential(name)
+    _, token = store.access.add_labeler(name)
+    return token
 
 
 # --- thousand: two processes ---

@@ -52,7 +52,7 @@ from rl_teacher.store.media import MediaFiles, SegmentFiles, from_bytes, seal
 from rl_teacher.store.store import Store
 from rl_teacher.sweep import read_sweep, sweep, table_rows
 from rl_teacher.web.address import read_address
-from rl_teacher.web.clip_export import ClipFile, frames_of
+from rl_teacher.web.clip_export import ExportedClip, frames_of
 from tests.alterations import (
     altered,
     altered_json,
@@ -193,7 +193,7 @@ def clip_subject(files, poses, scene, altered_part):
         media.put(key, contents[part])
 
     def read():
-        clip = ClipFile(media.get(keys["clip"]), 20.0, 1.0, media.get(keys["scene"]))
+        clip = ExportedClip(media.get(keys["clip"]), 20.0, 1.0, media.get(keys["scene"]))
         return len([*frames_of(clip, NO_RENDERER)])
 
     alter = (altered, altered_json) if altered_part == "scene" else (altered,)

@@ -19,6 +19,7 @@ from rl_teacher.store.store import Store
 from rl_teacher.web import address
 from rl_teacher.web.address import one_time_link, running_service
 from rl_teacher.web.serve import ServeOptions, check_processes, listening, serve
+from tests.store.credentials import issue_credential
 from tests.store.postgres import children_of
 from tests.web.conftest import Trainer, label
 from tests.web.test_serve import EventReader, Running
@@ -26,7 +27,6 @@ from tests.web.test_serve import EventReader, Running
 CODE = """
 import sys
 from rl_teacher.web.serve import ServeOptions, serve
-from tests.store.credentials import issue_credential
 if __name__ == "__main__":
     sys.exit(serve(ServeOptions(port=0, no_browser=True, processes=2)))
 """
