@@ -35,7 +35,7 @@ AGENTS = {
 }
 STEPS = {"MuJoCo": 8_192, "CartPole": 8_192, "MovingDot": 4_096}
 STEPS_OFF_POLICY = 1_500
-WALL_TIME_METRICS = ("wall_s", "steps_per_second")
+WALL_TIME_METRICS = ("wall_s", "steps_per_second", "fit_s", "rollout_s", "update_s")
 LABELS = ("-l", "30", "-L", "12")
 
 WRAPPER_RUN = """

@@ -136,10 +136,11 @@ def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labele
 def teach_without_page(config: TeachConfig, options: RunOptions) -> None:
     """Run `teach` without serving the page."""
     from rl_teacher.common import runtime
+    from rl_teacher.preparation import check, experiment_spec, initial_agent
     from rl_teacher.report.progress import Progress
     from rl_teacher.runs.folder import home
     from rl_teacher.session import open_experiment
-    from rl_teacher.teach import TrainingLoop, check, experiment_spec, initial_agent
+    from rl_teacher.teach import TrainingLoop
 
     runtime.prepare(home() / "cache" / "xla")
     env_info = check(config)

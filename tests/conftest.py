@@ -305,7 +305,7 @@ class NoPage:
 @pytest.fixture
 def _no_page(monkeypatch):
     """Start no service, which takes as long as a small run."""
-    monkeypatch.setattr("rl_teacher.teach.PageService", NoPage)
+    monkeypatch.setattr("rl_teacher.preparation.PageService", NoPage)
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ def _prompt_control(monkeypatch):
 @pytest.fixture
 def serves_page(_no_page, monkeypatch):
     """Start the service in a test of a file that starts none."""
-    monkeypatch.setattr("rl_teacher.teach.PageService", PageService)
+    monkeypatch.setattr("rl_teacher.preparation.PageService", PageService)
 
 
 @pytest.fixture(autouse=True)

@@ -54,7 +54,7 @@ def resume_and_say(self, parts=None):
 
 session.PreferenceSession.resume = resume_and_say
 session.MAX_SAVING_SHARE = 1.0
-import_module("rl_teacher.teach").PageService = NoPage
+import_module("rl_teacher.preparation").PageService = NoPage
 sys.exit(cli.main(sys.argv[1:]))
 """
 TEACH = (

@@ -20,7 +20,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from rl_teacher import cli
 from rl_teacher.clips import offscreen
-from rl_teacher.teach import check
+from rl_teacher.preparation import check
 from rl_teacher.web import serve
 from rl_teacher.web.address import await_service
 

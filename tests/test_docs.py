@@ -35,6 +35,7 @@ from rl_teacher.play import circus, episodes, examples
 from rl_teacher.play.options import MAX_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.preparation import check
 from rl_teacher.quality import agreement, reliability
 from rl_teacher.queries import planner, queue
 from rl_teacher.queries.schedules import Budget
@@ -46,7 +47,6 @@ from rl_teacher.store import experiment_locks, leases, media
 from rl_teacher.store.access import Access
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.tables import Base
-from rl_teacher.teach import check
 from rl_teacher.web import (
     access,
     address,

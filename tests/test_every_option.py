@@ -261,10 +261,11 @@ def page(options):
             seen.append((options.host, options.port))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rl_teacher.teach.PageService", Page)
+        patch.setattr("rl_teacher.preparation.PageService", Page)
         # Without the one-time code, which differs in each run.
         patch.setattr(
-            "rl_teacher.teach.open_in_browser", lambda link: seen.append(link.partition("?")[0])
+            "rl_teacher.preparation.open_in_browser",
+            lambda link: seen.append(link.partition("?")[0]),
         )
         execute(options, "page")
     return seen

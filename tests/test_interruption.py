@@ -74,7 +74,7 @@ def _slow_from_the_first_rollout(monkeypatch):
         monkeypatch.setattr(Slow, name, getattr(Slow, name))
     monkeypatch.setattr(collector, "SLOW_ROLLOUT_S", 0.02)
     # It takes steps too, which would be counted.
-    monkeypatch.setattr("rl_teacher.teach.check_environment", lambda _: None)
+    monkeypatch.setattr("rl_teacher.preparation.check_environment", lambda _: None)
 
 
 def final_checkpoint(name):

@@ -14,12 +14,13 @@ from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound
 from rl_teacher.common.state_dict import array_to_text
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.preparation import split_extension
 from rl_teacher.runs.control import switch_reward
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.store.store import Store
-from rl_teacher.teach import split_extension, teach
+from rl_teacher.teach import teach
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 

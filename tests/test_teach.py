@@ -602,7 +602,7 @@ import os
 import sys
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.session import open_experiment
-from rl_teacher.teach import experiment_spec
+from rl_teacher.preparation import experiment_spec
 
 # Processes that have imported everything start within a millisecond.
 reader, writer = os.pipe()

@@ -89,7 +89,7 @@ def _sound_at_first(monkeypatch):
     monkeypatch.setattr(Faulty, "num_steps", 0)
     monkeypatch.setattr(Faulty, "fault", "")
     # It takes steps, too.
-    monkeypatch.setattr("rl_teacher.teach.check_environment", lambda _: None)
+    monkeypatch.setattr("rl_teacher.preparation.check_environment", lambda _: None)
 
 
 def run(*arguments):

@@ -835,6 +835,7 @@ def sweep(
     from rich.console import Console
 
     from rl_teacher.common.runtime import sigterm_interrupts
+    from rl_teacher.preparation import check as check_teach
     from rl_teacher.sweep import (
         HEADINGS,
         LocalRuns,
@@ -844,7 +845,6 @@ def sweep(
         table_rows,
     )
     from rl_teacher.sweep import sweep as run
-    from rl_teacher.teach import check as check_teach
 
     for flag, number in (("--parallel", parallel), ("--cpus", cpus)):
         if number is not None and number < 1:

@@ -9,10 +9,8 @@ predicts their rewards, asks for comparisons of segments, and fits the predictor
 """
 
 import contextlib
-import logging
 import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,61 +23,45 @@ from rl_teacher.agents.collector import (
     RolloutInterrupted,
 )
 from rl_teacher.agents.numpy_policy import SupportsExport
-from rl_teacher.agents.registry import check_agent, check_losses, make_agent
+from rl_teacher.agents.registry import check_losses
 from rl_teacher.agents.reset import AgentReset
-from rl_teacher.common import runtime
-from rl_teacher.common.errors import BadConfig, ExperimentNotFound, TeacherFailed
+from rl_teacher.common.errors import BadConfig, TeacherFailed
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.runtime import stop_requests
 from rl_teacher.common.state_dict import StateDict
-from rl_teacher.config.experiment import (
-    RunOptions,
-    TeachConfig,
-    pretraining_labels,
-    validate,
-)
-from rl_teacher.config.fields import check_bounds
+from rl_teacher.config.experiment import RunOptions, TeachConfig, pretraining_labels
 from rl_teacher.config.predecessors import teach_command
-from rl_teacher.datasets.given_labels import GivenLabels, given_labels, labelled_pairs
-from rl_teacher.envs.check import check_environment
-from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
+from rl_teacher.datasets.given_labels import GivenLabels, labelled_pairs
+from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.preparation import (
+    archive,
+    experiment_spec,
+    initial_agent,
+    prepare,
+    start_page,
+    with_labels_to_collect,
+)
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard, own_folder
 from rl_teacher.rewards.factory import make_reward_source, segment_steps
 from rl_teacher.rewards.learner import RewardLearner, recorded_steps
-from rl_teacher.rewards.memory import check_memory
 from rl_teacher.rewards.source import Metrics
-from rl_teacher.runs.clip_renderer import ClipRenderer, check_renderable
-from rl_teacher.runs.control import Phase, RunStatus, given_assignment
-from rl_teacher.runs.folder import Experiment, home, open_store, validate_name
+from rl_teacher.runs.clip_renderer import ClipRenderer
+from rl_teacher.runs.control import Phase, RunStatus
+from rl_teacher.runs.folder import home
 from rl_teacher.runs.history import is_due
-from rl_teacher.runs.management import archive_for_new
 from rl_teacher.runs.reporting import heartbeat
-from rl_teacher.runs.video_writer import VideoWriter, check_videos
-from rl_teacher.runs.warm_start import (
-    NO_WARM_START,
-    KeptParts,
-    WarmStart,
-    load_warm_start,
-    parts_to_keep,
-)
+from rl_teacher.runs.video_writer import VideoWriter
+from rl_teacher.runs.warm_start import KeptParts
 from rl_teacher.session import (
-    ExperimentSpec,
     OpenExperiment,
     PreferenceSession,
     SessionSettings,
     open_experiment,
 )
-from rl_teacher.store.experiments import check_assignment
-from rl_teacher.store.files import check_writable, folder_errors
-from rl_teacher.store.media import MediaFiles, default_media
-from rl_teacher.store.records import AssignmentPolicy, Control
-from rl_teacher.teachers.registry import teacher_named
-from rl_teacher.teachers.tasks import TaskTeacher
-from rl_teacher.web.address import one_time_link
-from rl_teacher.web.service_process import PageService, check_page, open_in_browser
+from rl_teacher.store.files import folder_errors
 
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
@@ -87,8 +69,6 @@ FIRST_STEPS = 32_000
 """Environment steps from which a person's first comparisons are chosen, at most."""
 MAX_EXPLORATION = 100
 """Rollouts, at most, until enough different segments are recorded for the first comparisons."""
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -123,34 +103,9 @@ def teach(
         RlTeacherError: the input cannot be used; the text states why and what to do.
     """
     options = options or RunOptions()
-    # Before the first import of JAX, which reads its settings then.
-    runtime.prepare(home() / "cache" / "xla")
-    check_bounds(options)
-    config = config.with_label_budget()
-    env_info = check(config)
-    if config.physics == "cpu" and not env_info.has_image_observations:
-        runtime.prefer_cpu()
-    check_machine(config, options, env_info)
-    config = replace(config, env_id=env_info.id, name=validate_name(config.name))
-    kept = parts_to_keep(config, options)
-    if kept is not None:
-        config = replace(config, **kept.settings(config.name))
-    starts_over = options.force_new or kept is not None
-    stored = AssignmentPolicy() if starts_over else stored_assignment(config.name)
-    check_assignment(given_assignment(options, stored))
-    warm_start = load_warm_start(config)
-    length = segment_steps(config, env_info)
-    given = given_labels(
-        config,
-        env_info,
-        length,
-        force_new=starts_over,
-        with_predictor_labels=kept is None or kept.labels,
-    )
-    if given is not None:
-        check_memory(config, env_info, len(given.dataset))
-    # The saved configuration keeps the original numbers, and must equal the given one to resume.
-    config, extension = (config, None) if starts_over else split_extension(config)
+    prepared = prepare(config, options)
+    config, env_info, kept = prepared.config, prepared.env_info, prepared.kept_parts
+    warm_start, given, extension = prepared.warm_start, prepared.given_labels, prepared.extension
     with contextlib.ExitStack() as stack:
         if options.cluster is not None:
             from rl_teacher.cluster.connection import connected  # noqa: PLC0415 - optional
@@ -183,185 +138,6 @@ def teach(
         outcome = loop.run(await_page)
         loop.finish_videos()
         return outcome
-
-
-def archive(name: str) -> str:
-    """Archive an experiment and return the name that it has then."""
-    with open_store() as store:
-        return archive_for_new(store, name)
-
-
-def start_page(
-    stack: contextlib.ExitStack, config: TeachConfig, options: RunOptions, display: Display
-) -> Callable[[], None] | None:
-    """Start to serve the page, until the stack is closed.
-
-    Returns:
-        A function that waits until the page is shown, and raises if it cannot be; None for a run
-        without a page.
-    """
-    if not (options.serve or config.asks_a_person):
-        return None
-    waiting = stack.enter_context(ThreadPoolExecutor(1, "page"))
-    page = PageService(options)
-    stack.callback(page.close)
-    return waiting.submit(show_page, page, config, options, display).result
-
-
-def show_page(
-    page: PageService, config: TeachConfig, options: RunOptions, display: Display
-) -> None:
-    """Wait until the service listens; print the link to the page and open it."""
-    link = page.link(config.name, config.asks_a_person)
-    display.page(link)
-    if not options.no_browser:
-        open_in_browser(one_time_link(page.address(), link))
-
-
-def check(config: TeachConfig) -> EnvInfo:
-    """Validate a configuration before anything is created; return the environment's properties.
-
-    Raises:
-        BadInput: a setting is wrong; the text states what is needed.
-    """
-    validate(config)
-    check_agent(config)
-    env_info = get_env_info(config.env_id)
-    check_environment(env_info)
-    segment_steps(config, env_info)
-    check_memory(config, env_info)
-    if config.asks_a_person:
-        check_renderable(env_info.id)
-    if config.predictor == "synth":
-        teacher = teacher_named(config.teacher, config.teacher_strength)
-        if isinstance(teacher, TaskTeacher):
-            teacher.check_environment(env_info.id)
-    if config.predictor != "rl" and env_info.can_terminate and not config.hide_episode_ends:
-        logger.warning(
-            "Episodes of %s may end early, which tells the agent about the true reward. "
-            "--hide-episode-ends hides it.",
-            env_info.id,
-        )
-    return env_info
-
-
-def check_machine(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -> None:
-    """Check what a run needs of this machine before anything is created.
-
-    Raises:
-        BadInput: videos cannot be rendered, there is no GPU for the physics, the page cannot be
-            served at its address, or the URL of the media is invalid.
-        StoreUnavailable: the storage of the media does not answer.
-        RunFolderUnusable: the folder of clips or of TensorBoard logs cannot be written.
-    """
-    media = MediaFiles(options.media or default_media(home()))
-    media.check()
-    if options.media is not None and not media.is_remote:
-        check_writable(user_path(options.media), "--media")
-    if options.tensorboard_dir is not None:
-        check_writable(user_path(options.tensorboard_dir), "--tensorboard-dir")
-    if options.serve or config.asks_a_person:
-        check_page(options)
-    if options.videos:
-        check_videos(env_info.id)
-    if config.physics != "cpu":
-        from rl_teacher.envs.mujoco.warp import find_device  # noqa: PLC0415 - optional
-
-        find_device(config.physics)
-
-
-def initial_agent(config: TeachConfig, warm_start: WarmStart = NO_WARM_START) -> Agent:
-    """Create the agent of a run, with the state that it starts from.
-
-    Raises:
-        BadInput: it cannot be created for the environment, or the state does not fit it.
-    """
-    with contextlib.closing(make_vector(config.env_id, 1, frames=config.frames)) as venv:
-        agent = make_agent(config, venv)
-    if warm_start.agent is not None:
-        agent.warm_start_from(warm_start.agent)
-    return agent
-
-
-def experiment_spec(config: TeachConfig, options: RunOptions) -> ExperimentSpec:
-    """Return the identity of the experiment that a configuration describes."""
-    return ExperimentSpec(
-        name=config.name,
-        env_info=get_env_info(config.env_id),
-        config=config.saved(),
-        defaults=config.defaults(),
-        asks_a_person=config.asks_a_person,
-        max_labels=config.n_labels,
-        instructions=options.instructions,
-        media=options.media,
-        force_new=options.force_new,
-    )
-
-
-def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
-    """Separate an existing experiment's own settings from its extension.
-
-    A start that failed before its first checkpoint is not extended: it starts over.
-
-    Returns:
-        The configuration with the numbers of steps and labels that the experiment began with, and
-        those of the given numbers that exceed it and all earlier extensions, also on the page, as a
-        command of the owner; None if there are none.
-
-    Raises:
-        BadConfig: there are more labels but no steps left to learn from them.
-    """
-    try:
-        experiment = Experiment.find(config.name)
-    except ExperimentNotFound:
-        return config, None
-    if not experiment.has_records:
-        return config, None
-    saved, stored = experiment.config, stored_control(config.name)
-    steps, labels = int(saved.get("num_timesteps") or 0), saved.get("n_labels")
-    all_steps = max(steps, stored.target_steps or 0)
-    target = Control()
-    # A smaller number is left as given, and refused with the differences of the configurations.
-    if 0 < steps < config.num_timesteps:
-        if config.num_timesteps > all_steps:
-            target = replace(target, target_steps=config.num_timesteps)
-        config = replace(config, num_timesteps=steps)
-    if isinstance(labels, int) and config.n_labels is not None and labels < config.n_labels:
-        if config.n_labels > (stored.target_labels or 0):
-            if target.target_steps is None and experiment.summary().step >= all_steps:
-                raise BadConfig(
-                    f"Experiment {config.name!r} has done all {all_steps:,} steps, so that it "
-                    "cannot learn from more labels. Give it more steps as well, for example "
-                    f"-t {2 * all_steps}."
-                )
-            target = replace(target, target_labels=config.n_labels)
-        config = replace(config, n_labels=labels)
-    return config, None if target == Control() else target
-
-
-def stored_assignment(name: str) -> AssignmentPolicy:
-    """Return the assignment policy of an experiment; the default if the database has none."""
-    with open_store() as store, contextlib.suppress(ExperimentNotFound):
-        return store.experiments.assignment(store.experiments.get(name).id)
-    return AssignmentPolicy()
-
-
-def stored_control(name: str) -> Control:
-    """Return the owner's commands to an experiment; empty if the database does not have it."""
-    with open_store() as store, contextlib.suppress(ExperimentNotFound):
-        return store.experiments.control(store.experiments.get(name).id)
-    return Control()
-
-
-def with_labels_to_collect(config: TeachConfig, experiment: OpenExperiment) -> TeachConfig:
-    """Return the configuration with the labels of extensions, for a run that only collects.
-
-    It has no training, during which others ask them.
-    """
-    if not config.collect_only:
-        return config
-    target = experiment.store.experiments.control(experiment.id).target_labels
-    return replace(config, n_labels=max(config.n_labels or 0, target or 0))
 
 
 class TrainingLoop:

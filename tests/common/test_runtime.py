@@ -57,7 +57,7 @@ def test_gpu_is_used_for_images_and_gpu_physics(env_id, physics, calls, monkeypa
     def stop(*_):
         raise BadInput("far enough")
 
-    monkeypatch.setattr("rl_teacher.teach.check_machine", stop)
+    monkeypatch.setattr("rl_teacher.preparation.check_machine", stop)
     with pytest.raises(BadInput, match="far enough"):
         teach(TeachConfig(env_id, predictor="rl", name="x", physics=physics))
     assert len(made) == calls

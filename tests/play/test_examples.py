@@ -9,8 +9,9 @@ import pytest
 from rl_teacher.cli import main
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig
 from rl_teacher.play import examples
+from rl_teacher.preparation import check
 from rl_teacher.runs.folder import Experiment
-from rl_teacher.teach import Outcome, check
+from rl_teacher.teach import Outcome
 
 SMALL = {
     "n_labels": 8,
