@@ -65,6 +65,18 @@ describe('a watched run', () => {
     expect(run.newer).toBeNull()
   })
 
+  it('does not offer the episode on screen again after an event that comes late', async () => {
+    const { run, events } = await follow(1)
+    for (const step of [2, 1]) {
+      events.episode?.(episode(step))
+      await settle()
+    }
+    expect(run.newer).toBeNull()
+    events.episode?.(episode(2))
+    await settle()
+    expect(run.newer?.episode.step).toBe(2)
+  })
+
   it('is read again after a failure', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     const getExperiment = vi.fn(() => Promise.resolve(summary(1)))

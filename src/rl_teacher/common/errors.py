@@ -95,7 +95,9 @@ class ConfigMismatch(BadInput):
     """
 
     def __init__(self, fault: str, remedy: str) -> None:
-        super().__init__(f"{fault}\n{remedy}")
+        # A list of differences ends with its line.
+        separator = "\n" if "\n" in fault else " "
+        super().__init__(fault + separator + remedy)
         self.fault = fault
 
 

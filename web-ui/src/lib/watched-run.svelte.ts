@@ -30,9 +30,10 @@ export class WatchedRun {
     })
   }
 
-  /** A loaded episode that is newer than the one on screen. */
+  /** The latest loaded episode; null if it is on screen, perhaps loaded again after a late event. */
   get newer(): LoadedEpisode | null {
-    return this.#latest.current === this.shown ? null : this.#latest.current
+    const { current } = this.#latest
+    return current?.episode.clip.hash === this.shown?.episode.clip.hash ? null : current
   }
 
   /** Show the newest episode that is loaded. */
