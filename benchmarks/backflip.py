@@ -58,6 +58,8 @@ def report(records: list[Record]) -> list[str]:
 
 def _turns(records: list[Record]) -> list[str]:
     settings = records[0]["settings"]
+    fraction = settings.get("schedule_fraction")
+    schedule = "" if fraction is None else f" --schedule-fraction {fraction:g}"
     rows = []
     for name in MODES:
         rows += [
@@ -76,7 +78,8 @@ def _turns(records: list[Record]) -> list[str]:
         rows.append([f"**all seeds, {name}**", over_all, *[NONE] * 5])
     return [
         f"`-a {settings['agent']} --teacher {settings['teacher']} -e {settings['env_id']} "
-        f"-l {settings['n_labels']} -t {settings['num_timesteps']} -c {settings['clip_length']}`, "
+        f"-l {settings['n_labels']} -t {settings['num_timesteps']} -c {settings['clip_length']}"
+        f"{schedule}`, "
         f"source {source_of(records[0])}; then {EPISODES} episodes of "
         f"{records[0].get('seconds', 7.5):g} s with the most likely actions, and as many with "
         "exploration. A full turn is 2 pi of the torso's pitch backwards, net of forward turns. Of "
