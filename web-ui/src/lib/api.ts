@@ -32,7 +32,7 @@ const TOO_MANY = '/api/docs#too-many'
 /** The service did not respond (perhaps a proxy did), or cannot process requests at present. */
 export class ServerUnreachable extends Error {}
 
-/** The service is reached, but accepts no more requests for a few seconds. */
+/** The service responded, but rejects further requests for a few seconds. */
 export class Throttled extends ServerUnreachable {}
 
 /** The browser has no valid access cookie. */
