@@ -710,6 +710,13 @@ def test_frame_rate_that_is_no_number_is_refused():
         PreferenceWrapper(env)
 
 
+def test_metadata_that_is_no_mapping_is_refused():
+    env = gym.make("Pendulum-v1")
+    env.metadata = "fast"
+    with pytest.raises(BadInput, match=r"Pendulum-v1 has the metadata .fast.: a dict is needed"):
+        PreferenceWrapper(env)
+
+
 def test_unknown_teacher_suggests_nearest_one():
     with pytest.raises(UnknownName, match="oracle"):
         wrapped(teacher="oracel")

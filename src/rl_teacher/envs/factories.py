@@ -74,12 +74,17 @@ def type_name(value: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def declared_fps(env_id: str, metadata: Mapping[str, Any], default: float) -> float:
+def declared_fps(env_id: str, metadata: Any, default: float) -> float:
     """Return the frame rate in an environment's metadata, or the default if there is none.
 
     Raises:
-        BadInput: it is no positive number.
+        BadInput: the metadata is no mapping, or the frame rate no positive number.
     """
+    if not isinstance(metadata, Mapping):
+        raise BadInput(
+            f"{env_id} has the metadata {metadata!r:.80}: a dict is needed, such as "
+            '{"render_modes": ["rgb_array"], "render_fps": 30}, or {}.'
+        )
     fps = metadata.get("render_fps") or default
     try:
         is_positive = 0 < float(fps) < math.inf

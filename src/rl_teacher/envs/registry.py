@@ -463,11 +463,6 @@ _NEVER_TERMINATE = frozenset(
 def _gymnasium_info(full_id: str) -> EnvInfo:
     with closing_env(full_id, _make_gymnasium(full_id)) as env:
         _check_spaces(full_id, env)
-        if not isinstance(env.metadata, Mapping):
-            raise BadInput(
-                f"{full_id} has the metadata {env.metadata!r:.80}: a dict is needed, such as "
-                '{"render_modes": ["rgb_array"], "render_fps": 30}, or {}.'
-            )
         fps = declared_fps(full_id, env.metadata, 30.0)
         longest = time_limit_of(env)
         has_images = is_image_space(env.observation_space)
