@@ -50,7 +50,7 @@ from rl_teacher.rewards.learner import RewardLearner, recorded_steps
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.control import Phase, RunStatus
-from rl_teacher.runs.folder import home
+from rl_teacher.runs.folder import tensorboard_folder
 from rl_teacher.runs.history import is_due
 from rl_teacher.runs.reporting import heartbeat
 from rl_teacher.runs.video_writer import VideoWriter
@@ -536,7 +536,7 @@ class TrainingLoop:
             self._follow_extension()
         if not self._options.no_tensorboard:
             resumed_at = self.session.step if is_resumed else None
-            folder = home() / "tensorboard" / self._config.name
+            folder = tensorboard_folder(self._config.name)
             if self._options.tensorboard_dir is not None:
                 # Other homes may write there too.
                 shared = user_path(self._options.tensorboard_dir)

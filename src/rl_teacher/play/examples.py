@@ -59,8 +59,11 @@ def train_experiment(config: TeachConfig, console: Console) -> bool:
         is_finished = teach(config, RunOptions(no_tensorboard=True)).is_finished
     except ConfigMismatch as error:
         # The remedy names options that only `rl-teacher teach` has.
-        remedy = f"continue it, or delete it with `rl-teacher delete {config.name}`."
-        raise ConfigMismatch(error.fault, f"Give the earlier values to {remedy}") from error
+        remedy = (
+            "Give the earlier values to continue it, or delete it with "
+            f"`rl-teacher delete {config.name}`."
+        )
+        raise ConfigMismatch(error.fault, remedy) from error
     if not is_finished:
         console.print("The run was stopped and saved. Repeat the command to continue it.")
     return is_finished

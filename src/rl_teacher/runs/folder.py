@@ -140,6 +140,11 @@ def experiments_folder() -> Path:
     return home() / "experiments"
 
 
+def tensorboard_folder(name: str) -> Path:
+    """Return the folder of an experiment's TensorBoard curves, if no other one is given."""
+    return home() / "tensorboard" / name
+
+
 def is_unfinished(path: Path) -> bool:
     """Return whether a file or folder is temporary: incomplete, or left by a killed process.
 

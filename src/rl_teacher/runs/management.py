@@ -17,8 +17,8 @@ from rl_teacher.common.errors import (
 from rl_teacher.runs.folder import (
     Experiment,
     experiments_folder,
-    home,
     shortened_name,
+    tensorboard_folder,
     validate_name,
     write_json,
 )
@@ -127,9 +127,9 @@ def rename_experiment(
             config = Experiment(new_name, folder).config
             if "name" in config:
                 write_json(folder / "config.json", {**config, "name": new_name})
-            curves = home() / "tensorboard"
-            if (curves / name).is_dir() and not (curves / new_name).exists():
-                (curves / name).rename(curves / new_name)
+            curves, new_curves = tensorboard_folder(name), tensorboard_folder(new_name)
+            if curves.is_dir() and not new_curves.exists():
+                curves.rename(new_curves)
             folder.rename(target)
 
 
