@@ -6,6 +6,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -712,7 +713,7 @@ def test_frame_rate_that_is_no_number_is_refused():
 
 def test_metadata_that_is_no_mapping_is_refused():
     env = gym.make("Pendulum-v1")
-    env.metadata = "fast"
+    env.metadata = cast(Any, "fast")
     with pytest.raises(BadInput, match=r"Pendulum-v1 has the metadata .fast.: a dict is needed"):
         PreferenceWrapper(env)
 
