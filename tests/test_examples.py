@@ -12,6 +12,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from rl_teacher.envs import get_env_info
+
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
 EXAMPLES_FOLDER = Path(__file__).parents[1] / "examples"
@@ -152,6 +154,25 @@ def test_running_norm_of_core_loop_equals_statistics_of_all_batches(core):
     everything = batches.reshape(-1, 3)
     assert norm.mean == pytest.approx(everything.mean(0), rel=1e-4)
     assert norm.var == pytest.approx(everything.var(0), rel=1e-4)
+
+
+def test_rollout_of_core_loop_joins_each_observation_to_the_next_one(core):
+    envs = core.make_vector(core.ENV_ID, core.NUM_ENVS)
+    elapsed = np.zeros(core.NUM_ENVS, np.int64)
+    elapsed[0] = get_env_info(core.ENV_ID).max_episode_steps - 30
+    envs.reset(seed=0, options={"elapsed_steps": elapsed})
+    (obs_size,) = envs.single_observation_space.shape
+    (action_size,) = envs.single_action_space.shape
+    key = core.jax.random.key(0)
+    mean, value = (core.mlp(obs_size, size, key) for size in (action_size, 1))
+    net = core.ActorCritic(mean, value, np.zeros(action_size))
+    rollout = core.collect(envs, net, core.RunningNorm(obs_size), np.random.default_rng(0))
+    envs.close()
+    assert np.argwhere(rollout.ended).tolist() == [[29, 0]]
+    continues = ~rollout.ended[:-1]
+    np.testing.assert_array_equal(rollout.obs[1:][continues], rollout.obs_tp1[:-1][continues])
+    assert (rollout.obs[1:] != rollout.obs_tp1[:-1]).any(-1)[~continues].all()
+    assert (rollout.obs != rollout.obs_tp1).any(-1).all()
 
 
 @pytest.mark.slow

@@ -321,3 +321,17 @@ def test_single_environment_renders_without_display():
         MUJOCO_GL="egl",
     )
     assert completed.stdout == "(480, 480, 3) True\n"
+
+
+@pytest.mark.parametrize("env_id", ["ShortReacher-v1", "Pong-v0", "CartPole-v1", "MovingDot-v0"])
+def test_later_steps_do_not_overwrite_observations(env_id):
+    envs = make_vector(env_id, 2)
+    envs.reset(seed=0)
+    kept, copies = [], []
+    for _ in range(4):
+        kept.append(envs.observations)
+        copies.append(envs.observations.copy())
+        envs.step(envs.action_space.sample())
+    envs.close()
+    np.testing.assert_array_equal(kept, copies)
+    assert (copies[0] != copies[-1]).any()

@@ -109,7 +109,10 @@ class StatefulVectorEnv(VectorEnv):
     @property
     @abstractmethod
     def observations(self) -> Shaped[np.ndarray, "env ..."]:
-        """[N, ...] the observations after the last `reset`, `step` or `set_state`."""
+        """[N, ...] the observations after the last `reset`, `step` or `set_state`.
+
+        Later steps do not overwrite the array.
+        """
 
     @abstractmethod
     def get_state(self) -> dict[str, np.ndarray]:

@@ -182,8 +182,8 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
 
     @property
     def observations(self) -> Shaped[np.ndarray, "env ..."]:
-        """[N, ...] the observations after the last `reset`, `step` or `set_state`."""
-        return np.asarray(self._observations)
+        """[N, ...] the latest observations, which later steps do not overwrite."""
+        return np.array(self._observations)
 
     def reset(
         self,
@@ -227,7 +227,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         return {
             **running,
             "episodes": np.array([env.episode for env in self.envs]),
-            "observations": self.observations.copy(),
+            "observations": self.observations,
             **nest({"history": pack_histories(self._histories, self.single_action_space)}),
         }
 

@@ -130,7 +130,7 @@ class AtariVectorEnv(SeededVectorEnv):
 
     @property
     def observations(self) -> Images:
-        """[N, C, H, W] the observations after the last `reset`, `step` or `set_state`."""
+        """[N, C, H, W] the latest observations, which later steps do not overwrite."""
         return self._observations
 
     def replay_record(self, episode: int) -> ReplayRecord:

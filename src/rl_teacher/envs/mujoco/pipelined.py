@@ -91,8 +91,8 @@ class PipelinedVectorEnv(StatefulVectorEnv):
 
     def end_step(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Wait for the step that was begun, group by group; return the same as `step`."""
-        seen = self._groups[0].observations
-        observations = np.empty((self.num_envs, *seen.shape[1:]), seen.dtype)
+        space = self.single_observation_space
+        observations = np.empty((self.num_envs, *space.shape), space.dtype)
         # Pages of zeros cost nothing until they are written to.
         final = np.zeros(observations.shape, observations.dtype)
         results = [

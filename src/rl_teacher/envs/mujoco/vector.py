@@ -107,8 +107,8 @@ class MujocoVectorEnv(SeededVectorEnv):
 
     @property
     def observations(self) -> Inexact[np.ndarray, "env obs"]:
-        """[N, D] the latest observations, as a live view."""
-        return self._obs
+        """[N, D] the latest observations, which later steps do not overwrite."""
+        return self._obs.copy()
 
     def reset(
         self,
