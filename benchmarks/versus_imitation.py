@@ -17,14 +17,13 @@ SETTINGS = ((200_000, 300), (800_000, 700), (800_000, 100))
 QUICK_SETTINGS = ((8_192, 60),)
 TO_REACH = {(200_000, 300): "10x", (800_000, 700): "6x", (800_000, 100): "6x"}
 SEGMENT_STEPS = 50
-PEER_THREADS = 2  # Threads of torch; on a busy machine 1 is much faster.
 SEEDS = (0, 1, 2, 3, 4)
 OURS = "rl-teacher"
 PEERS = {"imitation": False, "imitation with VecNormalize": True}
 """Peers by name, and whether `VecNormalize` normalises observations and rewards of their PPO."""
 HOW = (
     "python -m benchmarks.run versus_imitation [--labels 300 700 100] [--seeds 0 1 2] "
-    "[--set NAME=VALUE ...]"
+    "[--parallel 2] [--set NAME=VALUE ...]"
 )
 
 
@@ -35,6 +34,8 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run seed by seed, so that an early stop leaves complete comparisons."""
+    # Two parallel runs have one core each.
+    is_shared = options.parallel > 1
     for seed in options.seeds or options.limited(SEEDS):
         for steps, labels in QUICK_SETTINGS if options.is_quick else SETTINGS:
             if options.labels and labels not in options.labels:
@@ -47,13 +48,19 @@ def cells(options: Options) -> Iterator[Cell]:
                 "seed": seed,
                 "fragment_length": SEGMENT_STEPS,
                 "iterations": 2 if options.is_quick else 20,
-                "threads": PEER_THREADS,
+                "threads": 1 if is_shared else 2,
             }
             for who, is_normalised in PEERS.items():
                 peer = {**job, "is_normalised": is_normalised}
                 yield cell_of_peer(who, facts, "imitation", "imitation_train.py", peer)
             config = our_config(steps, labels, seed, options)
-            work = partial(run_ours, "teach", saved=config.saved(), evaluated=10)
+            work = partial(
+                run_ours,
+                "teach",
+                saved=config.saved(),
+                evaluated=10,
+                workers=1 if is_shared else None,
+            )
             yield Cell(OURS, facts | options.changes, {"config": config.saved()}, work)
 
 
@@ -80,7 +87,7 @@ def report(records: list[Record]) -> list[str]:
     pooled: dict[str, list[Record]] = {}
     for record in sorted(records, key=_setting):
         pooled.setdefault(_title(record), []).append(record)
-    found = groups(records, "who", "asked_steps", "labels", "changes")
+    found = groups(records, "who", "asked_steps", "labels", "changes", "parallel")
     found.sort(key=lambda group: _setting(group[0]))
     return [
         "Hopper-v4 with 1,000 steps in every episode; segments of 50 steps, an ensemble of 3, and "
@@ -116,7 +123,8 @@ def _setting(record: Record) -> tuple[int, int]:
 
 def _title(record: Record, who: str | None = None) -> str:
     setting = f"{record['asked_steps'] // 1000}k steps, {record['labels']} comparisons"
-    return named(f"{setting}: {who or record['who']}", record)
+    is_shared = record.get("parallel", 1) > 1
+    return named(f"{setting}{', two at a time' * is_shared}: {who or record['who']}", record)
 
 
 def _process_s(record: Record) -> float:
