@@ -551,9 +551,12 @@ WITHOUT_EFFECT = {"--no-videos"}
 OPTIONS = [
     option for owner in (TeachConfig, RunOptions, PresetChoice) for option in long_options(owner)
 ]
-SLOW_PREFIXES = ("--trpo.", "--a2c.", "--ga3c.", "--sac.", "--cluster", "--physics", "--stacked-")
-"""Options whose tests take two minutes together, most of it for compilation. Clusters, MuJoCo Warp
-and stacked frames have tests of their own."""
+SLOW_PREFIXES = (
+    *("--ppo.", "--trpo.", "--a2c.", "--ga3c.", "--sac.", "--reward."),
+    *("--cluster", "--physics", "--stacked-"),
+)
+"""Options whose tests take three minutes together, most of it for compilation. Clusters, MuJoCo
+Warp and stacked frames have tests of their own."""
 REPEATABLE = (agent, replay, predictor, comparisons, answers)
 
 

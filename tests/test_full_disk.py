@@ -126,7 +126,7 @@ FULL = {
     "plot": (plot, "plot", 1, fail_to_write),
     "database": (MetricsLog, "append", 4, append_until_full),
 }
-FAST = ("checkpoint", "segment", "database")
+FAST = ("checkpoint", "database")
 """Kinds of files that the fast suite tests."""
 
 

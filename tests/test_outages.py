@@ -108,7 +108,15 @@ def num_answered():
     return 0
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("database", "seconds"),
+    [
+        pytest.param("postgres", 3, marks=pytest.mark.postgres),
+        pytest.param("sqlite", 60, marks=pytest.mark.slow),
+        pytest.param("postgres", 60, marks=[pytest.mark.slow, pytest.mark.postgres]),
+    ],
+    indirect=["database"],
+)
 def test_run_waits_for_its_database_and_loses_nothing(database, shown, seconds, monkeypatch):
     if seconds < 60:
         # Bound when the method was defined.

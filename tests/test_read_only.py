@@ -72,7 +72,7 @@ def test_read_only_file_is_named_at_the_start_and_the_same_command_continues(nam
     "name",
     [
         "experiments/one",
-        "segments/*",
+        pytest.param("segments/*", marks=pytest.mark.slow),
         pytest.param("experiments/one/checkpoints", marks=pytest.mark.slow),
         pytest.param("experiments/one/history", marks=pytest.mark.slow),
     ],

@@ -182,6 +182,7 @@ def test_run_waits_until_the_lock_of_a_dead_machine_is_stale(run, executed, monk
         assert store.database.now() >= heartbeat_at + STALE_AFTER
 
 
+@pytest.mark.slow
 def test_run_of_a_process_with_another_working_folder_finds_relative_paths(
     write, tmp_path, monkeypatch
 ):
@@ -206,6 +207,7 @@ def test_run_whose_process_is_killed_names_the_signal(run):
         execute(run, subprocess.Popen.kill)
 
 
+@pytest.mark.slow
 def test_terminated_sweep_saves_and_ends_its_runs(write):
     flags = "-p rl -e ShortReacher-v1 -t 1e9 --checkpoint-seconds 0.1 --no-tensorboard"
     path = write(f'flags = "{flags}"\nseeds = [0]')

@@ -144,7 +144,7 @@ def test_return_learned_from_labels_exceeds_that_of_doing_nothing_by_half(object
     assert np.median(returns) > 1.5 * doing_nothing
 
 
-@pytest.mark.parametrize("queries", ["tree", "sort"])
+@pytest.mark.parametrize("queries", [pytest.param("tree", marks=pytest.mark.slow), "sort"])
 def test_run_that_sorts_clips_learns_from_them_and_resumes_exactly(queries, monkeypatch):
     config = changed(queries=queries, n_clips=12, name="whole")
     teach(config, QUIET)
@@ -412,6 +412,7 @@ def kept_episodes(name="test"):
     return [each["step"] for each in episodes]
 
 
+@pytest.mark.slow
 def test_run_with_videos_has_one_of_every_kept_episode_and_resumes_with_them():
     config = changed(predictor="rl", n_labels=None, num_timesteps=4096)
     teach(config, changed_options(videos=True))
@@ -623,6 +624,7 @@ sys.exit(any(statuses))
 """
 
 
+@pytest.mark.slow
 def test_twenty_runs_start_at_once_in_an_empty_home():
     done = subprocess.run([sys.executable, "-c", STARTS, "20"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -213,6 +213,7 @@ def test_collect_with_saved_predictor_collects_all_labels(fitted):
     assert len(labels_of("chosen")) == 20
 
 
+@pytest.mark.slow
 def test_interrupted_collect_exits_cleanly_and_is_stopped():
     arguments = ["collect", "-e", "ShortReacher-v1", "-n", "mine", "-l", "4", "-c", "1"]
     process = subprocess.Popen(

@@ -70,7 +70,7 @@ def assert_equal_states(expected, actual):
         np.testing.assert_array_equal(array, actual[name], err_msg=name)
 
 
-@pytest.mark.parametrize("env_id", [*VECTORS, "MovingDot-v0", "Breakout-v0"])
+@pytest.mark.parametrize("env_id", [*VECTORS, "MovingDot-v0", EMULATOR])
 def test_shards_collect_the_rollout_of_one_process(env_id):
     one, parts, agent = whole(env_id), collectors_of(env_id), agent_for(env_id)
     warm_up = one.collect(one.random_actions, 30)

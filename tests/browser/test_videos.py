@@ -93,7 +93,7 @@ def run_on_one_clock(opened):
     opened.wait_until(together)
 
 
-@pytest.fixture(params=["CartPole-v1", "LunarLander-v3"])
+@pytest.fixture(params=["CartPole-v1", pytest.param("LunarLander-v3", marks=pytest.mark.slow)])
 def shown(request, open_page, experiment):
     """Page with two videos, and their frames in shown order."""
     first, second = (record_frames(request.param, seed) for seed in (1, 2))

@@ -112,7 +112,7 @@ def processes_of(collector):
     [
         ("ShortHopper-v1", 40),
         # Updates on images take long.
-        ("MovingDot-v0", 12),
+        pytest.param("MovingDot-v0", 12, marks=pytest.mark.slow),
         pytest.param("CartPole-v1", 40, marks=pytest.mark.slow),
         pytest.param("Breakout-v0", 40, marks=pytest.mark.slow),
     ],

@@ -59,6 +59,7 @@ def test_call_that_no_node_can_execute_is_refused(nodes):
         ClusterFunction(home_of_call, 2)
 
 
+@pytest.mark.slow
 def test_runs_of_a_sweep_are_executed_on_the_cluster(nodes, tmp_path, capsys):
     flags = (
         "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32 --no-tensorboard"

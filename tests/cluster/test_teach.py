@@ -74,7 +74,10 @@ def assert_equal_results(one, other):
             replace(CONFIG, env_id="Pong-v0", num_timesteps=320, pretrain_iters=5),
             marks=pytest.mark.slow,
         ),
-        replace(CONFIG, agent="ga3c", ga3c=GA3CConfig(**SMALL), predictor="rl", n_labels=None),
+        pytest.param(
+            replace(CONFIG, agent="ga3c", ga3c=GA3CConfig(**SMALL), predictor="rl", n_labels=None),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["ppo-CartPole", "ppo-Pong", "ga3c-Hopper"],
 )
@@ -83,6 +86,7 @@ def test_run_with_labels_equals_that_of_one_process(nodes, config):
     assert_equal_results(run(config), there)
 
 
+@pytest.mark.slow
 def test_nodes_that_die_and_join_change_neither_steps_nor_labels(nodes, monkeypatch):
     added, num_rollouts, execute = [nodes.add()], 0, WorkerPool.run
 

@@ -67,7 +67,9 @@ def test_comparison_is_shown_once_both_pose_clips_are_stored(env_id, clip_store)
     venv.close()
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "PongNoFrameskip-v4"])
+@pytest.mark.parametrize(
+    "env_id", ["CartPole-v1", pytest.param("PongNoFrameskip-v4", marks=pytest.mark.slow)]
+)
 def test_clip_without_mujoco_is_video(env_id, clip_store):
     check_renderable(env_id)
     venv, segments = record(env_id)

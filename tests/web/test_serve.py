@@ -240,7 +240,9 @@ class TestStarting:
 
 
 class TestStopping:
-    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    @pytest.mark.parametrize(
+        "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+    )
     def test_signal_stops_service_with_open_streams(self, service, trainer, home, number):
         listeners = [EventReader(service) for _ in range(3)] + [
             EventReader(service, "/api/v1/events")

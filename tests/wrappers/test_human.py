@@ -94,7 +94,11 @@ def test_person_is_shown_clips_of_vector_environment():
 
 @pytest.mark.parametrize(
     ("env_id", "kind"),
-    [("InvertedPendulum-v5", "poses"), ("Pong-v0", "video"), ("MovingDot-v0", "video")],
+    [
+        ("InvertedPendulum-v5", "poses"),
+        pytest.param("Pong-v0", "video", marks=pytest.mark.slow),
+        ("MovingDot-v0", "video"),
+    ],
 )
 def test_person_is_shown_clips_of_fast_vector_environment(env_id, kind):
     env = PreferenceVectorWrapper(make_vector(env_id, 2), **HUMAN)

@@ -48,6 +48,7 @@ def test_game_that_retains_state_is_seeded_every_episode(rule, env_id, name):
     assert len(set(seeds)) == 3
 
 
+@pytest.mark.slow
 def test_restored_state_continues_across_seed_change(rule, monkeypatch):
     monkeypatch.setattr(vector, "EPISODES_PER_SEED", 3)
     rule("Breakout", max_episode_steps=4)
