@@ -9,7 +9,7 @@ used; everything else is written out below.
 
 The defaults take a few minutes on two cores. LABELS = 0 trains the same agent on the true reward,
 for comparison. Interquartile mean of the return over seeds 0 to 4, and its 95 % bootstrap interval:
-727 (468 to 845) from 300 labels, 782 (752 to 809) from the true reward; 107 for random actions.
+724 (694 to 742) from 300 labels, 746 (690 to 813) from the true reward; 107 for random actions.
 
 Sources, cited below as [P] and [PPO]:
   [P]   Christiano et al. 2017, "Deep reinforcement learning from human preferences"
