@@ -512,6 +512,13 @@ def test_setup_commands_of_ray_nodes_are_valid_shell():
         subprocess.run(["bash", "-n", "-c", line], check=True)
 
 
+def test_slow_tests_run_on_a_schedule():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "slow.yaml").read_text())
+    assert workflow[True]["schedule"]  # YAML reads the key "on" as a boolean
+    [job] = workflow["jobs"].values()
+    assert {"run": "make test-slow"} in job["steps"]
+
+
 def test_audit_runs_when_locked_versions_change():
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "audit.yaml").read_text())
     triggers = workflow[True]  # YAML reads the key "on" as a boolean
