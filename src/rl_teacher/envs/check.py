@@ -18,7 +18,7 @@ import numpy as np
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.atari.rules import SCREEN_HEIGHT, SCREEN_WIDTH
+from rl_teacher.envs.atari.names import resolve_game
 from rl_teacher.envs.factories import type_name
 from rl_teacher.envs.interface import ACTION_MASK, sample_allowed
 from rl_teacher.envs.preprocessing import (
@@ -103,7 +103,11 @@ def inspect_environment(env_id: str, *, is_shown: bool) -> tuple[EnvInfo, list[F
 def describe_images(env_id: str, frames: FrameSettings) -> str | None:
     """Describe image observations and their preprocessing; None for other observations."""
     if get_env_info(env_id).backend == "atari":
-        screen = ImageLayout((SCREEN_HEIGHT, SCREEN_WIDTH, 3), channel_axis=2)
+        from rl_teacher.envs.atari.emulators import screen_size  # noqa: PLC0415 - imports ALE
+
+        game = resolve_game(get_env_info(env_id).id)
+        assert game is not None  # noqa: S101 - all environments of this backend are games
+        screen = ImageLayout((*screen_size(game.rom), 3), channel_axis=2)
         return describe_preprocessing(screen, frames)
     with closing(make_single_env(env_id)) as env:
         space = env.observation_space

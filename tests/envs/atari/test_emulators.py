@@ -2,6 +2,9 @@
 
 # pyright: reportAttributeAccessIssue=false
 
+from contextlib import closing
+
+import gymnasium
 import numpy as np
 import pytest
 
@@ -29,6 +32,18 @@ def test_frames_show_replayed_episode_in_colour(rule, env_id):
     assert frames.dtype == np.uint8
     assert (frames[..., 0] != frames[..., 2]).any()
     assert frames[:, 0:16].any()  # people see the score
+
+
+def test_frames_have_the_size_of_the_games_screen():
+    envs = make_games("Klax-v0")
+    take_random_steps(envs, 2)
+    [frame] = render_steps("KlaxNoFrameskip-v4", envs.replay_record(0), np.zeros(1, np.int64))
+    with closing(gymnasium.make("ALE/Klax-v5", render_mode="rgb_array")) as env:
+        env.reset(seed=0)
+        screen = np.asarray(env.render())
+    assert frame.shape == screen.shape == (250, 160, 3)
+    # Resized images would have mixtures of the game's colours.
+    assert len(np.unique(frame.reshape(-1, 3), axis=0)) < 20
 
 
 def test_frames_equal_unprocessed_observations():

@@ -6,11 +6,12 @@ N: emulators, C: channels (stacked images times colours, newest last), H, W: hei
 import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from threading import Lock
 from typing import Any
 
 import numpy as np
+from ale_py import ALEInterface, LoggerMode, roms
 from ale_py.vector_env import AtariVectorEnv as EmulatedVectorEnv
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
@@ -18,7 +19,7 @@ from jaxtyping import Bool, Int, Int32, Integer, UInt8
 
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.names import STICKINESS, AtariGame
-from rl_teacher.envs.atari.rules import SCREEN_HEIGHT, SCREEN_WIDTH, blank
+from rl_teacher.envs.atari.rules import blank
 from rl_teacher.envs.episode_replay import ReplayRecord
 from rl_teacher.nn.encoders import ImageBox
 from rl_teacher.nn.image_layout import ImageLayout
@@ -41,6 +42,16 @@ Frame = UInt8[np.ndarray, "height width 3"]
 Outcome = tuple[
     Images, Int32[np.ndarray, " env"], Bool[np.ndarray, " env"], Int32[np.ndarray, " env"]
 ]
+
+
+@cache
+def screen_size(rom: str) -> tuple[int, int]:
+    """Return the height and width of a game's screen: 210 x 160 pixels in most games."""
+    ALEInterface.setLoggerMode(LoggerMode.Error)
+    ale = ALEInterface()
+    ale.loadROM(str(roms.get_rom_path(rom)))
+    height, width = ale.getScreenDims()
+    return height, width
 
 
 class _Emulated(EmulatedVectorEnv):
@@ -77,7 +88,7 @@ class Emulators:
         """
         self._blanked = game.name if is_blanked else None
         # Smaller sides are kept, as by `AreaResize`; ALE would enlarge them.
-        screen = SCREEN_HEIGHT, SCREEN_WIDTH
+        screen = screen_size(game.rom)
         height, width = (min(pixels, frames.size or pixels) for pixels in screen)
         stacked = max(frames.stacked, 1)
         self._shape = (stacked * (1 if frames.grey else 3), height, width)

@@ -88,12 +88,14 @@ def rules_of(name: str) -> GameRules:
 # --- score areas: a network could read the true reward off them, so it sees them black ---
 
 SCREEN_HEIGHT, SCREEN_WIDTH = 210, 160
-"""Size of an Atari screen in pixels."""
+"""Size of most screens in pixels, and of those of `SCORE_AREAS`."""
 
 
 @dataclass(frozen=True)
 class Area:
-    """A rectangle of the 210x160 screen in pixels; bottom and right are exclusive.
+    """A rectangle of a screen of 210x160 pixels; bottom and right are exclusive.
+
+    Screens of another size are scaled to this one.
 
     Raises:
         BadConfig: the rectangle is empty or not on the screen.

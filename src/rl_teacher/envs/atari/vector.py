@@ -425,7 +425,7 @@ class AtariSingleEnv(gymnasium.Env):
         return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), step_info
 
     def render(self) -> Any:
-        """Return the screen [210, 160, 3] if `render_mode` is "rgb_array", else None."""
+        """Return the screen [H, W, 3] if `render_mode` is "rgb_array", else None."""
         if self._replayer is None:
             return None
         episode, step = self._scene_state

@@ -91,8 +91,7 @@ class PipelinedVectorEnv(StatefulVectorEnv):
 
     def end_step(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Wait for the step that was begun, group by group; return the same as `step`."""
-        space = self.single_observation_space
-        observations = np.empty((self.num_envs, *space.shape), space.dtype)
+        observations = np.empty(self.observation_space.shape or (), self.observation_space.dtype)
         # Pages of zeros cost nothing until they are written to.
         final = np.zeros(observations.shape, observations.dtype)
         results = [
