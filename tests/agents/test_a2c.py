@@ -103,7 +103,13 @@ def test_a2c_solves_cartpole():
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a2c_solves_pendulum(seed):
-    config = A2CConfig(rollout_steps=8, gamma=0.9, gae_lambda=0.95, learning_rate=2e-3)
+    config = A2CConfig(
+        rollout_steps=8,
+        gamma=0.9,
+        gae_lambda=0.95,
+        learning_rate=2e-3,
+        final_learning_rate=7e-4,
+    )
     _, _, episodes = train(A2C, make_vector("Pendulum-v1", 16), config, 8000, seed)
     assert episodes.mean_return(50) > -400
 
