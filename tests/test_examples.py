@@ -158,8 +158,9 @@ def test_running_norm_of_core_loop_equals_statistics_of_all_batches(core):
 
 def test_rollout_of_core_loop_joins_each_observation_to_the_next_one(core):
     envs = core.make_vector(core.ENV_ID, core.NUM_ENVS)
-    elapsed = np.zeros(core.NUM_ENVS, np.int64)
-    elapsed[0] = get_env_info(core.ENV_ID).max_episode_steps - 30
+    elapsed, max_episode_steps = np.zeros(core.NUM_ENVS, np.int64), 300
+    assert get_env_info(core.ENV_ID).max_episode_steps == max_episode_steps
+    elapsed[0] = max_episode_steps - 30
     envs.reset(seed=0, options={"elapsed_steps": elapsed})
     (obs_size,) = envs.single_observation_space.shape
     (action_size,) = envs.single_action_space.shape
