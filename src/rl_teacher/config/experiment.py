@@ -72,7 +72,8 @@ DEFAULT_PRETRAIN_LABELS = 50
 SCHEDULE_FRACTION_OF_SAC = 0.5
 """On walker-walk, SAC is stuck in a poor gait less often with early labels; see docs/results.md."""
 AGENT_RESET = 0.5
-MANY_LABELS = 700
+"""Fraction of fewer labels than `MIN_LABELS_WITHOUT_RESET` after which the agent is reset."""
+MIN_LABELS_WITHOUT_RESET = 700
 """With so many labels, PPO learns faster without a reset; see docs/results.md."""
 MAX_SEED = 2**31 - 1
 MAX_CLIPS = 1_000_000
@@ -296,7 +297,7 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         """Number of labels after which the agent is reset; infinity for never."""
         if self.n_labels is None or not self.asks or self.agent_path is not None:
             return math.inf
-        default = AGENT_RESET if self.n_labels < MANY_LABELS else 0.0
+        default = AGENT_RESET if self.n_labels < MIN_LABELS_WITHOUT_RESET else 0.0
         fraction = default if self.agent_reset is None else self.agent_reset
         labels = fraction * self.n_labels
         # With as many labels before training, no agent learns from fewer.
