@@ -111,6 +111,7 @@ def num_answered():
 @pytest.mark.parametrize(
     ("database", "seconds"),
     [
+        pytest.param("sqlite", 3, marks=pytest.mark.slow),
         pytest.param("postgres", 3, marks=pytest.mark.postgres),
         pytest.param("sqlite", 60, marks=pytest.mark.slow),
         pytest.param("postgres", 60, marks=[pytest.mark.slow, pytest.mark.postgres]),

@@ -147,7 +147,9 @@ def prepare_claims(store, name, seed):
 
 
 class TestClaimsTogether:
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize(
+        "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 12))]
+    )
     def test_claims_together_choose_what_claims_in_turn_choose(self, store, seed):
         in_turn, requests = prepare_claims(store, "in turn", seed)
         expected = [
