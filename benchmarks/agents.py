@@ -125,9 +125,7 @@ def _our_cell(
     config = teach_config(
         {"env_id": env_id, "num_timesteps": steps, "seed": seed}, settings, options.settings
     )
-    # Two parallel runs have one core each.
-    workers = 1 if options.parallel > 1 else None
-    work = partial(run_ours, "teach", saved=config.saved(), workers=workers)
+    work = partial(run_ours, "teach", saved=config.saved(), workers=options.workers)
     facts = {"part": part, "env_id": env_id, "seed": seed, **options.changes}
     return Cell(who, facts, {"config": config.saved()}, work)
 

@@ -36,6 +36,11 @@ class Options:
     has_controls: bool = True
 
     @property
+    def workers(self) -> int | None:
+        """Threads of each of our runs: one if they share two cores, otherwise the default."""
+        return 1 if self.parallel > 1 else None
+
+    @property
     def changes(self) -> dict[str, Any]:
         """Field of a record that names the changed settings, if there are any."""
         return {"changes": dict(self.settings)} if self.settings else {}

@@ -50,9 +50,7 @@ def cells(options: Options) -> Iterator[Cell]:
                 "steps": steps,
             }
             yield cell_of_peer(PEER, facts, "sb3", "sb3_train.py", job)
-            # Two parallel runs have one core each.
-            workers = 1 if options.parallel > 1 else None
-            work = partial(run_ours, "teach", saved=config.saved(), workers=workers)
+            work = partial(run_ours, "teach", saved=config.saved(), workers=options.workers)
             yield Cell(OURS, facts, {"config": config.saved()}, work)
 
 

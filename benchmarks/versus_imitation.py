@@ -34,8 +34,6 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run seed by seed, so that an early stop leaves complete comparisons."""
-    # Two parallel runs have one core each.
-    is_shared = options.parallel > 1
     for seed in options.seeds or options.limited(SEEDS):
         for steps, labels in QUICK_SETTINGS if options.is_quick else SETTINGS:
             if options.labels and labels not in options.labels:
@@ -48,7 +46,7 @@ def cells(options: Options) -> Iterator[Cell]:
                 "seed": seed,
                 "fragment_length": SEGMENT_STEPS,
                 "iterations": 2 if options.is_quick else 20,
-                "threads": 1 if is_shared else 2,
+                "threads": options.workers or 2,
             }
             for who, is_normalised in PEERS.items():
                 peer = {**job, "is_normalised": is_normalised}
@@ -59,7 +57,7 @@ def cells(options: Options) -> Iterator[Cell]:
                 "teach",
                 saved=config.saved(),
                 evaluated=10,
-                workers=1 if is_shared else None,
+                workers=options.workers,
             )
             yield Cell(OURS, facts | options.changes, {"config": config.saved()}, work)
 
