@@ -102,10 +102,11 @@ def inspect_environment(env_id: str, *, is_shown: bool) -> tuple[EnvInfo, list[F
 
 def describe_images(env_id: str, frames: FrameSettings) -> str | None:
     """Describe image observations and their preprocessing; None for other observations."""
-    if get_env_info(env_id).backend == "atari":
+    env_info = get_env_info(env_id)
+    if env_info.backend == "atari":
         from rl_teacher.envs.atari.emulators import screen_size  # noqa: PLC0415 - imports ALE
 
-        game = resolve_game(get_env_info(env_id).id)
+        game = resolve_game(env_info.id)
         assert game is not None  # noqa: S101 - all environments of this backend are games
         screen = ImageLayout((*screen_size(game.rom), 3), channel_axis=2)
         return describe_preprocessing(screen, frames)
