@@ -2,7 +2,6 @@
 
 import math
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +13,7 @@ from jaxtyping import Shaped
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.agent import Agent, agent_diverged
 from rl_teacher.agents.shards import ShardGenerator
+from rl_teacher.common.array_pool import ArrayPool
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.envs.interface import ACTION_MASK, Shard, SupportsShards, environment_seeds
@@ -24,8 +24,6 @@ Act = Callable[..., np.ndarray]
 environment reports them."""
 IGNORES_ACTION = "ignores_action"
 """Key of an environment's info for whether its next step belongs to no episode."""
-MAX_FREE_BUFFERS = 2
-"""Number of unused buffers that an `ArrayPool` keeps."""
 
 SLOW_ROLLOUT_S = 0.5
 """Seconds of a rollout above which a stop request does not wait for its end."""
@@ -34,33 +32,6 @@ MAX_STOP_WAIT_S = 1.0
 
 FinalObservations = list[tuple[int, int, np.ndarray]]
 """Time step, environment and last observation of each finished episode."""
-
-
-class ArrayPool:
-    """Allocator of large arrays that reuses memory.
-
-    A rollout of images takes 60 MB. Writing to memory that is new to the process takes seven times
-    as long, because the operating system maps and clears each of its pages.
-    """
-
-    def __init__(self) -> None:
-        self._free: list[bytearray] = []
-
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Shaped[np.ndarray, "..."]:
-        """Return an uninitialised array, like `np.empty`."""
-        size_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
-        fitting = [i for i, buffer in enumerate(self._free) if len(buffer) == size_bytes]
-        buffer = self._free.pop(fitting[0]) if fitting else bytearray(size_bytes)
-        # The base of every view is this array itself, since it does not own its memory as an array.
-        # Therefore no view is left when it is finalised.
-        array = np.frombuffer(buffer, dtype)
-
-        def release() -> None:
-            # A new list, since garbage collection may call this while the old one is iterated over.
-            self._free = [*self._free[1 - MAX_FREE_BUFFERS :], buffer]
-
-        weakref.finalize(array, release).atexit = False
-        return array.reshape(shape)
 
 
 class RolloutInterrupted(Exception):

@@ -1,8 +1,8 @@
-"""Reuse of rollout memory."""
+"""Reuse of the memory of large arrays."""
 
 import numpy as np
 
-from rl_teacher.agents.collector import MAX_FREE_BUFFERS, ArrayPool
+from rl_teacher.common.array_pool import MAX_FREE_BUFFERS, ArrayPool
 
 SHAPE = (8, 4, 16)
 
