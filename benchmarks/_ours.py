@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -440,11 +441,12 @@ def environments(env_id: str, num_envs: int, seconds: float, backend: PhysicsBac
 
     envs = make_vector(env_id, num_envs, physics=backend)
     envs.reset(seed=0)
-    rng = np.random.default_rng(0)
-    low, high = envs.action_space.low, envs.action_space.high
+    rng, space = np.random.default_rng(0), envs.action_space
+    # Drawn before the measurement, and repeated.
+    actions = cycle([rng.uniform(space.low, space.high) for _ in range(16)])
 
     def take_steps() -> int:
-        envs.step(rng.uniform(low, high))
+        envs.step(next(actions))
         return num_envs
 
     take_steps()  # compiles kernels

@@ -178,14 +178,6 @@ class Simulations:
         self.task.view.observe(self.physics.rows(ids), some)
         return some
 
-    def copy_rows(
-        self, rows: Shaped[np.ndarray, "env *each"], out: np.ndarray | None = None
-    ) -> Shaped[np.ndarray, "env *each"]:
-        """Copy an array with a row for each simulation, to `out` or a new array."""
-        copied = np.empty_like(rows) if out is None else out
-        self._in_parts(lambda part, _: np.copyto(copied[part], rows[part]))
-        return copied
-
     def render_data(self, sim: int) -> mujoco.MjData:
         """Return the complete `MjData` of one simulation, for rendering."""
         shown = self._batch.get_data(sim)

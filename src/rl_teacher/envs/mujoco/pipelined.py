@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Float, Inexact, Shaped
 
+from rl_teacher.common.array_pool import ArrayPool
 from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.interface import Shard, StatefulVectorEnv
@@ -35,6 +36,7 @@ class PipelinedVectorEnv(StatefulVectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._action_shape = self.num_envs, groups[0].model.nu
+        self._pool = ArrayPool()
 
     @property
     def np_random(self) -> tuple[np.random.Generator, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -91,9 +93,8 @@ class PipelinedVectorEnv(StatefulVectorEnv):
 
     def end_step(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Wait for the step that was begun, group by group; return the same as `step`."""
-        observations = np.empty(self.observation_space.shape or (), self.observation_space.dtype)
-        # Pages of zeros cost nothing until they are written to.
-        final = np.zeros(observations.shape, observations.dtype)
+        shape, dtype = self.observation_space.shape, self.observation_space.dtype
+        observations, final = (self._pool.empty(shape, dtype) for _ in range(2))
         results = [
             group.end_step(observations[shard.rows], final[shard.rows])
             for group, shard in zip(self._groups, self._shards, strict=True)

@@ -88,7 +88,8 @@ class MujocoVectorEnv(SeededVectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._action_shape = (num_envs, self._simulations.model.nu)
-        self._obs = self._simulations.observe()
+        # After `set_state` only: fields that observations are computed from are not saved.
+        self._restored: np.ndarray | None = None
 
     @property
     def task(self) -> Task:
@@ -108,7 +109,9 @@ class MujocoVectorEnv(SeededVectorEnv):
     @property
     def observations(self) -> Inexact[np.ndarray, "env obs"]:
         """[N, D] the latest observations, which later steps do not overwrite."""
-        return self._obs.copy()
+        if self._restored is not None:
+            return self._restored.copy()
+        return self._simulations.observe()
 
     def reset(
         self,
@@ -136,8 +139,9 @@ class MujocoVectorEnv(SeededVectorEnv):
                 options["elapsed_steps"], self.num_envs, self._max_episode_steps
             )
             self._elapsed[ids] = elapsed[ids]
-        self._obs = self._simulations.observe()
-        return self._obs.copy(), {}
+        if self._restored is not None:
+            self._restored[ids] = self._simulations.observe_some(ids)
+        return self.observations, {}
 
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, actions: Shaped[np.ndarray, "env nu"]
@@ -161,7 +165,7 @@ class MujocoVectorEnv(SeededVectorEnv):
 
         Args:
             out: [N, D] array to write the observations to; a new one by default.
-            final_out: the same for those before resets.
+            final_out: the same for the last observations of finished episodes.
         """
         simulations = self._simulations
         rewards, terminated, truncated = simulations.end()
@@ -171,13 +175,16 @@ class MujocoVectorEnv(SeededVectorEnv):
         ended = terminated | truncated
         if ended.any():
             ids = self._env_indices[ended]
-            final = simulations.copy_rows(observations, final_out)
+            final = final_out
+            if final is None:
+                # Pages of zeros cost nothing until they are written to.
+                final = np.zeros(observations.shape, observations.dtype)
+            final[ids] = observations[ids]
             infos = {"final_obs": final, "_final_obs": ended}
             infos |= {"final_info": {}, "_final_info": ended}
             self._start_episodes(ids)
             observations[ids] = simulations.observe_some(ids)
-        # Saved in checkpoints. Callers may write to what they get.
-        self._obs = simulations.copy_rows(observations, out=self._obs)
+        self._restored = None
         return observations, rewards, terminated, truncated, infos
 
     def get_state(self) -> dict[str, np.ndarray]:
@@ -185,7 +192,7 @@ class MujocoVectorEnv(SeededVectorEnv):
         return {
             **self._simulations.get_state(),
             "elapsed": self._elapsed.copy(),
-            "observations": self._obs.copy(),
+            "observations": self.observations,
             "rng": self.pack_generators(),
         }
 
@@ -203,7 +210,7 @@ class MujocoVectorEnv(SeededVectorEnv):
                 )
         self._simulations.set_state(state)
         self._elapsed[:] = state["elapsed"]
-        self._obs = state["observations"].copy()
+        self._restored = state["observations"].copy()
         self.unpack_generators(state["rng"])
 
     @staticmethod
