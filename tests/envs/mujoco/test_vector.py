@@ -55,6 +55,21 @@ def test_restored_state_has_current_observations_and_scene_states():
     np.testing.assert_array_equal(restored.scene_states, envs.scene_states)
 
 
+def test_reset_of_some_restored_environments_keeps_observations_of_others():
+    # Contact forces are observed, and not part of the state.
+    envs = make_vector("Humanoid-v5", 2)
+    envs.reset(seed=0)
+    (last_observations, *_) = random_steps(envs, 20, seed=1)[-1]
+    restored = make_vector("Humanoid-v5", 2)
+    restored.set_state(envs.get_state())
+    is_reset = np.array([True, False])
+    observations, _ = restored.reset(options={"reset_mask": is_reset})
+    expected, _ = envs.reset(options={"reset_mask": is_reset})
+    np.testing.assert_array_equal(observations, expected)
+    np.testing.assert_array_equal(observations[1], last_observations[1])
+    np.testing.assert_array_equal(restored.observations, observations)
+
+
 CONTINUE = """
 import sys
 import numpy as np
