@@ -11,6 +11,7 @@ from sqlalchemy import select, update
 from rl_teacher.clips.answer import Answer, is_swapped
 from rl_teacher.store import tables
 from rl_teacher.store.store import Store
+from rl_teacher.web import serializers
 from tests.web.conftest import ENV_ID, NUM_FRAMES, SCENE_HASH, assert_problem, label, post
 
 
@@ -49,6 +50,23 @@ class TestPractice:
         answers = {each["id"]: each["answer"] for each in given["comparisons"]}
         assert answers == {swapped[0]: "right", swapped[1]: "right", kept[0]: "left"}
         assert trainer.store.labels.count_of_labeler(trainer.id, "ann") == 0
+
+
+@pytest.mark.parametrize("request_line", ["POST practice", "GET labels"])
+def test_each_clip_of_a_response_is_serialized_once(guest, trainer, monkeypatch, request_line):
+    ids = trainer.ask(3)
+    post(guest, *map(label, ids))
+    for each in ids:
+        trainer.store.comparisons.set_gold(each, Answer.LEFT)
+    serialize, hashes = serializers.serialize_clip, []
+    monkeypatch.setattr(
+        serializers,
+        "serialize_clip",
+        lambda clip: hashes.append(clip.content_hash) or serialize(clip),
+    )
+    method, path = request_line.split()
+    assert guest.request(method, f"/api/v1/experiments/hopper/{path}").status_code == 200
+    assert len(hashes) == len(set(hashes)) == 6
 
 
 class TestNext:

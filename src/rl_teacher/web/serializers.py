@@ -35,6 +35,16 @@ def serialize_comparison(
     )
 
 
+def comparison_if_displayable(
+    view: ComparisonView, labeler: str, answer: Answer | None
+) -> Comparison | None:
+    """Serialize a comparison as `serialize_comparison` does; None if it cannot be shown."""
+    try:
+        return serialize_comparison(view, labeler, answer)
+    except (ProblemError, CorruptClip):
+        return None
+
+
 def serialize_claim(claimed: ClaimedComparison, labeler: str) -> Comparison:
     """Serialize a claimed comparison; it does not reveal repeats or gold questions."""
     is_repeat = claimed.purpose == "repeat"

@@ -17,7 +17,11 @@ from rl_teacher.web.label_intake import LabelUpload, store_ranking
 from rl_teacher.web.next_comparisons import NextRequest
 from rl_teacher.web.routes.media import EXPORTED, Format, exported_clip
 from rl_teacher.web.schemas import labelling as schemas
-from rl_teacher.web.serializers import is_displayable, serialize_claim, serialize_comparison
+from rl_teacher.web.serializers import (
+    comparison_if_displayable,
+    serialize_claim,
+    serialize_comparison,
+)
 from rl_teacher.web.services import Services, ServicesDep, get_services
 from rl_teacher.web.short_path import read_body
 
@@ -101,13 +105,9 @@ def start_practice(name: str, services: ServicesDep, identity: CurrentIdentity) 
     """
     view = services.experiments.find_for(name, identity)
     practised = services.store.comparisons.practise(view.id, identity.name)
+    shown = [comparison_if_displayable(each, identity.name, gold) for each, gold in practised]
     return schemas.Practice(
-        instructions=view.instructions,
-        comparisons=[
-            serialize_comparison(each, identity.name, gold)
-            for each, gold in practised
-            if is_displayable(each)
-        ],
+        instructions=view.instructions, comparisons=[each for each in shown if each is not None]
     )
 
 
@@ -122,16 +122,20 @@ def list_labels(
     """List the labeler's current labels, newest first."""
     view = services.experiments.find_for(name, identity)
     labels = services.store.labels.of_labeler(view.id, identity.name, limit)
+    shown = [
+        (each, comparison_if_displayable(each.comparison, identity.name, each.answer))
+        for each in labels
+    ]
     return schemas.LabelHistory(
         labels=[
             schemas.PastLabel(
                 request_id=each.request_id,
-                comparison=serialize_comparison(each.comparison, identity.name, each.answer),
+                comparison=comparison,
                 answered_at=each.created_at,
                 ranking=each.ranking,
             )
-            for each in labels
-            if is_displayable(each.comparison)
+            for each, comparison in shown
+            if comparison is not None
         ]
     )
 
