@@ -257,6 +257,65 @@ describe('labelling session', () => {
     session.stop()
   })
 
+  it('counts a label once if its event comes before its receipt', async () => {
+    let accept: () => void = () => undefined
+    const postLabels: Service['postLabels'] = ([label]) =>
+      new Promise((resolve) => {
+        accept = () => resolve({ accepted: [label!.request_id], rejected: [] })
+      })
+    const { session, events } = createSession({ service: { postLabels } })
+    await session.start()
+    const counts: string[] = []
+    const record = () => {
+      const { mine, answered, waiting } = session.progress.counts!
+      counts.push(`${mine} ${answered} ${waiting}`)
+    }
+    for (const answer of ['left', 'undo'] as const) {
+      if (answer === 'undo') void session.undo()
+      else session.answer(answer)
+      await settle()
+      record()
+      const mine = answer === 'undo' ? 0 : 1
+      events.progress?.({ ...progress, mine, answered: mine, waiting: 9 - mine })
+      record()
+      accept()
+      await settle()
+      record()
+    }
+    expect(counts).toEqual([...Array(3).fill('1 1 8'), ...Array(3).fill('0 0 9')])
+    session.stop()
+  })
+
+  it('counts a label once if it was answered in another tab', async () => {
+    const problem = { type: '', title: '', status: 409, detail: '' }
+    const postLabels: Service['postLabels'] = ([label]) =>
+      Promise.resolve({
+        accepted: [],
+        rejected: [{ request_id: label!.request_id, problem, stored_answer: 'right' as const }],
+      })
+    const { session } = createSession({ service: { postLabels } })
+    await session.start()
+    session.answer('left')
+    await settle()
+    expect(session.progress.counts?.mine).toBe(1)
+    session.stop()
+  })
+
+  it('counts a label that is given while an earlier one is removed from the outbox', async () => {
+    const { session } = createSession()
+    await session.start()
+    let mine: number | undefined
+    vi.spyOn(IDBObjectStore.prototype, 'delete').mockImplementationOnce(() => {
+      session.answer('right')
+      mine = session.progress.counts?.mine
+      return {} as never
+    })
+    session.answer('left')
+    await settle()
+    expect(mine).toBe(2)
+    session.stop()
+  })
+
   it.each([
     [true, 'in this browser'],
     [false, 'only on this page, so leave it open'],

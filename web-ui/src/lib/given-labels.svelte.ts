@@ -186,9 +186,11 @@ export class GivenLabels {
   }
 
   /** @param stored is the answer that was given in another tab and kept instead. */
-  #followRejection({ comparison, label }: UnsentLabel, stored: Answer | null): void {
-    if (stored !== null) this.history = remember(this.history, comparison, stored)
-    else if (label.answer !== null) {
+  #followRejection({ comparison, label, change }: UnsentLabel, stored: Answer | null): void {
+    if (stored !== null) {
+      this.history = remember(this.history, comparison, stored)
+      this.options.progress.acknowledge(change)
+    } else if (label.answer !== null) {
       this.history = without(this.history, comparison.id)
       this.#labelledIds.delete(comparison.id)
     }

@@ -130,8 +130,6 @@ export class Outbox {
       const batch = this.#unsent.slice(0, size)
       try {
         await this.#applyReceipt(batch, await this.options.send(batch.map(({ label }) => label)))
-        this.#numFailures = 0
-        this.delivery = 'ok'
       } catch (error) {
         const isAboutContent =
           error instanceof RequestRejected && CONTENT_STATUSES.includes(error.problem.status)
@@ -140,7 +138,6 @@ export class Outbox {
         // Send one at a time, so that an unreadable label does not block the others.
         size = 1
       }
-      this.options.changed?.()
     }
   }
 
@@ -169,18 +166,25 @@ export class Outbox {
       // Labels of one account are rejected while another one is signed in.
       await this.confirmLabeler()
     }
-    await this.#remove([...done, ...rejected])
+    this.#numFailures = 0
+    this.delivery = 'ok'
+    // All reports come at once: in between, labels would be neither unsent nor accepted, or both.
+    const removing = this.#remove([...done, ...rejected])
     this.options.accepted?.(done)
     for (const one of rejected) {
       const { problem, stored_answer: stored } = rejections.get(one.label.request_id)!
       this.options.rejected?.(one, problem, stored ?? null)
     }
     if (receipt.warning) this.options.warned?.(receipt.warning)
+    this.options.changed?.()
+    await removing
   }
 
   async #drop(stored: StoredLabel, problem: Problem): Promise<void> {
-    await this.#remove([stored])
+    const removing = this.#remove([stored])
     this.options.rejected?.(stored, problem, null)
+    this.options.changed?.()
+    await removing
   }
 
   #retryLater(error: unknown): void {

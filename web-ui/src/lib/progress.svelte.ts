@@ -13,17 +13,20 @@ export class LabellingProgress {
   /** Change of the number of labelled comparisons by labels that are still unsent. */
   unsentChange = $state(0)
   #acknowledged = $state.raw<Progress | null>(null)
+  /** The part of `unsentChange` that is in the service's counts: it counts a label before it acknowledges it. */
+  #counted = $state(0)
   #times_ms: number[] = []
 
   /** Counts including unsent labels, or null before the service has answered. */
   get counts(): Progress | null {
     if (this.#acknowledged === null) return null
     const { mine, answered, waiting } = this.#acknowledged
+    const change = this.unsentChange - this.#counted
     return {
       ...this.#acknowledged,
-      mine: Math.max(0, mine + this.unsentChange),
-      answered: Math.max(0, answered + this.unsentChange),
-      waiting: Math.max(0, waiting - this.unsentChange),
+      mine: Math.max(0, mine + change),
+      answered: Math.max(0, answered + change),
+      waiting: Math.max(0, waiting - change),
     }
   }
 
@@ -33,6 +36,9 @@ export class LabellingProgress {
 
   /** Replace the counts by newer ones of the service. */
   update(progress: Progress): void {
+    const change = this.unsentChange
+    const uncounted = (this.counts?.mine ?? progress.mine + change) - progress.mine
+    this.#counted = change - Math.max(Math.min(0, change), Math.min(Math.max(0, change), uncounted))
     this.#acknowledged = progress
   }
 
