@@ -34,8 +34,8 @@ describe('request', () => {
     },
   )
 
-  it('is throttled by a problem of that type', async () =>
-    expect(await errorOf(429, PROBLEM, '/api/docs#too-many')).toBeInstanceOf(Throttled))
+  it.each([PROBLEM, 'text/html'])('is throttled by status 429 with content %s', async (contentType) =>
+    expect(await errorOf(429, contentType)).toBeInstanceOf(Throttled))
 
   it('is rejected if the stored file is corrupt', async () =>
     expect(await errorOf(502, `${PROBLEM}; charset=utf-8`, '/api/docs#damaged')).toBeInstanceOf(

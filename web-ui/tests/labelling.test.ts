@@ -4,7 +4,7 @@ import { describe, expect, it, vi } from 'vitest'
 import type { LoadedClip } from '../src/lib/clips'
 import type { EventHandlers } from '../src/lib/events'
 import { LabellingSession, type LabellingOptions, type Service } from '../src/lib/labelling.svelte'
-import { RequestRejected, ServerUnreachable } from '../src/lib/api'
+import { RequestRejected, ServerUnreachable, Throttled } from '../src/lib/api'
 import { Outbox } from '../src/lib/outbox'
 import type {
   Comparison,
@@ -313,6 +313,24 @@ describe('labelling session', () => {
     session.answer('left')
     await settle()
     expect(mine).toBe(2)
+    session.stop()
+  })
+
+  it.each([
+    [new Throttled('wait'), 'ok', 'Too many requests'],
+    [new ServerUnreachable('offline'), 'offline', 'The server is unreachable'],
+  ])('reports %s of a request for comparisons', async (error, connection, heading) => {
+    const getNext = vi.fn(() => Promise.resolve({ comparisons: [] as Comparison[], progress }))
+    const { session } = createSession({ service: { getNext } })
+    await session.start()
+    getNext.mockRejectedValue(error)
+    session.retry()
+    await settle()
+    expect([session.current, session.labels.connection, session.idleHeading]).toEqual([null, connection, heading])
+    getNext.mockResolvedValue({ comparisons: [], progress })
+    session.retry()
+    await settle()
+    expect([session.labels.connection, session.idleHeading]).toEqual(['ok', 'Nothing to label right now'])
     session.stop()
   })
 

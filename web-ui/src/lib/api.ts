@@ -27,12 +27,11 @@ export const API = '/api/v1'
 const TIMEOUT_MS = 15_000
 /** The only problem with a status of 5xx that stays: the requested file is corrupt. */
 const DAMAGED = '/api/docs#damaged'
-const TOO_MANY = '/api/docs#too-many'
 
 /** The service did not respond (perhaps a proxy did), or cannot process requests at present. */
 export class ServerUnreachable extends Error {}
 
-/** The service responded, but rejects further requests for a few seconds. */
+/** The service, or a proxy, rejects further requests for a few seconds. */
 export class Throttled extends ServerUnreachable {}
 
 /** The browser has no valid access cookie. */
@@ -57,7 +56,7 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
   if (response.status === 401) throw new SignedOut('This browser is not signed in.')
   const problem = await problemOf(response)
   if (isTemporary(response, problem)) {
-    const Failure = problem.type === TOO_MANY ? Throttled : ServerUnreachable
+    const Failure = response.status === 429 ? Throttled : ServerUnreachable
     throw new Failure(problem.detail || problem.title)
   }
   throw new RequestRejected(problem)

@@ -1,6 +1,6 @@
 /** Text for numbers, answers and errors. */
 
-import { RequestRejected, SignedOut } from './api'
+import { RequestRejected, SignedOut, Throttled } from './api'
 import type { Answer } from './api-types'
 
 const whole = new Intl.NumberFormat('en')
@@ -58,7 +58,8 @@ export function failureText(error: unknown): string {
   if (error instanceof RequestRejected) {
     return error.problem.status === 404 ? 'Experiment not found' : error.problem.title
   }
-  return error instanceof SignedOut ? 'Signed out' : 'Server unreachable'
+  if (error instanceof SignedOut) return 'Signed out'
+  return error instanceof Throttled ? 'Too many requests' : 'Server unreachable'
 }
 
 /** The arrangement of two clips on the screen. */

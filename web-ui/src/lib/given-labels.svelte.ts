@@ -1,7 +1,7 @@
 /** The labels given on this page: their delivery, the recent ones, and their effect on the progress. */
 
 import type * as api from './api'
-import { ServerUnreachable, SignedOut } from './api'
+import { ServerUnreachable, SignedOut, Throttled } from './api'
 import type { Answer, Comparison, LabelSubmission } from './api-types'
 import { answerTo, remember, restore, takeBack, without, type History } from './history'
 import { newRequestId, Outbox, type Delivery, type UnsentLabel } from './outbox'
@@ -164,8 +164,9 @@ export class GivenLabels {
   }
 
   /** A request other than a delivery has failed. */
-  markUnreachable(error: unknown): void {
-    this.connection = error instanceof SignedOut ? 'signed out' : 'offline'
+  markFailed(error: unknown): void {
+    if (error instanceof SignedOut) this.connection = 'signed out'
+    else this.connection = error instanceof Throttled ? 'ok' : 'offline'
   }
 
   #send(comparison: Comparison, more: Partial<LabelSubmission>, change: number): void {

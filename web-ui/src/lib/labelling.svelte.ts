@@ -4,7 +4,7 @@
  */
 
 import * as api from './api'
-import { RequestRejected } from './api'
+import { RequestRejected, Throttled } from './api'
 import { clipLoader, type ClipLoader, type LoadedComparison } from './clips'
 import { ComparisonQueue } from './comparison-queue.svelte'
 import { listen } from './events'
@@ -75,6 +75,8 @@ export class LabellingSession {
   summary = $state.raw<ExperimentSummary | null>(null)
   /** Whether training has started for the first time just now. */
   isTrainingStarting = $state(false)
+  /** Whether the service rejects requests for comparisons for a few seconds. */
+  isThrottled = $state(false)
   /** The last error that does not resolve by itself. */
   notice = $state('')
   /** Why the page cannot start, or that the service rejects its requests. */
@@ -156,6 +158,15 @@ export class LabellingSession {
   get isIdle(): boolean {
     const isFetching = this.queue.isFilling && this.progress.numWaiting > 0 && !this.#isExhausted
     return this.current === null && this.#hasFetched && !this.isOpening && !isFetching
+  }
+
+  /** Why no comparison is on screen, as a heading. */
+  get idleHeading(): string {
+    const { connection } = this.labels
+    if (connection === 'signed out') return 'This browser is no longer signed in'
+    if (connection === 'offline') return 'The server is unreachable'
+    if (this.isThrottled) return 'Too many requests'
+    return this.summary?.phase === 'finished' ? 'The run is finished' : 'Nothing to label right now'
   }
 
   /** Whether the remaining comparisons are leased to others or labelled by this labeler. */
@@ -469,6 +480,7 @@ export class LabellingSession {
   }
 
   #handleFilled(): void {
+    this.isThrottled = false
     if (this.labels.connection !== 'ok') {
       this.labels.markReachable()
       if (this.summary === null) void this.#readSummary()
@@ -491,7 +503,8 @@ export class LabellingSession {
       this.failure = error
       return
     }
-    this.labels.markUnreachable(error)
+    this.isThrottled = error instanceof Throttled
+    this.labels.markFailed(error)
     this.#retryTimer.schedule(() => this.retry())
   }
 
