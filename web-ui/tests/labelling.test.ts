@@ -623,6 +623,20 @@ describe('ranking', () => {
     session.stop()
   })
 
+  it('keeps the screen if the labels of a withdrawn ranking were replaced in another tab', async () => {
+    const label = { comparison: { ...comparison(9), answer: 'left' }, ranking: 'r' }
+    const { session } = createSession({
+      service: {
+        getMyLabels: () => Promise.resolve([label] as never),
+        withdrawRanking: () => Promise.resolve([]),
+      },
+    })
+    await session.start()
+    expect([await session.undo(), session.current?.comparison.id]).toEqual([false, 1])
+    expect(session.notice).toContain('in another tab')
+    session.stop()
+  })
+
   it('reads the recent labels again if that fails after a ranking', async () => {
     const label = { comparison: { ...comparison(1), answer: 'left' }, ranking: 'r' }
     const getMyLabels = vi.fn().mockResolvedValueOnce([]).mockResolvedValue([label])

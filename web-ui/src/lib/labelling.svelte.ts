@@ -335,6 +335,7 @@ export class LabellingSession {
         this.#release(comparisons)
         return false
       }
+      if (comparisons.length === 0) throw new Error('its labels were replaced in another tab.')
       const loaded = await Promise.all(comparisons.map((one) => this.clips.comparison(one)))
       this.#putBackCurrent()
       this.isReviewing = false
