@@ -134,6 +134,23 @@ def test_taps_rank_clips_and_leave_one_out(open_ranking, experiment):
     assert {each.details["input"] for each in labels} == {"touch"}
 
 
+def test_double_click_leaves_out_one_screen(open_ranking, experiment):
+    labelling = open_ranking()
+    button = labelling.page.locator("[aria-keyshortcuts='ArrowUp S']")
+    first = labelling.page.locator("[data-clips]").get_attribute("data-clips")
+    button.click()
+    labelling.page.locator(f"[data-clips]:not([data-clips='{first}'])").wait_for()
+    box = button.bounding_box()
+    labelling.page.mouse.move(box["x"] + 5, box["y"] + 5)
+    labelling.page.mouse.down(click_count=2)
+    labelling.page.mouse.up(click_count=2)
+    for key in ("1", "2", "Enter"):
+        labelling.press(key)
+    labels = wait_for_log(labelling, experiment, 4)
+    # Of the second screen, the comparison of the clips without a place.
+    assert [each.answer for each in labels].count(Answer.CANNOT_TELL) == 3
+
+
 def test_choice_survives_reload_and_falls_back_to_pair(open_page, experiment):
     experiment.ask(1)
     labelling = open_page(experiment.name)
