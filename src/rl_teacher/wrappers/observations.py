@@ -16,10 +16,10 @@ Transform = Callable[[Any], np.ndarray]
 
 
 class ObservationConverter:
-    """Converts observations to arrays, which are always copies.
+    """Converts observations to arrays, which are always copies; floats become float32.
 
     Attributes:
-        space: space of one converted observation.
+        space: space of one converted observation; that of the environment if it is a Box.
     """
 
     def __init__(
@@ -48,14 +48,18 @@ class ObservationConverter:
             )
         space = own_space if isinstance(own_space, gym.spaces.Box) else flatten_space(own_space)
         assert isinstance(space, gym.spaces.Box)  # noqa: S101 - flattenable spaces become a Box
-        is_float = np.issubdtype(space.dtype, np.floating)
-        # float32 without bounds, which the predictor does not use.
-        self.space = gym.spaces.Box(-np.inf, np.inf, space.shape) if is_float else space
+        self.space = space
         self._transform = (
             np.asarray
             if self._keeps_arrays
             else lambda observation: np.asarray(flatten(own_space, observation))
         )
+
+    @property
+    def _dtype(self) -> np.dtype:
+        """Type of the arrays, as in the segments of `rl-teacher teach`."""
+        is_float = np.issubdtype(self.space.dtype, np.floating)
+        return np.dtype(np.float32 if is_float else self.space.dtype)
 
     def one(self, observation: Any) -> Shaped[np.ndarray, "..."]:
         """Convert one observation.
@@ -63,7 +67,7 @@ class ObservationConverter:
         Raises:
             BadInput: the converted observation has another shape than `space`.
         """
-        converted = np.array(self._transform(observation), self.space.dtype)
+        converted = np.array(self._transform(observation), self._dtype)
         if converted.shape != self.space.shape:
             raise BadInput(
                 f"An observation became an array of shape {converted.shape}, but "
@@ -75,7 +79,7 @@ class ObservationConverter:
     def many(self, observations: Any) -> Shaped[np.ndarray, "env ..."]:
         """Convert N observations of a vector environment."""
         if self._keeps_arrays:
-            return np.array(observations, self.space.dtype)
+            return np.array(observations, self._dtype)
         assert self._batched_space is not None  # noqa: S101 - a vector environment has one
         return np.stack([self.one(each) for each in iterate(self._batched_space, observations)])
 
