@@ -239,6 +239,21 @@ def test_actions_changed_in_place_by_environments_are_recorded_as_given(wrap):
     env.close()
 
 
+@pytest.mark.parametrize(
+    ("make", "env_id", "limit"),
+    [
+        (lambda: gym.make("Pendulum-v1"), "Pendulum-v1", 200),
+        (lambda: gym.wrappers.TimeLimit(Counter(), 30), "Counter", 30),
+    ],
+    ids=["registered", "unregistered"],
+)
+def test_environments_in_other_processes_have_their_id_and_time_limit(make, env_id, limit):
+    venv = AsyncVectorEnv([make] * 2, context="spawn")
+    described = describe_vector(venv, settings_of({})).env_info
+    venv.close()
+    assert (described.id, described.max_episode_steps) == (env_id, limit)
+
+
 @pytest.mark.parametrize("wrap", [wrapped, vector])
 def test_second_close_does_nothing(wrap):
     env = wrap()

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Float, Shaped
 
 from rl_teacher.common.errors import BadInput, SegmentTooLong
@@ -106,7 +106,7 @@ def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
     inner, scene_states, replayer = venv.unwrapped, empty_scene_states(venv.num_envs), None
     if settings.is_human:
         scene_states, replayer = record_vector(inner)
-    first = inner.envs[0] if isinstance(inner, SyncVectorEnv) else inner
+    first = first_env(inner)
     env_info = info_of(venv.spec or first.spec, first, venv.metadata)
     is_converted = venv is not inner or is_preprocessed(first)
     return WrappedEnvs(
@@ -122,6 +122,21 @@ def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
         replayer=replayer,
         is_replay_verified=settings.observation_transform is None and not is_converted,
     )
+
+
+def first_env(inner: VectorEnv) -> gym.Env | VectorEnv:
+    """Return the first environment of a vector, or the vector if it has none of its own.
+
+    The environments of an AsyncVectorEnv, which has no `spec` unless `gymnasium.make_vec` creates
+    it, are in other processes, so that a closed copy is returned.
+    """
+    if isinstance(inner, SyncVectorEnv):
+        return inner.envs[0]
+    if isinstance(inner, AsyncVectorEnv) and inner.spec is None:
+        env = inner.env_fns[0]()
+        env.close()
+        return env
+    return inner
 
 
 def is_preprocessed(env: gym.Env | VectorEnv) -> bool:
