@@ -143,7 +143,8 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
         # An experiment of `rl-teacher fit` has a folder, but is not in the store.
         if error.unknown is None or error.unknown in experiment_names():
             raise
-        raise ExperimentNotFound(not_found_message(error.unknown)) from error
+        message = not_found_message(error.unknown, is_store_searched=True)
+        raise ExperimentNotFound(message) from error
 
 
 def parse_and_call(

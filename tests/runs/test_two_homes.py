@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ConfigMismatch, ExperimentInUse
 from rl_teacher.runs.folder import Experiment, home
@@ -116,3 +117,11 @@ def test_run_writes_nothing_if_another_one_locked_a_new_lock_file(store):
         stack.enter_context(Experiment.open("shared", CONFIG))
         with pytest.raises(ExperimentInUse, match="was deleted, and experiment 'shared' is being"):
             locked.folder.append_metrics({"step": 1})
+
+
+@pytest.mark.parametrize("command", [["export", "shard"], ["fit", "shard", "-n", "new"]])
+def test_misspelt_name_of_an_experiment_of_another_home_is_suggested(store, move, command, capsys):
+    run(store)
+    move("second")
+    assert main(command) == 2
+    assert "There is no experiment called 'shard'. Did you mean shared?" in capsys.readouterr().err

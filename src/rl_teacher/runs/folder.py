@@ -551,13 +551,20 @@ def experiment_names() -> list[str]:
     return sorted(name for name in names if invalid_name_reason(name) is None)
 
 
-def find_source(name_or_path: str, is_source: Callable[[Path], bool], needed: str) -> Path:
+def find_source(
+    name_or_path: str,
+    is_source: Callable[[Path], bool],
+    needed: str,
+    *,
+    is_store_searched: bool = False,
+) -> Path:
     """Return the folder of an experiment, or another path, that a user named.
 
     Args:
         name_or_path: name of an experiment, which takes precedence, or a path.
         is_source: whether a folder or a file has what is needed.
         needed: what may be named, for the error text.
+        is_store_searched: see `not_found_message`.
 
     Raises:
         BadInput: neither the experiment nor the path has it, or they do not exist.
@@ -569,7 +576,8 @@ def find_source(name_or_path: str, is_source: Callable[[Path], bool], needed: st
         if is_source(folder):
             return folder
         exists = name in experiment_names()
-        faults.append(f"Experiment {name!r} has none." if exists else not_found_message(name))
+        missing = not_found_message(name, is_store_searched=is_store_searched)
+        faults.append(f"Experiment {name!r} has none." if exists else missing)
     path = user_path(name_or_path)
     try:
         if is_source(path):
@@ -581,9 +589,15 @@ def find_source(name_or_path: str, is_source: Callable[[Path], bool], needed: st
     raise BadInput(f"{name_or_path!r} was given; {needed} is needed. {' '.join(faults)}")
 
 
-def not_found_message(name: str) -> str:
-    """Return an error message for a missing experiment, with the nearest name."""
-    names = experiment_names()
+def not_found_message(name: str, *, is_store_searched: bool = False) -> str:
+    """Return an error message for a missing experiment, with the nearest name.
+
+    Args:
+        name: the name.
+        is_store_searched: suggest also experiments that have no folder in this home: the store may
+            have those of other homes.
+    """
+    names = sorted({*experiment_names(), *(listed_experiments() if is_store_searched else ())})
     if not names:
         return f"There is no experiment called {name!r}, nor any other yet, in {home()}."
     return str(UnknownName("experiment", name, names))
