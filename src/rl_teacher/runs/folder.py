@@ -8,6 +8,7 @@
     videos/          videos of episodes, see `EpisodeVideos`
     state.json       running, stopped, finished, failed
     lock             held by the process that runs the experiment
+    tensorboard.txt  path of the TensorBoard curves in another folder, see `own_folder`
     plot.png
 """
 

@@ -14,6 +14,7 @@ from rl_teacher.common.errors import (
     ExperimentInUse,
     ExperimentNotFound,
 )
+from rl_teacher.report.tensorboard import logs_elsewhere, rename_logs
 from rl_teacher.runs.folder import (
     Experiment,
     experiments_folder,
@@ -128,9 +129,14 @@ def rename_experiment(
             if "name" in config:
                 write_json(folder / "config.json", {**config, "name": new_name})
             curves, new_curves = tensorboard_folder(name), tensorboard_folder(new_name)
-            if curves.is_dir() and not new_curves.exists():
+            if curves.is_dir():
+                # Of an earlier experiment of this name, which a new one would hide.
+                shutil.rmtree(new_curves, ignore_errors=True)
                 curves.rename(new_curves)
+            logs = logs_elsewhere(folder)
             folder.rename(target)
+            if logs is not None:
+                rename_logs(logs, new_name, target)
 
 
 def is_renamed_in(store: Store, folder: Path, new_name: str) -> bool:
