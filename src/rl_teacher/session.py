@@ -738,5 +738,5 @@ def checkpoint_errors(checkpoint: str, part: str) -> Iterator[None]:
         raise CorruptCheckpoint(
             f"{checkpoint} does not fit this version of rl-teacher ({part}: {error!s:.300}). "
             "Resume it with the version that wrote it, or start another experiment with another "
-            "-n; its labels are kept."
+            "name; its labels are kept."
         ) from error

@@ -104,8 +104,8 @@ def test_import_into_experiment_of_another_kind_is_refused_without_a_list(config
     with pytest.raises(ConfigMismatch) as caught:
         import_as(dataset, "taken")
     assert str(caught.value) == (
-        f"Experiment 'taken' exists and is {kind}, not an imported data set. Choose another name "
-        "with -n, or delete it with `rl-teacher delete`."
+        f"Experiment 'taken' exists and is {kind}, not an imported data set. Choose another name, "
+        "or delete it with `rl-teacher delete`."
     )
 
 

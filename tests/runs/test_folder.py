@@ -196,16 +196,8 @@ class TestOpening:
         assert "  seed: was 0, now absent\n" in text
         assert "  clip: was absent, now null\n" in text
         assert "sizes" not in text
-        assert "-n" in text
-        assert "--force-new" in text
-
-    @pytest.mark.parametrize("config", [{"fit": {"seed": 0}}, {"imported": {"content": "a"}}])
-    def test_refusal_of_commands_without_force_new_does_not_name_it(self, config):
-        with Experiment.open("x", CONFIG) as first:
-            first.append_metrics({"step": 1})
-        with pytest.raises(ConfigMismatch, match="delete it with `rl-teacher delete`") as caught:
-            Experiment.open("x", config)
-        assert "--force-new" not in str(caught.value)
+        remedy = "choose another name, or delete it with `rl-teacher delete`."
+        assert text.endswith(f"\nGive the earlier values to continue it, {remedy}")
 
     def test_failed_start_without_records_accepts_another_config(self):
         with Experiment.open("x", CONFIG) as first:
@@ -301,7 +293,7 @@ class TestOpening:
     def test_unreadable_config_is_refused_with_remedy(self, folder):
         Experiment.open("x", CONFIG).close()
         (folder / "x" / "config.json").write_text('{"env_')
-        with pytest.raises(CorruptCheckpoint, match="--force-new"):
+        with pytest.raises(CorruptCheckpoint, match="`rl-teacher delete`"):
             Experiment.open("x", CONFIG)
         Experiment.open("x", CONFIG, force_new=True).close()
 

@@ -173,7 +173,7 @@ def test_other_content_behind_correct_hash_falls_back(files, content):
 def test_all_checkpoints_damaged_raises_error_with_remedy(files, damage):
     damage(files.save(make(10)))
     damage(files.save(make(20)))
-    with pytest.raises(CorruptCheckpoint, match=r"None of the 2 checkpoints.*--force-new"):
+    with pytest.raises(CorruptCheckpoint, match=r"None of the 2 checkpoints.*rl-teacher delete"):
         files.load()
 
 

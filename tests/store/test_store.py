@@ -47,7 +47,7 @@ class TestExperiments:
 
     def test_name_with_comparisons_of_another_environment_is_refused(self, store, experiment_id):
         ask(store, experiment_id, 1)
-        with pytest.raises(ConfigMismatch, match=r"not Reacher-v1\. .*--force-new"):
+        with pytest.raises(ConfigMismatch, match=r"not Reacher-v1\. .*rl-teacher delete"):
             store.experiments.ensure("syn-1400", "Reacher-v1", {})
 
     def test_experiment_without_comparisons_takes_new_environment(self, store, experiment_id):

@@ -1,6 +1,7 @@
 import copy
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from rl_teacher.common.errors import (
     BadInput,
     BadObservation,
     ConfigMismatch,
+    CorruptCheckpoint,
     ExperimentInUse,
     NoPredictor,
     SegmentTooLong,
@@ -527,9 +529,22 @@ def test_same_name_with_other_settings_is_refused():
 
 def test_second_wrapper_with_same_name_is_refused():
     env = wrapped(name="mine")
-    with pytest.raises(ExperimentInUse):
+    with pytest.raises(ExperimentInUse, match=r"or choose another name\."):
         wrapped(name="mine")
     env.close()
+
+
+@pytest.mark.parametrize("damaged", [None, "config.json", "checkpoints/*", "../../segments/*/*"])
+def test_refusals_name_no_options_of_the_command_line(damaged):
+    env = wrapped(name="same")
+    env.pretrain()
+    env.close()
+    length = 5 if damaged is None else 4
+    for path in Experiment.find("same").folder.glob(damaged or "nothing"):
+        path.write_bytes(b"damaged")
+    with pytest.raises((ConfigMismatch, CorruptCheckpoint), match="`rl-teacher delete`") as caught:
+        wrapped(name="same", segment_length=length)
+    assert not {"-n", "--force-new"} & {*re.split(r"[^\w-]", str(caught.value))}
 
 
 def test_metrics_are_logged_as_json():

@@ -372,8 +372,8 @@ class Fitter:
         if not np.isfinite(losses).all():
             raise Diverged(
                 "The fit of the reward predictor diverged: its loss is not finite. The previous "
-                f"networks were kept. Lower --reward.learning-rate (now {rate:g}), and start again "
-                "under another name (-n), or with --force-new."
+                f"networks were kept. Lower --reward.learning-rate (now {rate:g}), or the "
+                "learning_rate of PredictorConfig, and start again under another name."
             )
         self._members = list(members)
         # The sample was padded to a fixed size, so that only one program is compiled.

@@ -205,8 +205,8 @@ class RewardLearner(RewardSource):
             raise Diverged(
                 "The predicted rewards are not finite numbers, or larger than "
                 f"{MAX_PREDICTED_REWARD:,.0f}: the reward predictor diverged. The last checkpoint "
-                f"was kept. Lower --reward.learning-rate (now {rate:g}), and start again under "
-                "another name (-n), or with --force-new."
+                f"was kept. Lower --reward.learning-rate (now {rate:g}), or the learning_rate of "
+                "PredictorConfig, and start again under another name."
             )
         is_valid = rollout.is_valid
         self._predictor.recent.update(members[:, is_valid])

@@ -265,7 +265,7 @@ class Experiment:
             if not experiment._lock.acquire():
                 raise ExperimentInUse(
                     f"Experiment {name!r} is being run by {experiment._lock.holder}. Wait until it "
-                    "ends, stop it (it saves first), or choose another name with -n."
+                    "ends, stop it (it saves first), or choose another name."
                 )
             try:
                 experiment._lock.sign()
@@ -318,7 +318,7 @@ class Experiment:
         except (OSError, *INVALID_CONTENT) as error:
             raise CorruptCheckpoint(
                 f"{self._config_path} cannot be read: {error}. Put it back from a backup, or "
-                "start over with --force-new."
+                "delete the experiment with `rl-teacher delete` to start over."
             ) from error
         return config
 
@@ -713,13 +713,12 @@ def check_same_config(
     Fields of different kinds of experiments are not listed: nearly all of them differ.
     Settings that are missing in the saved configuration are newer and count as defaults.
     """
-    # `fit` and `import` have no option that deletes an experiment.
-    is_kept = kind_of(now) != RUN
-    remedy = "delete it with `rl-teacher delete`" if is_kept else "start over with --force-new"
+    # Not --force-new, which only `teach` and `collect` have.
+    remedy = "choose another name, or delete it with `rl-teacher delete`"
     if kind_of(was) != kind_of(now):
         raise ConfigMismatch(
             f"Experiment {name!r} exists and is {kind_of(was)}, not {kind_of(now)}.",
-            f"Choose another name with -n, or {remedy}.",
+            f"{remedy.capitalize()}.",
         )
     wanted = flatten(now)
     newer = {field: value for field, value in flatten(defaults).items() if field in wanted}
@@ -728,7 +727,7 @@ def check_same_config(
         raise ConfigMismatch(
             f"Experiment {name!r} exists with another configuration:\n"
             + "\n".join(f"  {line}" for line in lines),
-            f"Give the earlier values to continue it, choose another name with -n, or {remedy}.",
+            f"Give the earlier values to continue it, {remedy}.",
         )
 
 

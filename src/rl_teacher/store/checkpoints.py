@@ -95,7 +95,8 @@ class CheckpointFiles:
         if files:
             raise CorruptCheckpoint(
                 f"None of the {len(files)} checkpoints in {self.folder} is undamaged. "
-                "Put one back from a backup, or start over with --force-new."
+                "Put one back from a backup, or delete the experiment with `rl-teacher delete` to "
+                "start over."
             )
         return None
 

@@ -94,7 +94,7 @@ class Experiments:
             raise ConfigMismatch(
                 f"The store knows experiment {name!r} with environment {found.env_id}, not "
                 f"{env_id}.",
-                "Choose another name with -n, or start over with --force-new.",
+                "Choose another name, or delete it with `rl-teacher delete`.",
             )
         return found.id
 

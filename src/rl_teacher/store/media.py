@@ -82,7 +82,8 @@ class SegmentFiles:
         if path is None:
             raise CorruptCheckpoint(
                 f"The segment {content_hash} is not in {self.folder}. "
-                "Put the file back from a backup, or start over with --force-new."
+                "Put the file back from a backup, or delete the experiment with `rl-teacher "
+                "delete` to start over."
             )
         try:
             segment = from_bytes(path.read_bytes())
@@ -125,8 +126,8 @@ def slug(env_id: str) -> str:
 def damage_message(path: Path, why: str) -> str:
     """Return the error text for a damaged file."""
     return (
-        f"{path} is not what was written ({why}). Put it back from a backup, or "
-        "start the experiment over with --force-new."
+        f"{path} is not what was written ({why}). Put it back from a backup, or delete the "
+        "experiment with `rl-teacher delete` to start over."
     )
 
 
