@@ -73,6 +73,20 @@ def test_fit_recovers_linear_reward_from_200_comparisons(seed):
     assert fitted.report.held_out_accuracy > 0.85
 
 
+@pytest.mark.parametrize("discount", [0.9, 0.5, 0.0])
+def test_fit_recovers_preferences_for_discounted_returns_of_long_segments(discount):
+    rng = np.random.default_rng(0)
+    config = replace(CONFIG, segment_discount=discount)
+    labels, held_out = (LabelSet(100, SPACE, 3, 0, discount) for _ in range(2))
+    weights = discount ** np.arange(100)
+    for number in range(400):
+        left, right = a_segment(rng, 100), a_segment(rng, 100)
+        is_left = weights @ ((left - right) @ TRUE_WEIGHTS) > 0
+        (labels if number < 200 else held_out).add(LabelledPair(left, right, float(is_left)))
+    fitted = Fitter(SPACE, config, seed=0).fit(labels, 2000, held_out=held_out)
+    assert fitted.report.held_out_accuracy > 0.9
+
+
 def test_held_out_set_changes_the_report_and_not_the_fit():
     """Labels that contradict those of the fit: the set's accuracy is 1 minus that of the truth."""
     labels, truth = oracle_labels(60), oracle_labels(140, seed=5)

@@ -11,6 +11,7 @@ from rl_teacher.predictor.labels import (
     LabelledPair,
     LabelSet,
     draw_examples,
+    num_weighted_steps,
 )
 
 SPACE = InputSpace((1,), (1,), 0)
@@ -58,6 +59,25 @@ def test_discount_reduces_weight_of_later_steps():
     labels = LabelSet(3, SPACE, 3, seed=0, discount=0.5)
     labels.add(pair(num_right=2))
     np.testing.assert_allclose(labels.weights[0], [[1, 0.5, 0.25], [1, 0.5, 0]])
+
+
+def test_discounted_steps_without_weight_are_left_out():
+    labels = LabelSet(300, SPACE, 3, seed=0, discount=0.5)
+    steps = np.arange(300, dtype=np.float32).repeat(2).reshape(-1, 2)
+    labels.add(LabelledPair(steps, steps[:4], 1.0, (steps[:, 0], steps[:4, 0])))
+    np.testing.assert_allclose(labels.weights[0, 0], 0.5 ** np.arange(10))
+    np.testing.assert_array_equal(labels.rows[0, 0], steps[:10])
+    # 0.5^10 < 0.001; sum_t t 0.5^t / sum_t 0.5^t = (2 - 12 / 2^10) / (2 - 2 / 2^10), about 1
+    assert labels.mean_rewards[0, 0] == pytest.approx(0.990, abs=1e-3)
+    # Predictions normalise all steps.
+    assert labels.input_stats.mean[0] == pytest.approx((300 * 149.5 + 4 * 1.5) / 304, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("discount", "num_steps"), [(1.0, 300), (0.99, 300), (0.9, 66), (0.5, 10), (0.0, 1)]
+)
+def test_number_of_weighted_steps(discount, num_steps):
+    assert num_weighted_steps(300, discount) == num_steps
 
 
 def test_held_out_clips_have_stream_of_their_own():

@@ -125,6 +125,7 @@ def test_ordinary_runs_fit_into_the_memory():
     ("env_id", "reward", "clip_length"),
     [
         ("ShortHopper-v1", PredictorConfig(), 1.5),
+        ("ShortHopper-v1", PredictorConfig(segment_discount=0.5), 1.5),
         ("MovingDot-v0", PredictorConfig(), 1.5),
         ("MovingDot-v0", PredictorConfig(image_encoder="small"), 1.5),
         # Of 40 images every second one is stored.
@@ -136,7 +137,7 @@ def test_memory_of_labels_is_that_of_their_rows(env_id, reward, clip_length):
     spaces = env_spaces(config.env_id, config.frames)
     space = InputSpace.from_spaces(*spaces).for_encoder(reward.image_encoder)
     length = round(config.clip_length * get_env_info(env_id).fps)
-    labels = LabelSet(length, space, num_members=3, seed=0, capacity=20)
+    labels = LabelSet(length, space, 3, 0, reward.segment_discount, capacity=20)
     assert bytes_for("n_labels", config) == labels._rows.nbytes
 
 

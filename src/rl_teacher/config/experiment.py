@@ -114,7 +114,7 @@ class PredictorConfig:
     error_rate: Annotated[float, Between(0.0, 0.99), ANSWERS] = 0.1
     """assumed probability that the teacher answers at random"""
     segment_discount: Annotated[float, Between(0.0, 1.0)] = 1.0
-    """discount factor within a segment"""
+    """discount factor within a segment; of a low one, only the first steps have weight"""
     l2: Annotated[float, Between(0.0, 1e6)] = 100.0
     """weight decay, divided by the number of labels (or clips) that are fitted; 0: none"""
     reward_std: Annotated[float, Above(0)] = 1.0

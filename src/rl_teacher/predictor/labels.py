@@ -16,6 +16,9 @@ from rl_teacher.predictor.inputs import InputNormaliser, InputSpace
 
 MAX_IMAGES_PER_SEGMENT = 30
 """Images stored per segment; of a longer segment every k-th is stored, with weight k."""
+MIN_WEIGHT = 1e-3
+"""Weight of a discounted step, relative to the first one, below which it is left out. Otherwise the
+steps that a fit samples might be those without weight alone."""
 MIN_STD = 1e-3
 """Added to every input's standard deviation, so that a constant input is not amplified."""
 WARM_START_COUNT = 10_000
@@ -95,6 +98,11 @@ def image_stride(num_steps: int) -> int:
     return -(-num_steps // MAX_IMAGES_PER_SEGMENT)
 
 
+def num_weighted_steps(num_steps: int, discount: float) -> int:
+    """Return the number of steps of a segment that have weight; see `MIN_WEIGHT`."""
+    return int(np.count_nonzero(discount ** np.arange(num_steps) >= MIN_WEIGHT))
+
+
 def draw_examples(
     is_held_out: Bool[np.ndarray, "member example"],
     shape: tuple[int, ...],
@@ -118,7 +126,7 @@ class LabelSet:
     Attributes:
         num_added: comparisons added so far, including those that were replaced by newer ones.
         is_image: whether rows are bytes of images.
-        num_steps: T, the stored steps of a segment.
+        num_steps: T, the stored steps of a segment: all that have weight, or every k-th.
         input_stats: running mean and standard deviation of all labelled input rows; empty for
             images, whose scale is known.
         input_low: [F] smallest value of each feature of all labelled input rows; [0] for images.
@@ -143,11 +151,12 @@ class LabelSet:
             space: input space of the rows.
             num_members: M.
             seed: seed of what is held out.
-            discount: weight of step t of a segment is discount^t.
+            discount: weight of step t of a segment is discount^t, or 0 below `MIN_WEIGHT`.
             capacity: number of newest comparisons to keep; 0 keeps all.
         """
         self._seed = seed
         self.is_image = space.has_byte_rows
+        num_steps = num_weighted_steps(num_steps, discount)
         self._stride = image_stride(num_steps) if self.is_image else 1
         self.num_steps = -(-num_steps // self._stride)
         # R = sum_t discount^t r_t is the return of a segment.
@@ -223,19 +232,21 @@ class LabelSet:
             self._is_held_out = np.tile(self._is_held_out, 2)
         slot = number % len(self._targets)
         for side, rows in enumerate((pair.left, pair.right)):
-            stored = rows[:: self._stride]
+            weighted = rows[: len(self._step_weights)]
+            stored = weighted[:: self._stride]
             self._rows[slot, side, : len(stored)] = stored
             # Every k-th step is stored. It carries the weights of the k steps from it on, so that
             # the sum over stored steps estimates the return.
             step_weights = self._step_weights[: len(rows)]
-            weights = np.add.reduceat(step_weights, np.arange(0, len(rows), self._stride))
+            weights = np.add.reduceat(step_weights, np.arange(0, len(weighted), self._stride))
             self._weights[slot, side] = 0
             self._weights[slot, side, : len(stored)] = weights
-            true = np.full(len(rows), np.nan)
+            true = np.full(len(weighted), np.nan)
             if pair.true_rewards is not None:
-                true = pair.true_rewards[side]
+                true = pair.true_rewards[side][: len(weighted)]
             self._true_rewards[slot, side, : len(stored)] = true[:: self._stride]
-            # Of all steps: true rewards may be rare, unlike the predicted ones of similar images.
+            # Of images that are not stored, too: true rewards may be rare, unlike the predicted
+            # ones of similar images.
             self._mean_rewards[slot, side] = np.average(true, weights=step_weights)
             self._clips[slot, side] = self._number_of_clip(stored)
             if not self.is_image:

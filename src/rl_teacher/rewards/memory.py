@@ -20,7 +20,7 @@ from rl_teacher.config.experiment import PredictorConfig, TeachConfig, pretraini
 from rl_teacher.config.fields import as_flag
 from rl_teacher.envs.registry import EnvInfo, env_spaces
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import image_stride
+from rl_teacher.predictor.labels import image_stride, num_weighted_steps
 from rl_teacher.rewards.factory import segment_steps
 from rl_teacher.rewards.learner import RewardTask, recorded_steps
 
@@ -128,7 +128,9 @@ def learning_memory(
     num_labels = labels.total or labels.first
     if config.label_buffer:
         num_labels = min(num_labels, config.label_buffer)
-    stored = -(-length // image_stride(length)) if space.has_byte_rows else length
+    stored = num_weighted_steps(length, config.segment_discount)
+    if space.has_byte_rows:
+        stored = -(-stored // image_stride(stored))
     row_bytes = space.num_features * (1 if space.has_byte_rows else FLOAT_BYTES)
     return {
         ("pretrain_labels", "clip_length"): recorded * step_bytes + drawn,
