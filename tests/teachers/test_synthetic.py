@@ -56,6 +56,13 @@ def test_myopic_teacher_discounts_earlier_steps():
     assert SYNTHETIC["myopic"](left, right, context()) is Answer.RIGHT
 
 
+def test_myopic_teacher_counts_missing_steps_of_a_terminated_clip_as_the_latest():
+    # 0.9^2 + 0.9 + 1 = 2.71 against (0.9 * 1.5 + 1.5) * 0.9 = 2.57, and 2.85 without the last step
+    left, right = segment(1, 1, 1), segment(1.5, 1.5)
+    assert SYNTHETIC["myopic"](left, right, context()) is Answer.LEFT
+    assert SYNTHETIC["myopic"](right, left, context()) is Answer.RIGHT
+
+
 def test_skip_teacher_cannot_tell_two_poor_clips():
     # the threshold is 0.1 * 100 * 2 / 10 = 2
     teacher = SYNTHETIC["skip"]

@@ -23,7 +23,7 @@ class SyntheticTeacher:
     rationality: float = math.inf
     """beta: P(left) = sigmoid(beta * difference of returns); inf never errs"""
     myopia: float = 1.0
-    """gamma: a step k before the segment's last one counts gamma^k"""
+    """gamma: step k before the last one of a full segment counts gamma^k"""
     mistake: float = 0.0
     """epsilon: probability that left and right are swapped"""
     skip: float = 0.0
@@ -45,7 +45,10 @@ class SyntheticTeacher:
             return Answer.CANNOT_TELL
         if self.equal > 0 and abs(returns[0] - returns[1]) < self.equal * abs(reference):
             return Answer.EQUAL
-        difference = self.myopic_return(left.rewards) - self.myopic_return(right.rewards)
+        left_return, right_return = (
+            self.myopic_return(each.rewards, num_steps) for each in (left, right)
+        )
+        difference = left_return - right_return
         if difference == 0:
             return Answer.EQUAL
         p_left = float(difference > 0)
@@ -57,9 +60,14 @@ class SyntheticTeacher:
             prefers_left = not prefers_left
         return Answer.LEFT if prefers_left else Answer.RIGHT
 
-    def myopic_return(self, rewards: Float[np.ndarray, " time"]) -> float:
-        """Compute sum_t gamma^(T-1-t) r_t over a segment of T steps (B-Pref, section 3)."""
-        weights = self.myopia ** np.arange(len(rewards) - 1, -1, -1)
+    def myopic_return(self, rewards: Float[np.ndarray, " time"], num_steps: int) -> float:
+        """Compute sum_t gamma^(T-1-t) r_t over a segment of T steps (B-Pref, section 3).
+
+        Args:
+            rewards: the segment's rewards; fewer than T if a termination has cut it short.
+            num_steps: T.
+        """
+        weights = self.myopia ** np.arange(num_steps - 1, num_steps - 1 - len(rewards), -1)
         return float(np.sum(weights * rewards, dtype=np.float64))
 
 
