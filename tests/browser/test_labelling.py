@@ -215,6 +215,21 @@ class TestIdlePage:
         opened.wait_until_sent()
         assert experiment.answers() == {comparison_id: Answer.LEFT}
 
+    def test_idle_page_announces_that_others_hold_the_rest(self, open_page, experiment):
+        first, second = experiment.ask(2)
+        other = f"other of {experiment.name}"
+        [held] = experiment.store.leases.claim(experiment.id, other, limit=1, exclude=[second])
+        opened = open_page(experiment.name)
+        opened.wait_for_comparison(second)
+        opened.page.evaluate(RECORD_ANNOUNCEMENTS)
+        opened.answer(Answer.LEFT)
+        opened.page.wait_for_function(
+            "() => announced.at(-1).includes('Nothing to label right now.')"
+        )
+        assert "Other labelers have the remaining" in opened.page.evaluate("announced.at(-1)")
+        experiment.store.leases.release(other, [held.lease])
+        opened.wait_for_comparison(first)
+
     def test_idle_page_shows_latest_episode(self, open_page, experiment):
         episode = {"clip": experiment.add_model_clip(1), "true_return": 12.5, "step": 1000}
         experiment.store.experiments.set_latest_episode(experiment.id, episode)

@@ -6,6 +6,7 @@ import type { EventHandlers } from '../src/lib/events'
 import { LabellingSession, type LabellingOptions, type Service } from '../src/lib/labelling.svelte'
 import { RequestRejected, ServerUnreachable, Throttled } from '../src/lib/api'
 import { Outbox } from '../src/lib/outbox'
+import { describeIdle } from '../src/lib/status'
 import type {
   Comparison,
   ExperimentSummary,
@@ -326,11 +327,11 @@ describe('labelling session', () => {
     getNext.mockRejectedValue(error)
     session.retry()
     await settle()
-    expect([session.current, session.labels.connection, session.idleHeading]).toEqual([null, connection, heading])
+    expect([session.labels.connection, describeIdle(session, '')[0]]).toEqual([connection, heading])
     getNext.mockResolvedValue({ comparisons: [], progress })
     session.retry()
     await settle()
-    expect([session.labels.connection, session.idleHeading]).toEqual(['ok', 'Nothing to label right now'])
+    expect([session.labels.connection, describeIdle(session, '')[0]]).toEqual(['ok', 'Nothing to label right now'])
     session.stop()
   })
 

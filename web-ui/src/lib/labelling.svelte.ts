@@ -160,15 +160,6 @@ export class LabellingSession {
     return this.current === null && this.#hasFetched && !this.isOpening && !isFetching
   }
 
-  /** Why no comparison is on screen, as a heading. */
-  get idleHeading(): string {
-    const { connection } = this.labels
-    if (connection === 'signed out') return 'This browser is no longer signed in'
-    if (connection === 'offline') return 'The server is unreachable'
-    if (this.isThrottled) return 'Too many requests'
-    return this.summary?.phase === 'finished' ? 'The run is finished' : 'Nothing to label right now'
-  }
-
   /** Whether the remaining comparisons are leased to others or labelled by this labeler. */
   get isHeldByOthers(): boolean {
     return this.#isExhausted && this.progress.numWaiting > 0

@@ -2,6 +2,7 @@
 
 import { duration, localTime, plural, short } from './format'
 import type { ExperimentSummary } from './api-types'
+import type { LabellingSession } from './labelling.svelte'
 
 type Status = Pick<
   ExperimentSummary,
@@ -53,6 +54,33 @@ function describeWaiting(status: Status): string {
 export const missingLabels = (
   { phase, num_missing, message }: Pick<Status, 'phase' | 'num_missing' | 'message'>,
 ): string | null => (phase === 'waiting' && num_missing > 0 ? message : null)
+
+/** Return why no comparison is on screen, as a heading and a text. */
+export function describeIdle(
+  { summary, labels, progress, isThrottled, isHeldByOthers }: LabellingSession,
+  signInHint: string,
+): [heading: string, text: string] {
+  if (labels.connection === 'signed out') return ['This browser is no longer signed in', signInHint]
+  if (labels.connection === 'offline') {
+    return [
+      'The server is unreachable',
+      'You have labelled all comparisons that were loaded. The page keeps trying to reconnect.',
+    ]
+  }
+  if (isThrottled) {
+    return [
+      'Too many requests',
+      'Your open pages have sent too many requests. The next comparison appears here in a few seconds.',
+    ]
+  }
+  if (summary?.phase === 'finished') return ['The run is finished', describeStatus(summary)]
+  return [
+    'Nothing to label right now',
+    isHeldByOthers
+      ? 'Other labelers have the remaining comparisons, or you have already labelled them. The next free one appears here automatically.'
+      : progress.counts?.message || summary?.message || '',
+  ]
+}
 
 /** Return whether a run has started training for the first time between two summaries. */
 export const hasStartedTraining = (
