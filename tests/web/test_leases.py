@@ -282,6 +282,13 @@ class TestLabelsWithoutLease:
         assert rejected_types(guest, *labels) == [NOT_LEASED] * 3
         assert lease_states(store) == []
 
+    def test_rejection_does_not_mention_the_id_that_the_page_does_not_show(self, guest, trainer):
+        *_, last = trainer.ask(31)
+        answer = {"labels": [label(last)]}
+        [refused] = guest.post("/api/v1/labels", json=answer).json()["rejected"]
+        assert refused["problem"]["detail"].startswith("The comparison was not given to you")
+        assert str(last) not in refused["problem"]["detail"]
+
     def test_invented_lease_of_leased_comparison_is_rejected(self, guest, trainer, store):
         trainer.ask()
         [mine] = claim_next(guest)

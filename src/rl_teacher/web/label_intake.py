@@ -197,7 +197,8 @@ def check_lease(label: LabelSubmission, about: ComparisonWithLease, labeler: Ide
     if about.lease is None or label.lease not in (None, about.lease):
         raise ProblemError(
             NOT_LEASED,
-            f"Comparison {about.comparison.id} was not given to you to answer, or more than "
+            # Without its id, because the page shows its number in the experiment beside this text.
+            "The comparison was not given to you to answer, or was given more than "
             f"{KEPT_AFTER_EXPIRY.days} days ago. Request the next comparisons and answer those.",
         )
 
