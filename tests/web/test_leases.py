@@ -282,6 +282,18 @@ class TestLabelsWithoutLease:
         assert rejected_types(guest, *labels) == [NOT_LEASED] * 3
         assert lease_states(store) == []
 
+    def test_answer_under_used_lease_is_accepted_after_new_lease(self, guest, trainer):
+        trainer.ask()
+        [mine] = claim_next(guest)
+        first = label(mine["id"], "equal", lease=mine["lease"])
+        assert rejected_types(guest, first, label(mine["id"], None)) == []
+        [again] = claim_next(guest)
+        assert again["lease"] != mine["lease"]
+        # The first one is sent again, and another tab still has the first lease.
+        assert rejected_types(guest, first, label(mine["id"], lease=mine["lease"])) == []
+        comparison = guest.get(f"/api/v1/comparisons/{mine['id']}").json()
+        assert comparison["answer"] == "left"
+
     def test_rejection_does_not_mention_the_id_that_the_page_does_not_show(self, guest, trainer):
         *_, last = trainer.ask(31)
         answer = {"labels": [label(last)]}

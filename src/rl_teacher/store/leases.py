@@ -341,7 +341,7 @@ class Leases:
             leases = {(row.labeler_id, row.comparison_id): row for row in rows}
             moment = self._database.now()
             keys = {(id_of[name], comparison_id) for name, comparison_id in answered}
-            labelled = read_labelled(connection, keys - leases.keys())
+            labelled = read_labelled(connection, keys)
         found: dict[tuple[str, int], ComparisonWithLease] = {}
         for labeler, comparison_id in answered:
             lease = leases.get((id_of[labeler], comparison_id))

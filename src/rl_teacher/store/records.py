@@ -386,8 +386,7 @@ class ComparisonWithLease:
         lease: Token of the lease, expired or not; None if there is none, or if it was used up.
         purpose: Purpose of the lease.
         is_held: Whether the lease has not expired.
-        is_labelled: Whether the labeler has labelled the comparison; looked up only where there is
-            no lease.
+        is_labelled: Whether the labeler has labelled the comparison, also under an earlier lease.
     """
 
     comparison: ComparisonView
