@@ -158,6 +158,32 @@ def test_prediction_metrics_leave_out_steps_that_belong_to_no_episode(world):
     assert found[1] == found[0]
 
 
+@pytest.mark.parametrize(
+    ("scale", "disagreement"),
+    # Standardised, 1, 2 and 3 are -1.22, 0 and 1.22.
+    [(2.0, 0.0), (-1.0, (1.5**0.5 + 0 + 1.5**0.5) / 3)],
+)
+def test_disagreement_ignores_zero_and_scale_of_members(world, scale, disagreement):
+    rollout, _ = world.roll_out()
+    first = {name: each[:, :3] for name, each in vars(rollout).items() if each is not None}
+    rollout = replace(rollout, **first)
+    rows = world.learner.predictor.space.rows(rollout.observations, rollout.actions)
+    rewards = np.tile(np.array([1.0, 2.0, 3.0], np.float32), (32, 1))
+    members = np.stack([rewards, scale * rewards + 5])
+    metrics = prediction_metrics(rollout, world.learner.predictor, rows, members, rewards)
+    assert metrics["disagreement"] == pytest.approx(disagreement)
+
+
+def test_disagreement_needs_three_environments(world):
+    rollout, _ = world.roll_out()
+    first = {name: each[:, :2] for name, each in vars(rollout).items() if each is not None}
+    rollout = replace(rollout, **first)
+    rows = world.learner.predictor.space.rows(rollout.observations, rollout.actions)
+    members = np.random.default_rng(0).normal(size=(3, 32, 2)).astype(np.float32)
+    metrics = prediction_metrics(rollout, world.learner.predictor, rows, members, members[0])
+    assert "disagreement" not in metrics
+
+
 def test_age_of_predictor_counts_steps_since_fit_and_label(tmp_path):
     """A rollout has 32 steps of 8 environments."""
     world = World(tmp_path, teacher=human_teacher)

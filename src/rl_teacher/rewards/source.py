@@ -200,14 +200,26 @@ def prediction_metrics(
     is_valid = rollout.is_valid
     # Steps that belong to no episode have no reward.
     returns, predicted = (each.sum(-2, where=is_valid) for each in (members, rewards))
-    # Spread between members, relative to the spread between environments.
-    disagreement = returns.std(0).mean() / max(float(returns.std(1).mean()), 1e-9)
-    metrics: Metrics = {"disagreement": float(disagreement)}
+    metrics = _disagreement(returns)
     metrics |= _correlation("correlation", predicted, rollout.rewards.sum(0, where=is_valid))
     metrics |= _correlation("step_correlation", rewards[is_valid], rollout.rewards[is_valid])
     if not predictor.space.has_byte_rows and is_valid.any():
         metrics["clipped_inputs"] = clipped_share(rows[is_valid], predictor.normaliser)
     return metrics
+
+
+def _disagreement(returns: Float[np.ndarray, "member item"]) -> Metrics:
+    """Return the spread between members whose returns are standardised.
+
+    Labels determine neither the zero nor the scale of a member's reward, and predictions normalise
+    each member. Nothing is returned for a constant member or for two points, which are always at
+    -1 and 1.
+    """
+    std = returns.std(1, keepdims=True)
+    if returns.shape[1] <= 2 or not (std > 0).all():
+        return {}
+    standardised = (returns - returns.mean(1, keepdims=True)) / std
+    return {"disagreement": float(standardised.std(0).mean())}
 
 
 def _correlation(
