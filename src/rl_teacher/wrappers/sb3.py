@@ -218,7 +218,7 @@ class RelabelReplay(BaseCallback):
     factor with each update of the target network. The agent can therefore be reset once, after
     most labels have arrived: it gets new networks and keeps its replay buffer.
 
-    Source: PEBBLE (Lee et al. 2021), section 4.2; Nikishin et al., "The primacy bias in deep
+    Source: PEBBLE (Lee et al. 2021), section 4.3; Nikishin et al., "The primacy bias in deep
     reinforcement learning" (2022).
     """
 

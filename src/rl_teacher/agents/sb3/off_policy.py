@@ -88,7 +88,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
         return self._metrics()
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:
-        """Recompute all stored rewards (PEBBLE, Lee et al. 2021, section 4.2)."""
+        """Recompute all stored rewards (PEBBLE, Lee et al. 2021, section 4.3)."""
         buffer, space = self.algorithm.replay_buffer, self._action_space
         num_rows = max(CHUNK // buffer.n_envs, 1)
         for begin in range(0, buffer.size(), num_rows):
