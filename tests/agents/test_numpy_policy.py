@@ -188,8 +188,9 @@ class TestRoundTrip:
         np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)
         assert np.ptp(logits, axis=0).min() > 1e-3
 
-    def test_unbounded_actions_are_not_scaled(self, tmp_path):
-        space = gym.spaces.Box(-np.inf, np.inf, (2,))
+    @pytest.mark.parametrize("low", [-np.inf, 0.5])
+    def test_unbounded_actions_are_not_scaled(self, low, tmp_path):
+        space = gym.spaces.Box(low, np.inf, (2,))
         agent = PPO(gym.spaces.Box(-1, 1, (3,)), space, CONFIG, total_steps=10, seed=0)
         observations = np.ones((4, 3), np.float32)
         export_policy(agent).save(tmp_path)
@@ -199,6 +200,7 @@ class TestRoundTrip:
             rtol=1e-6,
             atol=1e-7,
         )
+        assert load_agent(tmp_path)(observations, explore=True).min() >= low
 
     def test_discrete_start_survives_round_trip(self, tmp_path):
         space = gym.spaces.Discrete(3, start=5)

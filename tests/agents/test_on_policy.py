@@ -93,6 +93,14 @@ def test_unbounded_actions_are_not_scaled(bound):
     np.testing.assert_allclose(scale.to_environment(np.array([[5.0, -7.0]])), [[5.0, -7.0]])
 
 
+def test_actions_with_some_bounds_are_clipped_and_not_scaled():
+    space = gym.spaces.Box(np.array([0.0, -2.0]), np.array([np.inf, 2.0]), dtype=np.float64)
+    scale = ActionScale.of(space)
+    actions = scale.to_environment(np.array([[5.0, -7.0], [-3.0, 0.5]], np.float32))
+    np.testing.assert_array_equal(actions, [[5.0, -2.0], [0.0, 0.5]])
+    assert actions.dtype == np.float32
+
+
 def test_unsupported_action_space_is_refused():
     with pytest.raises(BadConfig, match="Box or Discrete"):
         make_policy(3, gym.spaces.MultiBinary(2), (8,), np.random.default_rng(0))

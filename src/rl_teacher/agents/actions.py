@@ -48,15 +48,19 @@ class ActionScale:
     """Affine map from policy actions in [-1, 1] to environment actions.
 
     Attributes:
-        middle: centre of the environment's action range; None for discrete and unbounded actions,
-            which are not scaled.
+        middle: centre of the environment's action range; None for discrete actions and those
+            without some bound, which are not scaled.
         half_range: half the width of that range; None where `middle` is.
         first: number of the first discrete action.
+        low: lower bounds of actions that have only some bounds; None for all other actions.
+        high: their upper bounds.
     """
 
     middle: Shaped[np.ndarray, "..."] | None = None
     half_range: Shaped[np.ndarray, "..."] | None = None
     first: int = 0
+    low: Float32[np.ndarray, "..."] | None = None
+    high: Float32[np.ndarray, "..."] | None = None
 
     @staticmethod
     def of(space: "gym.Space") -> "ActionScale":
@@ -69,14 +73,22 @@ class ActionScale:
             return ActionScale()
         # In float64, since sums and differences of integers overflow.
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        if not (np.abs([low, high]) <= MAX_BOUND).all():
+        is_bound = np.abs([low, high]) <= MAX_BOUND
+        if not is_bound.any():
             return ActionScale()
+        if not is_bound.all():
+            # Finite, as all numbers of an exported policy.
+            limit = np.finfo(np.float32).max
+            low, high = np.clip([low, high], -limit, limit).astype(np.float32)
+            return ActionScale(low=low, high=high)
         dtype = np.result_type(space.low, np.float32)
         return ActionScale(((low + high) / 2).astype(dtype), ((high - low) / 2).astype(dtype))
 
     def to_environment(self, actions: EnvArray) -> np.ndarray:
         """Scale policy actions, clipped to the environment's bounds."""
         if self.middle is None or self.half_range is None:
+            if self.low is not None:
+                return np.clip(actions, self.low, self.high)
             return actions + self.first if self.first else actions
         clipped = np.clip(actions, -1.0, 1.0)
         return (self.middle + self.half_range * clipped).astype(np.float32)

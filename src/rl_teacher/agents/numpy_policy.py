@@ -189,6 +189,8 @@ class NumpyPolicy:
             "log_std": head.log_std,
             "middle": scale.middle,
             "half_range": scale.half_range,
+            "low": scale.low,
+            "high": scale.high,
         }
         arrays |= {f"actions/{name}": each for name, each in of_actions.items() if each is not None}
         content = pack(
@@ -284,10 +286,10 @@ def _read(folder: Path) -> NumpyPolicy:
         tuple(arrays[f"layers/{number}/{name}"] for number in range(layers["number"]))
         for name in ("weights", "biases")
     )
-    log_std, middle, half_range = (
-        arrays.get(f"actions/{name}") for name in ("log_std", "middle", "half_range")
+    log_std, middle, half_range, low, high = (
+        arrays.get(f"actions/{name}") for name in ("log_std", "middle", "half_range", "low", "high")
     )
-    scale = ActionScale(middle, half_range, int(actions["first"]))
+    scale = ActionScale(middle, half_range, int(actions["first"]), low, high)
     policy = NumpyPolicy(
         _read_encoder(description["observations"], arrays),
         NumpyMLP(weights, biases, layers["activation"]),
@@ -341,6 +343,7 @@ def _check_shapes(policy: NumpyPolicy) -> None:
     log_std_shape = None if head.log_std is None else head.log_std.shape
     if log_std_shape != ((action_size,) if head.kind == "gaussian" else None):
         raise ValueError("the standard deviation does not fit the size of an action")
-    ranges = [x for x in (head.scale.middle, head.scale.half_range) if x is not None]
-    if any(x.shape != head.shape for x in ranges):
+    scale = head.scale
+    ranges = (scale.middle, scale.half_range, scale.low, scale.high)
+    if any(x is not None and x.shape != head.shape for x in ranges):
         raise ValueError("the range of actions does not fit the shape of an action")
