@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -717,6 +718,15 @@ def test_contributing_lists_every_package_folder():
     documented = {Path(quoted(folder)[0]).name for folder, _ in rows}
     folders = {path.parent.name for path in (ROOT / "src" / "rl_teacher").glob("*/__init__.py")}
     assert folders <= documented
+
+
+def test_import_layers_in_architecture_match_contract():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    documented = blocks(ROOT / "docs" / "architecture.md", "text")[-1].splitlines()
+    assert [line.split() for line in documented] == [
+        layer.replace("rl_teacher.", "").split(" | ") for layer in layers
+    ]
 
 
 def test_numbers_of_files_in_architecture_match_tables():
