@@ -651,6 +651,13 @@ def test_keys_in_docs_match_page():
     assert documented == {key: [answer] if answer else [] for key, (_, answer) in page_keys.items()}
 
 
+def test_tabs_in_docs_match_page():
+    source = (ROOT / "web-ui" / "src" / "owner" / "tabs.ts").read_text().split("export type")[0]
+    titles = re.findall(r"^  \w+: '([^']+)'", source, re.MULTILINE)
+    assert titles
+    assert [tab for tab, _ in table("docs/labelling.md", "tab", "content")] == titles
+
+
 def test_keys_in_getting_started_match_the_page():
     assert "`←` or `→` for the better one, `↓` for equal, `↑` if you cannot tell." in text_of(
         "docs/getting-started.md"
