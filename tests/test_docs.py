@@ -40,7 +40,7 @@ from rl_teacher.preparation import check
 from rl_teacher.quality import agreement, reliability
 from rl_teacher.queries import planner, queue
 from rl_teacher.queries.schedules import Budget
-from rl_teacher.report import label_export
+from rl_teacher.report import label_export, tensorboard
 from rl_teacher.rewards import learner, trainer
 from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.runs import backup, doctor, reporting
@@ -398,6 +398,7 @@ def test_check_of_moving_dot_prints_output_in_docs(capsys):
         f"every {reporting.EPISODE_EVERY_S['video']:g} s where they are video",
         f"waits until there are {trainer.MIN_LABELS_TO_FINE_TUNE} labels",
         f"as if measured over {labels.WARM_START_COUNT:,} steps",
+        f"fraction of the latest {learner.FRESH_LABELS} labels",
     ],
 )
 def test_number_in_how_it_works_matches_code(text):
@@ -603,6 +604,11 @@ def test_store_tables_in_docs_match_code():
     assert {name: set(columns) for name, columns in documented.items()} == {
         name: set(each.columns.keys()) for name, each in Base.metadata.tables.items()
     }
+
+
+def test_metrics_of_tensorboard_are_in_docs():
+    rows = table("docs/how-it-works.md", "metric", "meaning")
+    assert set(tensorboard.SCALARS) <= {name for metrics, _ in rows for name in quoted(metrics)}
 
 
 def test_pose_file_layout_in_docs_matches_code():
