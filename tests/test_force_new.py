@@ -2,6 +2,8 @@
 
 import os
 import pty
+import re
+import shlex
 import shutil
 from datetime import UTC, datetime
 from importlib import import_module
@@ -137,6 +139,15 @@ def test_nothing_is_deleted_unless_the_answer_at_the_terminal_is_yes(
     assert main(command) == 2
     assert "error: Nothing was deleted." in capsys.readouterr().err
     assert Experiment.find("agent").summary().labels.answered == 8
+
+
+def test_command_that_is_offered_instead_of_a_deletion_archives(terminal, capsys):
+    terminal(b"n\n")
+    assert main(["delete", "agent"]) == 2
+    [command] = re.findall(r"`rl-teacher (.*?)`", capsys.readouterr().err)
+    assert main(shlex.split(command)) == 0
+    with open_store() as store:
+        assert store.experiments.get("agent").archived_at is not None
 
 
 @pytest.fixture

@@ -792,7 +792,8 @@ def delete(name: str, /, yes: bool = False) -> None:
 
     name = Experiment.find(name).name
     if not yes:
-        confirm(name, "delete", "`rl-teacher archive` hides it from labelers instead.")
+        instead = f"`rl-teacher archive add {quote(name)}` hides it from labelers instead."
+        confirm(name, "delete", instead)
     with open_store() as store:
         delete_experiment(store, name)
     print(f"{name} deleted.")
