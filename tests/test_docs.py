@@ -291,6 +291,13 @@ def test_defaults_with_reasons_are_those_of_settings(settings, name):
     assert dict(rows) == {flag: defaults[flag] for flag, _ in rows}
 
 
+def test_help_names_parameter_of_every_synthetic_teacher(settings):
+    [help_text] = [each.help for each in settings if each.flag == "--teacher-strength"]
+    rows = table("docs/teachers.md", "name", "behaviour", "parameter, and B-Pref's value")
+    parameters = [quoted(parameter) for *_, parameter in rows]
+    assert all(name in help_text for names in parameters for name in names)
+
+
 def test_every_setting_has_help(settings):
     assert all(setting.help for setting in settings)
 

@@ -134,7 +134,8 @@ class QuerySettings:
     clip_length: Annotated[float, short_flag("c"), Above(0), LEARNING] = 1.5
     """length of a clip in seconds"""
     teacher_strength: Annotated[float | None, SYNTHETIC_LABELS] = None
-    """parameter of the synthetic teacher (epsilon, beta or gamma); by default B-Pref's value"""
+    """parameter of the synthetic teacher (epsilon, beta, share_skip, share_equal or gamma); by
+    default B-Pref's value"""
     candidates: Annotated[int, AtLeast(1), LABELS, PAIR_SCORES, CANDIDATES] = 10
     """candidate pairs per query, from which the selector chooses"""
     queries: Annotated[QueryMethod, LABELS] = "pairs"
