@@ -893,18 +893,18 @@ def circus(
     seed: int = 1,
     video: bool = False,
 ) -> int:
-    """Teach four tricks and build a page that shows them beside agents of the true reward.
+    """Teach four tricks and build a page that compares them with agents trained on the true reward.
 
     Walker balances on one leg, Reacher keeps away from its target, Hopper turns backflips, and
     Cheetah dances on its hind leg. Eight agents are trained, one after another; experiments that
     exist are continued. The page works from its file.
 
     Args:
-        out: folder for circus.html, circus.json and the films
+        out: folder for circus.html, circus.json and the videos
         steps: environment steps of training of each agent
         labels: labels of each taught agent
         seed: seed of all agents, and of the first of the episodes that are measured
-        video: also write films of each trick, as .gif and .mp4
+        video: also write videos of each trick, as .gif and .mp4
     """
     from rl_teacher.play.circus import CircusOptions
     from rl_teacher.play.circus import circus as run
