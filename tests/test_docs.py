@@ -225,6 +225,21 @@ def test_make_targets_in_docs_exist(path):
     assert {*in_text, *in_blocks} <= targets
 
 
+def test_extras_in_docs_match_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    rows = table("docs/getting-started.md", "extra", "for")
+    assert {name for names, _ in rows for name in quoted(names)} == set(extras) - {"dev"}
+    [text] = re.findall(r"all extras except (.*?)\.", text_of("docs/getting-started.md"))
+    locked = re.findall(r"^([\w.-]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    installed = {name.lower().replace("_", "-") for name in locked}
+    assert set(quoted(text)) == {
+        extra
+        for extra, packages in extras.items()
+        if not {re.findall(r"^[\w-]+", package)[0] for package in packages} <= installed
+    }
+
+
 def test_npm_scripts_in_docs_exist():
     scripts = json.loads((ROOT / "web-ui" / "package.json").read_text())["scripts"]
     lines = "".join(blocks(ROOT / "CONTRIBUTING.md", "sh")).splitlines()
