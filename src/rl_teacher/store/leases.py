@@ -6,7 +6,17 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, and_, bindparam, delete, not_, select, union_all, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    not_,
+    select,
+    union_all,
+    update,
+)
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store import sql
@@ -121,6 +131,12 @@ PENDING = union_all(
 LEASES_OF_LABELERS = select(
     Lease.comparison_id, Lease.labeler_id, Lease.token, Lease.purpose, Lease.expires_at
 ).where(Lease.labeler_id.in_(LABELER_IDS))
+
+ANSWERED_LEASES = LEASES_OF_LABELERS.add_columns(
+    exists()
+    .where(Label.comparison_id == Lease.comparison_id, Label.labeler_id == Lease.labeler_id)
+    .label("is_labelled")
+)
 
 LABELLED = select(Label.comparison_id, Label.labeler_id).where(
     sql.OF_THESE, Label.labeler_id.in_(LABELER_IDS)
@@ -337,21 +353,22 @@ class Leases:
         }
         with self._database.reading() as connection:
             views = read_comparisons(connection, parameters["comparison_ids"])
-            rows = connection.execute(LEASES_OF_LABELERS, parameters)
+            rows = connection.execute(ANSWERED_LEASES, parameters)
             leases = {(row.labeler_id, row.comparison_id): row for row in rows}
             moment = self._database.now()
             keys = {(id_of[name], comparison_id) for name, comparison_id in answered}
-            labelled = read_labelled(connection, keys)
+            labelled = read_labelled(connection, keys - leases.keys())
         found: dict[tuple[str, int], ComparisonWithLease] = {}
         for labeler, comparison_id in answered:
-            lease = leases.get((id_of[labeler], comparison_id))
+            key = id_of[labeler], comparison_id
+            lease = leases.get(key)
             if comparison_id in views:
                 found[labeler, comparison_id] = ComparisonWithLease(
                     views[comparison_id],
                     lease.token if lease else None,
                     lease.purpose if lease else None,
                     lease is not None and lease.expires_at > moment,
-                    (id_of[labeler], comparison_id) in labelled,
+                    lease.is_labelled if lease else key in labelled,
                 )
         return found
 
