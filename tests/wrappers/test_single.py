@@ -559,6 +559,17 @@ def test_metrics_are_logged_as_json():
     assert json.dumps(rows[-1])
 
 
+def test_last_steps_are_counted_and_logged_before_the_wrapper_is_closed():
+    env = wrapped(name="short")
+    take_steps(env, 1000)
+    env.close()
+    experiment = Experiment.find("short")
+    checkpoint = experiment.load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.step == experiment.latest_metrics["step"] == 1000
+    assert experiment.latest_metrics["labels_answered"] == QUICK["n_labels"]
+
+
 def test_schedule_fraction_requests_all_labels_early():
     keywords = {name: each for name, each in QUICK.items() if name != "steps_between_labels"}
     annealed = {"schedule": "annealed", "num_timesteps": 2_000, "schedule_fraction": 0.25}

@@ -262,7 +262,7 @@ class WrapperDriver:
             return
         self.is_closed = True
         if self.learning is not None:
-            self.learning.close()
+            self.learning.close(self._buffer.take())
 
 
 def _check_actions(actions: np.ndarray) -> None:

@@ -230,10 +230,18 @@ class WrapperLearning:
         experiment = self.session.experiment
         return from_experiment(experiment.store, experiment.segments, self.name)
 
-    def close(self) -> None:
-        """Save, and close threads, files and the experiment."""
+    def close(self, rest: Rollout | None) -> None:
+        """Save, and close threads, files and the experiment.
+
+        Args:
+            rest: last steps, too few for another rollout; None if there are none.
+        """
         with self._stack:
+            if rest is not None:
+                self.count(rest)
             self.save()
+            if self.session.has_stepped:
+                self.session.report({})
             self.session.set_phase(Phase.STOPPED, "stopped and saved")
 
 
