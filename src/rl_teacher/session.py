@@ -292,7 +292,7 @@ class PreferenceSession:
             "predicted": self._predicted_returns,
         }
         self.timer = RunTimer()
-        self._steps_this_run = 0
+        self._steps_this_run = self._training_steps_this_run = 0
         self._last_metrics: Metrics = {}
         self._reported_s = -math.inf
         self._warned: set[str] = set()
@@ -380,6 +380,7 @@ class PreferenceSession:
         self._steps_this_run += num_steps
         if is_training:
             self.training_steps += num_steps
+            self._training_steps_this_run += num_steps
 
     @property
     def progress(self) -> Progress:
@@ -619,8 +620,8 @@ class PreferenceSession:
 
     @property
     def steps_per_second(self) -> float:
-        """Environment steps per second of training in this run."""
-        return self._steps_this_run / max(self.timer.training_this_run_s, 1e-9)
+        """Environment steps per second of training in this run; 0 before training."""
+        return self._training_steps_this_run / max(self.timer.training_this_run_s, 1e-9)
 
     def _warnings(self) -> tuple[str, ...]:
         """Return warnings for the person who labels; log each when it first applies."""

@@ -559,6 +559,33 @@ def test_metrics_are_logged_as_json():
     assert json.dumps(rows[-1])
 
 
+def test_speed_is_that_of_training():
+    env = wrapped(name="shown")
+    assert env.session.learning is not None
+    session = env.session.learning.session
+    take_steps(env, 260)
+    assert session.step > 0
+    assert session.steps_per_second == 0.0
+    env.pretrain()
+    take_steps(env, 260)
+    rate = session.training_steps / session.timer.training_this_run_s
+    assert 0 < session.training_steps < session.step
+    np.testing.assert_allclose(session.steps_per_second, rate, rtol=0.2)
+    env.close()
+
+
+def test_training_with_given_labels_begins_at_once():
+    """The constant schedule of a person counts the time from then on."""
+    first = wrapped(n_labels=30)
+    first.pretrain()
+    assert first.session.learning is not None
+    second = wrapped(labels=first.session.learning.labels(), refresh_interval=1_000_000)
+    assert second.session.learning is not None
+    assert second.session.learning.session.timer.training_s > 0
+    first.close()
+    second.close()
+
+
 def test_last_steps_are_counted_and_logged_before_the_wrapper_is_closed():
     env = wrapped(name="short")
     take_steps(env, 1000)

@@ -82,6 +82,7 @@ class WrapperLearning:
             self.learner.read_answers()
             while self._is_ready_to_fit and not self.has_fitted and self.session.fit(force=True):
                 pass
+            self._begin_training_if_fitted()
             self._stack = stack.pop_all()
 
     # --- state ---
@@ -185,6 +186,9 @@ class WrapperLearning:
             return
         if self.session.fit(force=not self.has_fitted):
             self._fitted_step = self.session.step
+        self._begin_training_if_fitted()
+
+    def _begin_training_if_fitted(self) -> None:
         if self.has_fitted and not self._is_training:
             self._is_training = True
             # The constant schedule counts the time from the first predicted reward on.
