@@ -211,6 +211,14 @@ def test_arguments_that_leave_clips_unchanged_are_accepted(env_id, arguments):
     PreferenceWrapper(gym.make(env_id, **arguments), **HUMAN).close()
 
 
+@pytest.mark.parametrize("refused", [{"name": "a/b"}, {"segment_length": 10_000}])
+def test_vector_can_be_wrapped_after_a_refusal(refused):
+    venv = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)
+    with pytest.raises(BadInput):
+        PreferenceVectorWrapper(venv, **{**HUMAN, **refused})
+    PreferenceVectorWrapper(venv, **HUMAN).close()
+
+
 def test_environments_in_other_processes_are_refused():
     venv = AsyncVectorEnv([lambda: gym.make("CartPole-v1")], context="spawn")
     with pytest.raises(BadInput, match="in other processes"):

@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from jaxtyping import Bool, Shaped
 
 from rl_teacher.agents.collector import IGNORES_ACTION, first_masks, updated_masks
@@ -34,10 +34,18 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         """
         VectorWrapper.__init__(self, env)
         settings = settings_of(keywords)
-        self._envs = describe_vector(env, settings)
+        inner = env.unwrapped
+        envs = inner.envs if isinstance(inner, SyncVectorEnv) else []
+        try:
+            self._envs = describe_vector(env, settings)
+            self.session = WrapperDriver(self._envs, settings)
+        except BaseException:
+            # Unwrap those that record their episodes: the user may try again with other keywords.
+            if isinstance(inner, SyncVectorEnv):
+                inner.envs = envs
+            raise
         self._converter = self._envs.converter
         self._seed = settings.seed
-        self.session = WrapperDriver(self._envs, settings)
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
