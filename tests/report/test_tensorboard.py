@@ -11,7 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 from tensorboardX.proto import event_pb2
 
 from rl_teacher.common.errors import RunFolderUnusable
-from rl_teacher.report.tensorboard import TensorBoard, own_folder, scalars
+from rl_teacher.report.tensorboard import TensorBoard, scalars
 from tests.test_full_disk import largest_file
 
 Event = GetMessageClass(event_pb2.DESCRIPTOR.message_types_by_name["Event"])
@@ -99,16 +99,6 @@ def test_new_run_drops_points_of_earlier_run(tmp_path):
         board.write({"step": 500, "true_return": 1.0})
     TensorBoard(tmp_path).close()
     assert visible_points(tmp_path) == {}
-
-
-def test_experiments_of_one_name_in_several_homes_have_their_own_folders(tmp_path):
-    logs, homes = tmp_path / "logs", [tmp_path / "one" / "x", tmp_path / "two" / "x"]
-    for experiment in homes:
-        experiment.mkdir(parents=True)
-    (logs / "x-2").mkdir(parents=True)
-    (logs / "x-2" / "events.other").touch()
-    found = [own_folder(logs, "x", experiment).name for experiment in [*homes, *homes]]
-    assert found == ["x", "x-3", "x", "x-3"]
 
 
 def test_full_disk_is_warned_about_and_blocks_no_run(tmp_path, caplog):

@@ -18,9 +18,9 @@ from rl_teacher.common.errors import (
     ExperimentNotFound,
     RunFolderUnusable,
 )
-from rl_teacher.report.tensorboard import own_folder
 from rl_teacher.runs import management
 from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.log_folders import own_folder
 from rl_teacher.runs.management import (
     archive_experiment,
     archive_for_new,

@@ -14,7 +14,6 @@ from rl_teacher.common.errors import (
     ExperimentInUse,
     ExperimentNotFound,
 )
-from rl_teacher.report.tensorboard import logs_elsewhere, rename_logs
 from rl_teacher.runs.folder import (
     Experiment,
     experiments_folder,
@@ -23,6 +22,7 @@ from rl_teacher.runs.folder import (
     validate_name,
     write_json,
 )
+from rl_teacher.runs.log_folders import logs_elsewhere, rename_logs
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.files import folder_errors
 from rl_teacher.store.labelers import OWNER
