@@ -229,8 +229,10 @@ def test_run_saves_predictor_plot_and_labels():
         ({"agent_reset": 0.0}, 1),
         ({"predictor": "rl"}, 1),
         ({"n_labels": None, "pretrain_labels": 10}, 1),
+        ({"env_id": "InvertedPendulum-v5"}, 1),
+        ({"env_id": "InvertedPendulum-v5", "hide_episode_ends": True}, 2),
     ],
-    ids=["half of the labels", "never", "no labels", "no end of labels"],
+    ids=["half", "never", "no labels", "no total", "early ends", "hidden early ends"],
 )
 def test_agent_is_reset_once_after_half_of_labels(changes, num_initialisations, monkeypatch):
     initialisations = []

@@ -9,6 +9,7 @@ predicts their rewards, asks for comparisons of segments, and fits the predictor
 """
 
 import contextlib
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -44,14 +45,15 @@ from rl_teacher.preparation import (
     with_labels_to_collect,
 )
 from rl_teacher.report.progress import Progress as Display
-from rl_teacher.report.tensorboard import TensorBoard, own_folder
-from rl_teacher.rewards.factory import make_reward_source, segment_steps
+from rl_teacher.report.tensorboard import TensorBoard
+from rl_teacher.rewards.factory import make_reward_source, segment_steps, shows_ends
 from rl_teacher.rewards.learner import RewardLearner, recorded_steps
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import tensorboard_folder
 from rl_teacher.runs.history import is_due
+from rl_teacher.runs.log_folders import own_folder
 from rl_teacher.runs.reporting import heartbeat
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.runs.warm_start import KeptParts
@@ -172,7 +174,10 @@ class TrainingLoop:
         self._collector = self._make_collector()
         self._venv = self._collector.venv
         self._agent = agent
-        self._agent_reset = AgentReset(config.labels_before_reset)
+        # Old and new agent are compared by their mean predicted reward, which need not be lower for
+        # the one that ends its episodes sooner.
+        due_labels = math.inf if shows_ends(config) else config.labels_before_reset
+        self._agent_reset = AgentReset(due_labels)
         self._kept_step: int | None = None
         self.session = self._make_session(experiment, pretrained)
         self._num_given = 0

@@ -250,7 +250,8 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     agent_reset: Annotated[float | None, Between(0.0, 1.0), LABELS, FITS, RESETS] = None
     """fraction of --n-labels after which the agent is reset once (Nikishin et al. 2022); the
     earlier agent is restored if it is better after as many steps. By default 0.5 of fewer than
-    700 labels, otherwise 0. 0, with --agent-path, or if --pretrain-labels are as many: no reset"""
+    700 labels, otherwise 0. 0, with --agent-path, if --pretrain-labels are as many, or if episodes
+    can end early: no reset"""
 
     def with_label_budget(self) -> "TeachConfig":
         """Return the settings with the number of labels that sorting `n_clips` takes.
@@ -295,7 +296,10 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
 
     @property
     def labels_before_reset(self) -> float:
-        """Number of labels after which the agent is reset; infinity for never."""
+        """Number of labels after which the agent is reset; infinity for never.
+
+        Where the agent learns of terminations, it is not reset either, see `TrainingLoop`.
+        """
         if self.n_labels is None or not self.asks or self.agent_path is not None:
             return math.inf
         default = AGENT_RESET if self.n_labels < MIN_LABELS_WITHOUT_RESET else 0.0

@@ -121,6 +121,11 @@ class RunSetup:
         return self.env_info.has_image_observations
 
     @property
+    def shows_ends(self) -> bool:
+        """True if the agent learns of terminations."""
+        return self.env_info.can_terminate and not self.config.hide_episode_ends
+
+    @property
     def predictor_is_convolutional(self) -> bool:
         """True if the reward predictor is a CNN."""
         return self.has_image_observations and self.config.reward.image_encoder in (
@@ -266,9 +271,12 @@ OTHER_CLIPS = OnlyWith(
     "labels to ask for before the first fit (no predictor_path), or queries='tree' or 'sort'",
 )
 RESETS = OnlyWith(
-    "a new agent (no --agent-path) and a number of labels (-l), of which fewer (-L) are asked for "
-    "before training",
-    lambda run: run.config.agent_reset == 0 or math.isfinite(run.config.labels_before_reset),
+    "a new agent (no --agent-path), a number of labels (-l), of which fewer (-L) are asked for "
+    "before training, and episodes whose early end, if any, is hidden (--hide-episode-ends)",
+    lambda run: (
+        run.config.agent_reset == 0
+        or (math.isfinite(run.config.labels_before_reset) and not run.shows_ends)
+    ),
 )
 EXPLORATION = OnlyWith(
     "labels to ask for before training and a new agent (no --agent-path)",
