@@ -15,6 +15,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import subsampling_stride
+from rl_teacher.predictor.labels import num_weighted_steps
 from rl_teacher.queries.queue import Pair, QueryQueue
 from rl_teacher.queries.schedules import Budget, Progress, Schedule, change_rate, extend
 from rl_teacher.queries.selectors import Candidates, Selector, uniform
@@ -83,7 +84,9 @@ class QueryPlanner:
         self._settings = settings
         self._recorder = recorder
         self._predictor = predictor
-        self._stride = subsampling_stride(segment_steps, is_image=predictor.space.has_byte_rows)
+        self._num_weighted = num_weighted_steps(segment_steps, predictor.config.segment_discount)
+        is_image = predictor.space.has_byte_rows
+        self._stride = subsampling_stride(self._num_weighted, is_image=is_image)
         self._rng = rng
 
     def change_plan(
@@ -250,7 +253,7 @@ class QueryPlanner:
         time = np.arange(self._recorder.segment_steps)
         # R = sum_t discount^t r_t
         discounts = self._predictor.config.segment_discount ** time.astype(np.float32)
-        weights = discounts * (time < cuts.num_steps[:, None])
+        weights = discounts * (time < np.minimum(cuts.num_steps, self._num_weighted)[:, None])
         sampled = weights[:, :: self._stride]
         # The weights of the sampled steps then sum to those of the whole segment.
         return weights.sum(-1) / sampled.sum(-1) * (rewards * sampled).sum(-1)
