@@ -240,7 +240,7 @@ def collect(envs: Any, net: ActorCritic, norm: RunningNorm, rng: np.random.Gener
         next_obs, rewards, terminated, truncated, infos = envs.step(np.clip(actions, -1, 1))
         ended = terminated | truncated
         # Where an episode ended, next_obs is the first of the next one; final_obs is its own last.
-        obs_tp1 = infos["final_obs"] if ended.any() else next_obs
+        obs_tp1 = np.where(ended[:, None], infos.get("final_obs", next_obs), next_obs)
         steps.append((obs, actions, obs_tp1, rewards, terminated, ended))
     return Rollout(*map(np.stack, zip(*steps, strict=True)))
 
