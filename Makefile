@@ -86,7 +86,7 @@ golden: $(SETUP)
 bench: $(SETUP)
 	$(BIN)/python -m benchmarks.run
 
-# Do labels teach as well as the true reward? Three tasks and 3 seeds; about 20 minutes on 2 cores.
+# Do labels teach as well as the true reward? Three tasks and 3 seeds; about 15 minutes on 2 cores.
 bench-labels: $(SETUP)
 	$(BIN)/python -m benchmarks.run tasks --only ShortHopper-v1 ShortWalker-v1 ShortCheetah-v1 --labels 0 100 --seeds 0 1 2 --no-controls
 
