@@ -4,6 +4,7 @@ import weakref
 
 import numpy as np
 from jaxtyping import Shaped
+from numpy.typing import DTypeLike
 
 MAX_FREE_BUFFERS = 2
 """Number of unused buffers that an `ArrayPool` keeps."""
@@ -20,9 +21,10 @@ class ArrayPool:
     def __init__(self) -> None:
         self._free: list[bytearray] = []
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Shaped[np.ndarray, "..."]:
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike | None) -> Shaped[np.ndarray, "..."]:
         """Return an uninitialised array, like `np.empty`."""
-        size_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        dtype = np.dtype(dtype)
+        size_bytes = int(np.prod(shape)) * dtype.itemsize
         fitting = [i for i, buffer in enumerate(self._free) if len(buffer) == size_bytes]
         buffer = self._free.pop(fitting[0]) if fitting else bytearray(size_bytes)
         # The base of every view is this array itself, since it does not own its memory as an array.

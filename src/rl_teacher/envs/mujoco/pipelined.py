@@ -35,8 +35,6 @@ class PipelinedVectorEnv(StatefulVectorEnv):
         self.single_action_space = groups[0].single_action_space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._observation_shape = self.num_envs, *groups[0].observations.shape[1:]
-        self._observation_dtype = groups[0].observations.dtype
         self._action_shape = self.num_envs, groups[0].model.nu
         self._pool = ArrayPool()
 
@@ -95,7 +93,7 @@ class PipelinedVectorEnv(StatefulVectorEnv):
 
     def end_step(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
         """Wait for the step that was begun, group by group; return the same as `step`."""
-        shape, dtype = self._observation_shape, self._observation_dtype
+        shape, dtype = self.observation_space.shape or (), self.observation_space.dtype
         observations, final = (self._pool.empty(shape, dtype) for _ in range(2))
         results = [
             group.end_step(observations[shard.rows], final[shard.rows])
