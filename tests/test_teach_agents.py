@@ -16,7 +16,7 @@ from rl_teacher.config.experiment import (
     TeachConfig,
     TRPOConfig,
 )
-from rl_teacher.rewards.factory import shows_ends
+from rl_teacher.envs.registry import get_env_info
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
 
@@ -93,7 +93,8 @@ def test_run_continues_from_agent_of_earlier_experiment(agent):
     [("CartPole-v1", False, True), ("CartPole-v1", True, False), ("ShortHopper-v1", False, False)],
 )
 def test_labeler_sees_episode_ends_unless_hidden_or_absent(env_id, hides, shown):
-    assert shows_ends(changed(env_id=env_id, hide_episode_ends=hides)) == shown
+    config = changed(env_id=env_id, hide_episode_ends=hides)
+    assert config.shows_ends(get_env_info(env_id)) == shown
 
 
 @pytest.mark.slow

@@ -124,7 +124,7 @@ def check(config: TeachConfig) -> EnvInfo:
         teacher = teacher_named(config.teacher, config.teacher_strength)
         if isinstance(teacher, TaskTeacher):
             teacher.check_environment(env_info.id)
-    if config.predictor != "rl" and env_info.can_terminate and not config.hide_episode_ends:
+    if config.predictor != "rl" and config.shows_ends(env_info):
         logger.warning(
             "Episodes of %s may end early, which tells the agent about the true reward. "
             "--hide-episode-ends hides it.",

@@ -46,7 +46,7 @@ from rl_teacher.preparation import (
 )
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard
-from rl_teacher.rewards.factory import make_reward_source, segment_steps, shows_ends
+from rl_teacher.rewards.factory import make_reward_source, segment_steps
 from rl_teacher.rewards.learner import RewardLearner, recorded_steps
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer
@@ -176,7 +176,7 @@ class TrainingLoop:
         self._agent = agent
         # Old and new agent are compared by their mean predicted reward, which need not be lower for
         # the one that ends its episodes sooner.
-        due_labels = math.inf if shows_ends(config) else config.labels_before_reset
+        due_labels = math.inf if config.shows_ends(self._env_info) else config.labels_before_reset
         self._agent_reset = AgentReset(due_labels)
         self._kept_step: int | None = None
         self.session = self._make_session(experiment, pretrained)

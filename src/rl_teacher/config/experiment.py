@@ -294,11 +294,21 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         """Settings of the agent."""
         return getattr(self, self.agent_section)
 
+    def shows_ends(self, env_info: Any) -> bool:
+        """Return whether agent and teacher learn of terminations, at which segments then end.
+
+        In CartPole, two segments differ in nothing else.
+
+        Args:
+            env_info: properties of the environment, as `EnvInfo`.
+        """
+        return env_info.can_terminate and not self.hide_episode_ends
+
     @property
     def labels_before_reset(self) -> float:
         """Number of labels after which the agent is reset; infinity for never.
 
-        Where the agent learns of terminations, it is not reset either, see `TrainingLoop`.
+        Where the agent learns of terminations, it is not reset either; see `TrainingLoop`.
         """
         if self.n_labels is None or not self.asks or self.agent_path is not None:
             return math.inf

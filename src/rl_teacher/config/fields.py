@@ -121,11 +121,6 @@ class RunSetup:
         return self.env_info.has_image_observations
 
     @property
-    def shows_ends(self) -> bool:
-        """True if the agent learns of terminations."""
-        return self.env_info.can_terminate and not self.config.hide_episode_ends
-
-    @property
     def predictor_is_convolutional(self) -> bool:
         """True if the reward predictor is a CNN."""
         return self.has_image_observations and self.config.reward.image_encoder in (
@@ -275,7 +270,7 @@ RESETS = OnlyWith(
     "before training, and episodes whose early end, if any, is hidden (--hide-episode-ends)",
     lambda run: (
         run.config.agent_reset == 0
-        or (math.isfinite(run.config.labels_before_reset) and not run.shows_ends)
+        or not (run.config.shows_ends(run.env_info) or math.isinf(run.config.labels_before_reset))
     ),
 )
 EXPLORATION = OnlyWith(

@@ -39,14 +39,6 @@ def segment_steps(config: TeachConfig, env_info: EnvInfo) -> int:
     return steps
 
 
-def shows_ends(config: TeachConfig) -> bool:
-    """Return whether segments may end at a termination: where the agent learns of it as well.
-
-    In CartPole, two segments differ in nothing else.
-    """
-    return get_env_info(config.env_id).can_terminate and not config.hide_episode_ends
-
-
 def make_reward_source(
     config: TeachConfig,
     venv: gym.vector.VectorEnv,
@@ -71,9 +63,10 @@ def make_reward_source(
         return FrozenPredictorReward(pretrained)
     if not config.learns:
         return EnvironmentReward(config.clip_reward)
-    length = segment_steps(config, get_env_info(config.env_id))
+    env_info = get_env_info(config.env_id)
+    length = segment_steps(config, env_info)
     space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)
-    task = RewardTask(config.env_id, space, venv.num_envs, length, shows_ends(config))
+    task = RewardTask(config.env_id, space, venv.num_envs, length, config.shows_ends(env_info))
     training = TrainerSettings(
         config.reward,
         config.pretrain_iters,
