@@ -32,7 +32,7 @@ RAW, NORMALISED, SB3 = PEERS
 """SBX does not normalise observations by default; ours always does."""
 HOW = (
     "python -m benchmarks.run agents_sac [--only returns pace] [--seeds 0 1 2 3 4] "
-    "[--set NAME=VALUE ...]"
+    "[--parallel 2] [--set NAME=VALUE ...]"
 )
 
 
@@ -50,7 +50,7 @@ def cells(options: Options) -> Iterator[Cell]:
             for env_id, steps in returns.items():
                 facts = {"part": "returns", "env_id": env_id, "seed": seed}
                 for who in (RAW, NORMALISED):
-                    yield peer_cell(who, facts, options.steps or steps, USUAL)
+                    yield peer_cell(who, facts, options.steps or steps, options)
                 yield our_cell(OURS, facts, options.steps or steps, USUAL, options)
                 if CHOSEN != USUAL:
                     yield our_cell(DEFAULT, facts, options.steps or steps, CHOSEN, options)
@@ -59,23 +59,23 @@ def cells(options: Options) -> Iterator[Cell]:
             facts = {"part": "pace", "env_id": env_id, "seed": 0}
             steps = 2_000 if options.is_quick else options.steps or PACE_STEPS
             for who in (RAW, SB3):
-                yield peer_cell(who, facts, steps, USUAL)
+                yield peer_cell(who, facts, steps, options)
             yield our_cell(OURS, facts, steps, USUAL, options)
             yield our_cell(DEFAULT, facts, steps, CHOSEN, options)
 
 
-def peer_cell(who: str, facts: dict[str, Any], steps: int, sizes: dict[str, Any]) -> Cell:
+def peer_cell(who: str, facts: dict[str, Any], steps: int, options: Options) -> Cell:
     """Create the cell of a peer, with one gradient step per environment step."""
     job = {
         "library": PEERS[who],
         "env_id": facts["env_id"],
         "num_envs": NUM_ENVS,
-        **sizes,
+        **USUAL,
         "learning_rate": 3e-4,
         "buffer_steps": 300_000,
         "learning_starts": LEARNING_STARTS[facts["part"]],
         "seed": facts["seed"],
-        "threads": 2,
+        "threads": options.workers or 2,
         "is_normalised": who == NORMALISED,
         **evaluation(facts),
         "warm_up_steps": WARM_UP_STEPS,
@@ -101,7 +101,7 @@ def our_cell(
     }
     config = teach_config(settings, options.settings)
     measured = evaluation(facts)
-    work = partial(run_ours, "teach", saved=config.saved(), **measured)
+    work = partial(run_ours, "teach", saved=config.saved(), workers=options.workers, **measured)
     return Cell(who, facts | options.changes, {"config": config.saved(), **measured}, work)
 
 
