@@ -55,39 +55,72 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build one table for each set of changed settings that can be compared with the defaults."""
+    """Build a summary, and a table for each comparison of changed settings with the defaults."""
     found = grids(records)
     defaults = {grid.key: grid for grid in reversed(found) if not grid.changes}
     pairs = [(grid, defaults[grid.key]) for grid in found if grid.changes and grid.key in defaults]
+    summary, tables = [], []
+    for changed, default in pairs:
+        arms = _rows_by_arm(changed, default)
+        if not arms:
+            continue  # the true reward has not been run at this source
+        changes = ", ".join(f"{name}={value}" for name, value in changed.changes.items())
+        summary += [_summary_row(f"{changes}, {arm}", changed, *rows) for arm, rows in arms.items()]
+        rows = [row for final, area in arms.values() for row in (*final, *area)]
+        headings = ["", "seeds", "defaults", "changed", "difference", "better"]
+        tables += [f"### {changes}: {changed.title}", "", *table(headings, rows), ""]
+    headings = ["", "tasks", "defaults", "changed", "difference", "better", "area", "runs"]
     return [
         "Runs of `tasks` with some settings changed, against those with the defaults at the same "
         "source and steps. Scores are as in `tasks`, with 0 and 1 from the defaults. Interquartile "
         "means with 95 % stratified bootstrap intervals; the bootstrap resamples pairs of equal "
-        "task and seed. Better: share of the pairs in which the change scores higher.",
+        "task and seed. Better: share of the pairs in which the change scores higher. Area: "
+        "difference of the score of the area under the curve.",
         "",
-        *(line for grid, default in pairs for line in _comparison(grid, default)),
+        *(["### All tasks", "", *table(headings, summary), ""] if summary else []),
+        *tables,
     ]
 
 
-def _comparison(changed: Grid, default: Grid) -> list[str]:
-    rows = []
+def _rows_by_arm(changed: Grid, default: Grid) -> dict[str, list[list[list[str]]]]:
+    """Build the rows of each arm: of its final return and of its area under the curve."""
+    rows_of = {}
     for arm in [each for each in changed.arms if each not in POLICIES]:
-        for field, name in FIELDS.items():
-            scores, baseline = common_seeds(
+        compared = [
+            common_seeds(
                 default.counted(changed.scores(arm, field, default)),
                 default.counted(default.scores(arm, field)),
             )
-            rows += _rows(f"{arm}, {name}", scores, baseline)
-    if not rows:
-        return []  # the true reward has not been run at this source
-    changes = ", ".join(f"{name}={value}" for name, value in changed.changes.items())
-    headings = ["", "seeds", "defaults", "changed", "difference", "better"]
-    title = f"### {changes}: {changed.title}"
-    return [title, "", *table(headings, rows), ""]
+            for field in FIELDS
+        ]
+        if all(scores for scores, _ in compared):
+            rows_of[arm] = [
+                _rows(f"{arm}, {name}", *scores)
+                for name, scores in zip(FIELDS.values(), compared, strict=True)
+            ]
+    return rows_of
+
+
+def _summary_row(
+    name: str, changed: Grid, final: list[list[str]], area: list[list[str]]
+) -> list[str]:
+    """Build the row of one arm from its last rows, which are those of all its tasks."""
+    _, _, default_score, score, difference, better = final[-1]
+    num_tasks = max(len(final) - 1, 1)
+    return [
+        name,
+        str(num_tasks),
+        default_score,
+        score,
+        difference,
+        better,
+        area[-1][4],
+        changed.title,
+    ]
 
 
 def _rows(title: str, scores: Scores, baseline: Scores) -> list[list[str]]:
-    """Build a row for each task, and one for all of them."""
+    """Build a row for each task and, of several, a last one for all of them."""
     groups = {env_id: [env_id] for env_id in scores}
     if len(scores) > 1:
         groups["**all tasks**"] = list(scores)

@@ -143,6 +143,9 @@ def test_changed_settings_are_compared_with_defaults_by_seed():
     row = row_of(report, f"{HOPPER}, 100 labels, final return")
     assert "| 0, 1, 2 | 0.75 | 0.85 | 0.10 |" in row
     assert row.endswith("| 1.00 |")
+    (name, value), *_ = CHANGE.items()
+    summary = row_of(report, f"{name}={value}, 100 labels")
+    assert "| 1 | 0.75 | 0.85 | 0.10 | 1.00 | 0.11 | ppo" in summary
 
 
 def test_repeated_run_with_another_result_counts_with_its_mean():
