@@ -1,10 +1,13 @@
 """Hopper backflips, learned from comparisons alone: the true reward does not reward them."""
 
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from benchmarks.children import run_ours
+from benchmarks.children import Finished, run_ours
+from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
@@ -23,43 +26,45 @@ EPISODES = 10
 SECONDS = 10.0
 """Time in which turns are counted, at the speed of clips."""
 MODES = ("deterministic", "exploring")
-HOW = "python -m benchmarks.run backflip [--seeds 0 1 2 3 4] [--set clip_length=2.0 ...]"
+HOW = (
+    "python -m benchmarks.run backflip [--seeds 0 1 2 3 4] [--parallel 2] "
+    "[--set clip_length=2.0 ...]"
+)
 
 
 def run(options: Options, records: Records) -> None:
-    """Train, evaluate and count the turns."""
+    """Run what is not recorded yet."""
+    fill(cells(options), options, records)
+
+
+def cells(options: Options) -> Iterator[Cell]:
+    """Yield a run for each seed."""
     quick = {"num_timesteps": 40_000, "n_labels": 60} if options.is_quick else {}
     steps = {"num_timesteps": options.steps} if options.steps else {}
     for seed in options.seeds or options.limited(SEEDS):
         config = teach_config(SETTINGS, quick, steps, options.settings, {"seed": seed})
-        with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
-            taught = run_ours("teach", home, saved=config.saved())
-            flips = run_ours(
-                "flips", home, saved=config.saved(), num_episodes=EPISODES, seconds=SECONDS
-            )
-        kept_record = records.append(
-            run=options.run,
-            seed=seed,
-            settings=config.saved(),
-            process_s=taught.wall_s,
-            peak_mb=taught.peak_mb,
-            seconds=SECONDS,
-            **taught.figures,
-            **flips.figures,
-        )
-        reached = {name: number(turns(name, kept_record)) for name in MODES}
-        print(f"  seed {seed}: full turns backwards per episode: {reached}", flush=True)
+        work = partial(_train_and_count, config.saved(), options.workers)
+        yield Cell("rl-teacher", {"seed": seed, "seconds": SECONDS}, config.saved(), work)
+
+
+def _train_and_count(saved: dict[str, Any], workers: int | None) -> Finished:
+    """Train an agent and count its turns."""
+    with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
+        taught = run_ours("teach", home, saved=saved, workers=workers)
+        flips = run_ours("flips", home, saved=saved, num_episodes=EPISODES, seconds=SECONDS)
+    return replace(taught, figures=taught.figures | flips.figures)
 
 
 def report(records: list[Record]) -> list[str]:
     """Build the tables of turns per episode, one for each group of equal settings and source."""
-    return [line for group in groups(records) for line in _turns(group)]
+    return [line for group in groups(records, "parallel") for line in _turns(group)]
 
 
 def _turns(records: list[Record]) -> list[str]:
     settings = records[0]["settings"]
     fraction = settings.get("schedule_fraction")
     schedule = "" if fraction is None else f" --schedule-fraction {fraction:g}"
+    shared = ", two at a time" if records[0].get("parallel", 1) > 1 else ""
     rows = []
     for name in MODES:
         rows += [
@@ -80,7 +85,7 @@ def _turns(records: list[Record]) -> list[str]:
         f"`-a {settings['agent']} --teacher {settings['teacher']} -e {settings['env_id']} "
         f"-l {settings['n_labels']} -t {settings['num_timesteps']} -c {settings['clip_length']}"
         f"{schedule}`, "
-        f"source {source_of(records[0])}; then {EPISODES} episodes of "
+        f"source {source_of(records[0])}{shared}; then {EPISODES} episodes of "
         f"{records[0].get('seconds', 7.5):g} s with the most likely actions, and as many with "
         "exploration. A full turn is 2 pi of the torso's pitch backwards, net of forward turns. Of "
         "all seeds: interquartile mean with its 95 % bootstrap interval. No other library has such "
