@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Shaped
 
+from rl_teacher.common.sigmoid import sigmoid
 from rl_teacher.predictor.inputs import InputNormaliser
 
 MAX_RANKED = 4
@@ -133,10 +134,8 @@ def accuracy_and_calibration(
     """
     if not len(targets):
         return float("nan"), ()
-    # sigmoid(x) = (1 + tanh(x / 2)) / 2, which does not overflow
     # P(left) = (1 - e) * sigmoid(x) + e / 2, as in the likelihood
-    sigmoid = 0.5 * (1 + np.tanh(0.5 * logits))
-    probability = (1 - error_rate) * sigmoid + error_rate / 2
+    probability = (1 - error_rate) * sigmoid(logits) + error_rate / 2
     accuracy = np.mean((logits > 0) == (targets > 0.5))
     bin_of = np.minimum((probability * NUM_BINS).astype(int), NUM_BINS - 1)
     bins = tuple(

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.common.sigmoid import sigmoid
 from rl_teacher.quality.votes import CODES, Votes
 
 PRIOR = (4.0, 1.0)
@@ -95,7 +96,7 @@ def _left(
     """Compute [C] P(left is better), the sigmoid of the summed log-odds of the votes."""
     trusted = np.clip(reliability, *TRUSTED)
     log_odds = np.where(prefers_left, 1, -1) * np.log(trusted / (1 - trusted))
-    return 0.5 * (1 + np.tanh(0.5 * np.bincount(comparison, log_odds)))
+    return sigmoid(np.bincount(comparison, log_odds))
 
 
 def posterior_left(votes: Votes, reliability: Mapping[int, Reliability]) -> dict[int, float]:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.common.sigmoid import sigmoid
 from rl_teacher.quality.reliability import UNKNOWN, Reliability, estimate_reliability
 from rl_teacher.quality.votes import Votes
 
@@ -71,10 +72,10 @@ class RankingAnswers:
         left, right, target, rate = np.array(rows, float).reshape(-1, 4).T
         return cls(left.astype(np.int64), right.astype(np.int64), target, rate)
 
-    def differences(self, means: Float64[np.ndarray, " clip"]) -> Float64[np.ndarray, " answer"]:
-        """Compute [A] differences of quality between left and right, bounded."""
+    def sigmoids(self, means: Float64[np.ndarray, " clip"]) -> Float64[np.ndarray, " answer"]:
+        """Compute [A] s = sigmoid(q_left - q_right), with bounded differences."""
         difference = means[self.left] - means[self.right]
-        return np.clip(difference, -MAX_DIFFERENCE, MAX_DIFFERENCE)
+        return sigmoid(np.clip(difference, -MAX_DIFFERENCE, MAX_DIFFERENCE))
 
 
 def error_rate(reliability: Reliability) -> float:
@@ -184,8 +185,8 @@ def answer_probabilities(
 
     That of `equal` is 1/2. A low one means that the answer is probably wrong.
     """
-    sigmoid = 0.5 * (1 + np.tanh(0.5 * answers.differences(means)))
-    return answers.target * sigmoid + (1 - answers.target) * (1 - sigmoid)
+    s = answers.sigmoids(means)
+    return answers.target * s + (1 - answers.target) * (1 - s)
 
 
 class ClipRanking:
@@ -280,14 +281,14 @@ def _derivatives(
         [A] slopes, [A] Fisher information, and [A] curvatures: the negative second derivatives.
     """
     sure = 1 - answers.error_rate
-    sigmoid = 0.5 * (1 + np.tanh(0.5 * answers.differences(means)))
+    s = answers.sigmoids(means)
     # p = (1 - e) s + e / 2, p' = (1 - e) s (1 - s), p'' = p' (1 - 2 s)
-    chance, rise = sure * sigmoid + answers.error_rate / 2, sure * sigmoid * (1 - sigmoid)
+    chance, rise = sure * s + answers.error_rate / 2, sure * s * (1 - s)
     # d/dd [t log p + (1 - t) log(1 - p)] = (t - p) p' / (p (1 - p)); its variance follows from
     # E[(t - p)^2] = p (1 - p).
     ratio = rise / (chance * (1 - chance))
     slope, information = (answers.target - chance) * ratio, rise * ratio
-    curvature = information - slope * ((1 - 2 * sigmoid) - (1 - 2 * chance) * ratio)
+    curvature = information - slope * ((1 - 2 * s) - (1 - 2 * chance) * ratio)
     return slope, information, curvature
 
 
@@ -297,8 +298,8 @@ def _log_density(
     prior_mean: Float64[np.ndarray, " clip"],
 ) -> float:
     """Compute the logarithm of the posterior density, up to a constant."""
-    sigmoid = 0.5 * (1 + np.tanh(0.5 * answers.differences(means)))
-    chance = (1 - answers.error_rate) * sigmoid + answers.error_rate / 2
+    s = answers.sigmoids(means)
+    chance = (1 - answers.error_rate) * s + answers.error_rate / 2
     log_p = answers.target * np.log(chance) + (1 - answers.target) * np.log1p(-chance)
     return float(log_p.sum() - 0.5 * np.sum((means - prior_mean) ** 2) / PRIOR_STD**2)
 

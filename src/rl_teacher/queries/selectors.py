@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from rl_teacher.common.errors import UnknownName
+from rl_teacher.common.sigmoid import sigmoid
 
 EPSILON = 1e-8
 
@@ -28,9 +29,8 @@ class Candidates:
 
     @property
     def chances(self) -> Float[np.ndarray, "member candidate"]:
-        """Return [M, C], each member's probability that the left segment is preferred."""
-        # sigmoid(x) = (1 + tanh(x / 2)) / 2, which does not overflow for large |x|.
-        return 0.5 * (1 + np.tanh(0.5 * self.logits))
+        """[M, C] each member's probability that the left segment is preferred."""
+        return sigmoid(self.logits)
 
     def distinct(self, alike_share: float) -> Int64[np.ndarray, " kept"]:
         """Return the indices of the pairs whose sides differ most, in their order.
