@@ -15,6 +15,9 @@ class Answer(StrEnum):
     CANNOT_TELL = "cannot_tell"
 
 
+TARGETS = {Answer.LEFT: 1.0, Answer.EQUAL: 0.5, Answer.RIGHT: 0.0}
+"""Training target of an answer; `cannot_tell` has none."""
+
 MIRRORED = {Answer.LEFT: Answer.RIGHT, Answer.RIGHT: Answer.LEFT}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.answer import TARGETS
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
 from rl_teacher.datasets.rows import counts
@@ -18,9 +18,6 @@ from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.report.label_export import Row
 
 Pair = tuple[str, str]
-
-TARGETS = {Answer.LEFT: 1.0, Answer.EQUAL: 0.5, Answer.RIGHT: 0.0}
-"""Training target of an answer; `cannot_tell` has none."""
 
 
 @dataclass(frozen=True)

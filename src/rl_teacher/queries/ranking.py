@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.answer import TARGETS, Answer
 from rl_teacher.common.sigmoid import sigmoid
 from rl_teacher.quality.reliability import UNKNOWN, Reliability, estimate_reliability
 from rl_teacher.quality.votes import Votes
 
-TARGETS = {Answer.LEFT: 1.0, Answer.EQUAL: 0.5, Answer.RIGHT: 0.0}
 PRIOR_STD = 3.0
 """Standard deviation of the qualities. Smaller ones treat too many answers between clips that are
 far apart as errors; with larger ones, a wrong answer moves a new clip too far."""

@@ -15,7 +15,7 @@ from itertools import islice
 import numpy as np
 from jaxtyping import Float64, Shaped
 
-from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.answer import TARGETS, Answer
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
@@ -23,7 +23,7 @@ from rl_teacher.config.experiment import QueryMethod, SortingMethod
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import subsampling_stride
 from rl_teacher.queries.queue import Answers, Pair, Query, QueryQueue
-from rl_teacher.queries.ranking import PRIOR_STD, TARGETS, ClipRanking, answer_probabilities
+from rl_teacher.queries.ranking import PRIOR_STD, ClipRanking, answer_probabilities
 from rl_teacher.queries.sorting import MAX_DISTANCE, InsertionOrder, neighbour_pairs
 
 COMPARISONS_PER_CLIP = 2.0

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.answer import TARGETS, Answer
 from rl_teacher.quality.reliability import estimate_reliability
 from rl_teacher.quality.votes import CODES, Votes
 from rl_teacher.queries.ranking import (
-    TARGETS,
     RankingAnswers,
     answer_probabilities,
     fit_qualities,
