@@ -194,6 +194,14 @@ class SeededVectorEnv(StatefulVectorEnv):
         self._rngs = [generator_at(state) for state in json.loads(array_to_text(packed))]
 
 
+def final_infos(
+    observations: Shaped[np.ndarray, "env ..."], ended: Bool[np.ndarray, " env"]
+) -> dict[str, Any]:
+    """Return Gymnasium's infos about ended episodes, with their last observations."""
+    finals = {"final_obs": observations, "_final_obs": ended}
+    return finals | {"final_info": {}, "_final_info": ended}
+
+
 def checked_elapsed(
     elapsed_steps: Any, num_envs: int, max_episode_steps: int
 ) -> Int[np.ndarray, " env"]:

@@ -47,7 +47,7 @@ from rl_teacher.envs.episode_replay import (
     unpack_histories,
     unpack_replay_records,
 )
-from rl_teacher.envs.interface import SeededVectorEnv, Shard, checked_elapsed
+from rl_teacher.envs.interface import SeededVectorEnv, Shard, checked_elapsed, final_infos
 
 logger = logging.getLogger(__name__)
 
@@ -219,8 +219,7 @@ class AtariVectorEnv(SeededVectorEnv):
         infos: Infos = {"lives": lives}
         ended = terminated | truncated
         if ended.any():
-            infos |= {"final_obs": images, "_final_obs": ended}
-            infos |= {"final_info": {}, "_final_info": ended}
+            infos |= final_infos(images, ended)
         if ended.any() or is_over_at_start.any():
             needs_reset, elapsed = ended | is_over_at_start, np.zeros_like(self._elapsed)
             images = self._begin_episodes(needs_reset, elapsed, draws_seeds=self._has_fresh_seeds)

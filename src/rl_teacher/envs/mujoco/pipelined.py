@@ -11,7 +11,7 @@ from jaxtyping import Float, Inexact, Shaped
 from rl_teacher.common.array_pool import ArrayPool
 from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict
-from rl_teacher.envs.interface import Shard, StatefulVectorEnv
+from rl_teacher.envs.interface import Shard, StatefulVectorEnv, final_infos
 from rl_teacher.envs.mujoco.vector import Infos, MujocoVectorEnv, checked_actions
 
 
@@ -101,10 +101,8 @@ class PipelinedVectorEnv(StatefulVectorEnv):
         ]
         _, rewards, terminated, truncated, _ = zip(*results, strict=True)
         rewards, terminated, truncated = map(np.concatenate, (rewards, terminated, truncated))
-        ended, infos = terminated | truncated, {}
-        if ended.any():
-            infos = {"final_obs": final, "_final_obs": ended}
-            infos |= {"final_info": {}, "_final_info": ended}
+        ended = terminated | truncated
+        infos = final_infos(final, ended) if ended.any() else {}
         return observations, rewards, terminated, truncated, infos
 
     def get_state(self) -> StateDict:

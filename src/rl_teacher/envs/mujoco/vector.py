@@ -20,6 +20,7 @@ from rl_teacher.envs.interface import (
     Shard,
     StatefulVectorEnv,
     checked_elapsed,
+    final_infos,
 )
 from rl_teacher.envs.mujoco.physics import Simulations
 from rl_teacher.envs.mujoco.suite import TASKS
@@ -180,8 +181,7 @@ class MujocoVectorEnv(SeededVectorEnv):
                 # Pages of zeros cost nothing until they are written to.
                 final = np.zeros(observations.shape, observations.dtype)
             final[ids] = observations[ids]
-            infos = {"final_obs": final, "_final_obs": ended}
-            infos |= {"final_info": {}, "_final_info": ended}
+            infos = final_infos(final, ended)
             self._start_episodes(ids)
             observations[ids] = simulations.observe_some(ids)
         self._restored = None
