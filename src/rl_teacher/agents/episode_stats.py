@@ -127,7 +127,7 @@ class ReturnScaler:
 
     def load_scale(self, state: Mapping[str, np.ndarray]) -> None:
         """Take over the statistics of another scaler, but not its unfinished episodes."""
-        self._stats.load_state(dict(state))
+        self._stats.load_state(state)
 
     def state(self) -> StateDict:
         """Return everything needed to continue exactly."""
@@ -136,4 +136,4 @@ class ReturnScaler:
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state."""
         self._returns = state["returns"].copy()
-        self._stats.load_state(dict(state))
+        self._stats.load_state(state)

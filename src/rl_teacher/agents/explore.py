@@ -90,4 +90,4 @@ class StateEntropy:
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state."""
-        self._stats.load_state(dict(state))
+        self._stats.load_state(state)

@@ -1,5 +1,7 @@
 """Running mean and variance."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from jaxtyping import Float, Shaped
 
@@ -57,7 +59,7 @@ class RunningMeanStd:
             "frozen": np.array(self.frozen),
         }
 
-    def load_state(self, state: dict[str, np.ndarray]) -> None:
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state."""
         self.mean, self.variance, self.count = state["mean"], state["variance"], state["count"]
         self.frozen = bool(state["frozen"])
