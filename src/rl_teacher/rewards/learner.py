@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+from jaxtyping import Float32
 
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.common.errors import Diverged
@@ -395,11 +396,15 @@ class RewardLearner(RewardSource):
         decided = [index for index in indices if labels.targets[index] != EQUAL]
         if not decided or not self._trainer.has_fitted:
             return
-        batch = gather_steps(labels, np.array(decided), 0)
+        left, right = self._predicted_returns(decided).T
+        self._agreed.extend(((left > right) == (labels.targets[decided] > EQUAL)).tolist())
+
+    def _predicted_returns(self, indices: Sequence[int]) -> Float32[np.ndarray, "comparison 2"]:
+        """Predict the returns of both segments of labelled comparisons."""
+        batch = gather_steps(self._trainer.labels, np.array(indices), 0)
         rewards = self._predictor.normalised(self._predictor.member_rewards(batch["rows"]))
-        # R = sum_t w_t r_t; rewards are [label, side, step], with weight 0 at padded steps.
-        left, right = (rewards * batch["weights"]).sum(-1).T
-        self._agreed.extend(((left > right) == (batch["targets"] > EQUAL)).tolist())
+        # R = sum_t w_t r_t; rewards are [comparison, side, step], with weight 0 at padded steps.
+        return (rewards * batch["weights"]).sum(-1)
 
     def _learn_from(self, queries: Sequence[Query]) -> None:
         self._trainer.update_targets(self._targets_of(queries), self._pair_of)
@@ -520,20 +525,16 @@ class RewardLearner(RewardSource):
     def _predicted_comparisons(self, shown: Set[str]) -> dict[int, tuple[float, float]]:
         """Predict both returns of each labelled comparison that can be shown, by its id."""
         labels = self._trainer.labels
-        # By clip: the index of a comparison that contains it, and its side. Any of several will do.
-        places = {
-            comparison_id: place
+        indices = {
+            comparison_id: index
             for comparison_id in labels.comparison_ids
             if shown >= set(self._queue.query(comparison_id).segments)
-            and (place := labels.index_of(comparison_id)) is not None
+            and (index := labels.index_of(comparison_id)) is not None
         }
-        if not places:
+        if not indices:
             return {}
-        seen = gather_steps(labels, np.array(list(places.values())), 0)
-        rewards = self._predictor.normalised(self._predictor.member_rewards(seen["rows"]))
-        returns = (rewards * seen["weights"]).sum(-1)
-        pairs = ((left, right) for left, right in returns.tolist())
-        return dict(zip(places, pairs, strict=True))
+        returns = self._predicted_returns(list(indices.values())).tolist()
+        return {each: (left, right) for each, (left, right) in zip(indices, returns, strict=True)}
 
     # --- state ---
 
