@@ -112,7 +112,7 @@ def reward_task(envs: WrappedEnvs, settings: WrapperSettings) -> RewardTask:
 
 def memory_needed(envs: WrappedEnvs, settings: WrapperSettings, num_given: int) -> MemoryUse:
     """Estimate the largest arrays of a wrapper that starts with this number of labels."""
-    first = max(settings.first_labels - num_given, 0) if settings.asks else 0
+    first = settings.first_to_ask(num_given) if settings.asks else 0
     labels = LabelNumbers(first, settings.n_labels)
     step_bytes = bytes_of(envs.converter.space) + bytes_of(envs.action_space)
     return learning_memory(reward_task(envs, settings), reward_config(settings), labels, step_bytes)
@@ -158,7 +158,7 @@ def query_settings(
     follows_time = settings.is_human and settings.steps_between_labels is None
     budget = Budget(
         total=settings.n_labels,
-        pretraining=max(settings.first_labels - num_given, 0),
+        pretraining=settings.first_to_ask(num_given),
         # Only `annealed` and `hyperbolic` use it, and they require it.
         num_steps=settings.num_timesteps or 1,
         seconds_between=SECONDS_BETWEEN if follows_time else 0.0,

@@ -133,7 +133,7 @@ class WrapperLearning:
     def _ask(self) -> None:
         # The first comparisons need segments that do not overlap, two each: otherwise they would
         # show the same few steps over and over.
-        first = max(self._settings.first_labels - self._num_given, 0)
+        first = self._settings.first_to_ask(self._num_given)
         is_early = self.session.step < 2 * first * self._envs.segment_steps
         if self.learner.num_asked < first and is_early:
             return
@@ -159,7 +159,7 @@ class WrapperLearning:
 
     def wait_for_first_answers(self) -> None:
         """Wait for the answers that the first fit needs, once all of them are asked for."""
-        wanted = self._settings.first_labels - self._num_given
+        wanted = self._settings.first_to_ask(self._num_given)
         if not self.has_fitted and self.learner.num_asked >= wanted:
             self._wait_for_answers()
             self._fit_if_due()

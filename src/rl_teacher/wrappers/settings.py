@@ -164,6 +164,10 @@ class WrapperSettings(FittingSettings, QuerySettings):
         """Labels before the first fit."""
         return first_labels(self.n_labels, self.pretrain_labels, is_upfront=self.asks_upfront)
 
+    def first_to_ask(self, num_given: int) -> int:
+        """Return how many of the first labels are requested, beside the given ones."""
+        return max(self.first_labels - num_given, 0)
+
     @property
     def teacher_name(self) -> str:
         """Name of the teacher in the store and in messages."""
