@@ -67,19 +67,9 @@ def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings) -> ExperimentS
     )
 
 
-def loaded(predictor: str | Path | RewardPredictor) -> RewardPredictor:
-    """Return a given predictor, or load it from a folder.
-
-    Raises:
-        CorruptCheckpoint: the folder has no predictor, or it is damaged.
-    """
-    return predictor if isinstance(predictor, RewardPredictor) else RewardPredictor.load(predictor)
-
-
 def reward_config(settings: WrapperSettings) -> PredictorConfig:
     """Return the predictor's hyperparameters: those of a given predictor, or the settings'."""
-    path = settings.predictor_path
-    return settings.reward if path is None else loaded(path).config
+    return settings.reward if settings.pretrained is None else settings.pretrained.config
 
 
 def pretrained_predictor(settings: WrapperSettings, space: InputSpace) -> RewardPredictor:
@@ -88,8 +78,8 @@ def pretrained_predictor(settings: WrapperSettings, space: InputSpace) -> Reward
     Raises:
         BadConfig: the predictor has another input space.
     """
-    assert settings.predictor_path is not None  # noqa: S101 - checked by the callers
-    predictor = loaded(settings.predictor_path)
+    predictor = settings.pretrained
+    assert predictor is not None  # noqa: S101 - checked by the callers
     if predictor.space != space:
         raise BadConfig(
             f"The predictor was made for {predictor.space.description}, but this environment has "
@@ -130,15 +120,13 @@ def learner_for(
         num_given: number of initial labels.
     """
     task = reward_task(envs, settings)
-    space = task.space
     is_pretrained = settings.predictor_path is not None
-    pretrained = pretrained_predictor(settings, space) if is_pretrained else None
     training = TrainerSettings(
         reward_config(settings),
         FIRST_FIT_STEPS,
         in_background=settings.fit == "async",
         seed=settings.seed,
-        pretrained=pretrained,
+        pretrained=pretrained_predictor(settings, task.space) if is_pretrained else None,
     )
     shared = (
         load_shared_segments(store, task.env_id, task.segment_steps) if settings.reuse_clips else ()

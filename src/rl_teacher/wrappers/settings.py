@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -112,6 +113,16 @@ class WrapperSettings(FittingSettings, QuerySettings):
     def is_human(self) -> bool:
         """True if people answer, through the store."""
         return self.teacher == "human"
+
+    @cached_property
+    def pretrained(self) -> RewardPredictor | None:
+        """The predictor of `predictor_path`; None without one.
+
+        Raises:
+            CorruptCheckpoint: the folder has no predictor, or it is damaged.
+        """
+        given = self.predictor_path
+        return RewardPredictor.load(given) if isinstance(given, str | Path) else given
 
     @property
     def is_frozen(self) -> bool:
