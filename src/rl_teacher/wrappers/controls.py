@@ -1,13 +1,10 @@
 """Methods that both wrappers offer to the training loop around them."""
 
-import copy
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import gymnasium as gym
 
 from rl_teacher.common.errors import BadConfig, BadInput, NoPredictor
 from rl_teacher.envs.interface import environment_seeds
@@ -158,10 +155,3 @@ class Controls:
     def stop_segment_collection(self) -> None:
         """Stop cutting segments, asking and fitting."""
         self.session.set_collecting(False)
-
-
-def seeded(space: gym.Space, seed: int) -> gym.Space:
-    """Return a seeded copy of a space, which leaves the generator of the original unchanged."""
-    copied = copy.deepcopy(space)
-    copied.seed(seed)
-    return copied

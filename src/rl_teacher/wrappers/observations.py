@@ -84,15 +84,20 @@ class ObservationConverter:
         return np.stack([self.one(each) for each in iterate(self._batched_space, observations)])
 
 
+def seeded(space: gym.Space, seed: int) -> gym.Space:
+    """Return a seeded copy of a space, which leaves the generator of the original unchanged."""
+    copied = copy.deepcopy(space)
+    copied.seed(seed)
+    return copied
+
+
 def space_of_results(transform: Transform, own_space: gym.Space) -> gym.spaces.Box:
     """Return the space of transformed observations, from one sample.
 
     Raises:
         BadInput: the transform fails, or returns no array of numbers.
     """
-    # A copy, so that the random generator of the environment's space is unchanged.
-    space = copy.deepcopy(own_space)
-    space.seed(0)
+    space = seeded(own_space, 0)
     try:
         result = np.asarray(transform(space.sample()))
     except Exception as error:

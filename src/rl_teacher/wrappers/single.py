@@ -7,9 +7,10 @@ import gymnasium as gym
 import numpy as np
 
 from rl_teacher.envs.interface import ACTION_MASK, sample_allowed
-from rl_teacher.wrappers.controls import Controls, seeded
+from rl_teacher.wrappers.controls import Controls
 from rl_teacher.wrappers.driver import StepResult, WrapperDriver
 from rl_teacher.wrappers.environments import describe_env
+from rl_teacher.wrappers.observations import seeded
 from rl_teacher.wrappers.settings import settings_of
 
 

@@ -9,9 +9,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrap
 from jaxtyping import Bool, Shaped
 
 from rl_teacher.agents.collector import IGNORES_ACTION, first_masks, updated_masks
-from rl_teacher.wrappers.controls import Controls, seeded
+from rl_teacher.wrappers.controls import Controls
 from rl_teacher.wrappers.driver import StepResult, WrapperDriver
 from rl_teacher.wrappers.environments import describe_vector
+from rl_teacher.wrappers.observations import seeded
 from rl_teacher.wrappers.settings import settings_of
 
 
