@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from rl_teacher.cli import main
-from rl_teacher.clips.recorder import EPISODE_COLUMNS
+from rl_teacher.clips.segment import SEGMENT_ARRAYS
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.play.actors import Actor, load_actor
@@ -64,7 +64,7 @@ def test_page_shows_images_in_original_size(actor):
     episode = record_episode(actor, 3, explore=False)
     segment = dataclasses.replace(
         episode.segment,
-        **{name: getattr(episode.segment, name)[:4] for name in EPISODE_COLUMNS},
+        **{name: getattr(episode.segment, name)[:4] for name in SEGMENT_ARRAYS},
     )
     with closing(SegmentRenderer(actor.env_info)) as renderer:
         clip = renderer.render(segment, renderer.replay_record(actor.venv, segment), FRAMES)

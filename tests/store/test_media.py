@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rl_teacher.clips.segment import Segment
+from rl_teacher.clips.segment import SEGMENT_ARRAYS, Segment
 from rl_teacher.common.errors import CorruptCheckpoint, RunFolderUnusable
 from rl_teacher.store.files import TEMPORARY_SUFFIX, pack
-from rl_teacher.store.media import ARRAYS, SegmentFiles, slug
+from rl_teacher.store.media import SegmentFiles, slug
 
 
 def make_segment(env_id="Hopper-v5", num_steps=30, scene_size=6, seed=0):
@@ -163,7 +163,7 @@ def test_no_temporary_files_remain(files):
 
 
 def test_segment_without_text_for_its_environment_is_refused(files):
-    arrays = {name: np.zeros((3, 1), np.float32) for name in ARRAYS}
+    arrays = {name: np.zeros((3, 1), np.float32) for name in SEGMENT_ARRAYS}
     path = files.folder / "a" / f"{'0' * 64}.safetensors"
     path.parent.mkdir(parents=True)
     path.write_bytes(pack(arrays, {"env_id": 3}))

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped
 
-from rl_teacher.clips.segment import Segment
+from rl_teacher.clips.segment import SEGMENT_ARRAYS, Segment
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
 
-EPISODE_COLUMNS = ("observations", "actions", "rewards", "scene_states")
-COLUMNS = (*EPISODE_COLUMNS, "ended", "is_valid", "terminated")
+COLUMNS = (*SEGMENT_ARRAYS, "ended", "is_valid", "terminated")
 DRAWS_PER_SEGMENT = 8
 """First steps drawn in a round for each wanted segment; those where none can start are rejected."""
 MAX_ROUNDS = 40
@@ -165,7 +164,7 @@ class Recorder:
         segments = []
         for first, env, num_steps in zip(cuts.first, cuts.env, cuts.num_steps, strict=True):
             places = self._ring_positions(first + np.arange(num_steps))
-            columns = {name: self._ring[name][places, env] for name in EPISODE_COLUMNS}
+            columns = {name: self._ring[name][places, env] for name in SEGMENT_ARRAYS}
             segments.append(Segment(self._env_id, **columns))
         return segments
 
@@ -224,7 +223,7 @@ class EpisodeWatcher:
 
     def observe(self, rollout: Rollout, predicted_rewards: Float32[np.ndarray, "time env"]) -> None:
         """Add the first environment's steps of a rollout."""
-        columns = {name: getattr(rollout, name)[:, 0] for name in EPISODE_COLUMNS}
+        columns = {name: getattr(rollout, name)[:, 0] for name in SEGMENT_ARRAYS}
         columns["predicted"] = predicted_rewards[:, 0]
         begin = 0
         # One turn per part of the rollout: the ends of episodes, then the episode that continues.

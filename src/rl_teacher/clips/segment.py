@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
+SEGMENT_ARRAYS = ("observations", "actions", "rewards", "scene_states")
+"""Arrays of a segment, with one row per step."""
 MAX_FPS = 30.0
 SHORT_S = 1.0
 """Duration that shorter clips are slowed down to; every step of theirs is a frame."""
@@ -49,7 +51,7 @@ class Segment:
 
     @property
     def _arrays(self) -> tuple[np.ndarray, ...]:
-        return self.observations, self.actions, self.rewards, self.scene_states
+        return tuple(getattr(self, name) for name in SEGMENT_ARRAYS)
 
     @cached_property
     def content_hash(self) -> str:

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rl_teacher.clips.segment import Segment
+from rl_teacher.clips.segment import SEGMENT_ARRAYS, Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
@@ -28,7 +28,6 @@ from rl_teacher.datasets.rows import (
 )
 from rl_teacher.datasets.spaces import Spaces, SpacesModel
 from rl_teacher.datasets.writing import (
-    ARRAYS,
     DESCRIPTION,
     FORMAT_NAME,
     LABELS,
@@ -199,7 +198,7 @@ def read(read_file: Read, max_bytes: int, packed_bytes: int) -> Dataset:
     rows = tuple(
         validate_row(row, number) for number, row in enumerate(at_most(raw_rows, max_rows), 1)
     )
-    arrays = read_npz(contents[SEGMENTS], (*ARRAYS, "offsets", "hashes"), max_bytes)
+    arrays = read_npz(contents[SEGMENTS], (*SEGMENT_ARRAYS, "offsets", "hashes"), max_bytes)
     check_arrays(arrays)
     spaces = fitting_spaces(arrays, description.spaces)
     segments = segments_of(arrays, description.env_id)
@@ -329,7 +328,7 @@ def segments_of(arrays: Mapping[str, np.ndarray], env_id: str) -> dict[str, Segm
     segments: dict[str, Segment] = {}
     offsets = arrays["offsets"].tolist()
     for place, (begin, end) in enumerate(pairwise(offsets)):
-        parts = {name: arrays[name][begin:end] for name in ARRAYS}
+        parts = {name: arrays[name][begin:end] for name in SEGMENT_ARRAYS}
         segment = Segment(env_id=env_id, **parts)
         if bytes.fromhex(segment.content_hash) != arrays["hashes"][place].tobytes():
             raise BadInput(f"segment {place} of {SEGMENTS} has another hash")
@@ -376,7 +375,7 @@ def fitting_spaces(arrays: Mapping[str, np.ndarray], model: SpacesModel) -> Spac
 
 def check_columns(arrays: Mapping[str, np.ndarray], num_steps: int) -> None:
     """Check lengths and shapes, and that all numbers are finite."""
-    for name in ARRAYS:
+    for name in SEGMENT_ARRAYS:
         array = arrays[name]
         if array.ndim < 1 or len(array) != num_steps:
             raise BadInput(f"the {name} are {array.shape}; {num_steps} steps are needed")

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rl_teacher.clips.segment import Segment
+from rl_teacher.clips.segment import SEGMENT_ARRAYS, Segment
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import add_member, pack_npz
 from rl_teacher.datasets.dataset import Dataset, used
 from rl_teacher.report.label_export import ENCODERS, FORMATS
 from rl_teacher.store.files import check_no_other_files, write_atomically, write_errors
-from rl_teacher.store.media import ARRAYS
 
 FORMAT_NAME = "rl-teacher-labels"
 SCHEMA_VERSION = 1
@@ -91,13 +90,15 @@ def arrays_of(segments: Mapping[str, Segment]) -> dict[str, np.ndarray]:
         BadInput: Shapes or types differ.
     """
     parts = list(segments.values())
-    for name in ARRAYS:
+    for name in SEGMENT_ARRAYS:
         kinds = {(a.shape[1:], a.dtype.str) for a in (getattr(each, name) for each in parts)}
         if len(kinds) > 1:
             raise BadInput(f"The segments' {name} are of several kinds: {sorted(kinds)}.")
     hashes = b"".join(bytes.fromhex(each) for each in segments)
     return {
-        **{name: np.concatenate([getattr(each, name) for each in parts]) for name in ARRAYS},
+        **{
+            name: np.concatenate([getattr(each, name) for each in parts]) for name in SEGMENT_ARRAYS
+        },
         "offsets": np.cumsum([0, *map(len, parts)], dtype=np.int64),
         "hashes": np.frombuffer(hashes, np.uint8).reshape(-1, 32),
     }

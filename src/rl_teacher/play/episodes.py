@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
 from rl_teacher.agents.collector import Collector
-from rl_teacher.clips.recorder import EPISODE_COLUMNS
-from rl_teacher.clips.segment import Segment
+from rl_teacher.clips.segment import SEGMENT_ARRAYS, Segment
 from rl_teacher.play.actors import Actor
 
 CHUNK_STEPS = 50
@@ -59,13 +58,13 @@ def record_episode(actor: Actor, seed: int, *, explore: bool) -> RecordedEpisode
         # The collector has gone on to the next episode, whose steps are cut off.
         taken = int(ends[0]) + 1 if len(ends) else len(rollout.rewards)
         valid = np.flatnonzero(rollout.is_valid[:taken, 0])
-        parts.append({name: getattr(rollout, name)[valid, 0] for name in EPISODE_COLUMNS})
+        parts.append({name: getattr(rollout, name)[valid, 0] for name in SEGMENT_ARRAYS})
         num_steps += len(valid)
         if len(ends):
             end = "terminated" if rollout.terminated[ends[0], 0] else "truncated"
         elif num_steps >= MAX_EPISODE_STEPS:
             end = "cut"
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in EPISODE_COLUMNS}
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in SEGMENT_ARRAYS}
     segment = Segment(actor.env_info.id, **whole)
     predicted = None
     if actor.predictor is not None:

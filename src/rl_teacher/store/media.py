@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from rl_teacher.clips.segment import Segment
+from rl_teacher.clips.segment import SEGMENT_ARRAYS, Segment
 from rl_teacher.common.errors import (
     INVALID_CONTENT,
     BadInput,
@@ -25,7 +25,6 @@ from rl_teacher.store.files import (
 )
 from rl_teacher.store.media_backends import RemoteFolder, open_backend
 
-ARRAYS = ("observations", "actions", "rewards", "scene_states")
 CONTENT_HASH = re.compile(r"[0-9a-f]{64}")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 SUFFIX = ".safetensors"
@@ -97,14 +96,14 @@ class SegmentFiles:
 
 def to_bytes(segment: Segment) -> bytes:
     """Encode a segment as a safetensors file."""
-    arrays = {name: getattr(segment, name) for name in ARRAYS}
+    arrays = {name: getattr(segment, name) for name in SEGMENT_ARRAYS}
     return pack(arrays, {"env_id": segment.env_id})
 
 
 def from_bytes(content: bytes) -> Segment:
     """Decode a segment from a safetensors file."""
     arrays, meta = unpack(content)
-    return Segment(env_id=meta["env_id"], **{name: arrays[name] for name in ARRAYS})
+    return Segment(env_id=meta["env_id"], **{name: arrays[name] for name in SEGMENT_ARRAYS})
 
 
 def has_size(path: Path, size_bytes: int) -> bool:
