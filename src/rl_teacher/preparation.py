@@ -185,11 +185,8 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
     Raises:
         BadConfig: there are more labels but no steps left to learn from them.
     """
-    try:
-        experiment = Experiment.find(config.name)
-    except ExperimentNotFound:
-        return config, None
-    if not experiment.has_records:
+    experiment = Experiment.find_or_none(config.name)
+    if experiment is None or not experiment.has_records:
         return config, None
     saved, stored = experiment.config, stored_control(config.name)
     steps, labels = int(saved.get("num_timesteps") or 0), saved.get("n_labels")

@@ -3,13 +3,12 @@
 import logging
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from rl_teacher.clips.segment import Segment
-from rl_teacher.common.errors import BadInput, ExperimentNotFound, RlTeacherError
+from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.import_export import labels_in_home, labels_of
@@ -93,7 +92,7 @@ def given_labels(
     if config.collect_only or not config.learns:
         return None
     are_fitted = config.labels is None
-    experiment = None if force_new else existing(config.name)
+    experiment = None if force_new else Experiment.find_or_none(config.name)
     if experiment is not None and experiment.has_records:
         copy = experiment.folder / COPY
         return GivenLabels(load_copy(copy), are_fitted, is_copy=True) if copy.exists() else None
@@ -121,13 +120,6 @@ def given_labels(
 def load_copy(copy: Path) -> Dataset:
     """Load the labels that an experiment has kept."""
     return load(copy, max_bytes=sys.maxsize)
-
-
-def existing(name: str) -> Experiment | None:
-    """Return the experiment of this name, None if there is none."""
-    with suppress(ExperimentNotFound):
-        return Experiment.find(name)
-    return None
 
 
 def usable_labels(name_or_path: str) -> Dataset:

@@ -293,6 +293,13 @@ class Experiment:
                 raise ExperimentNotFound(not_found_message(name))
         return cls(name, folder)
 
+    @classmethod
+    def find_or_none(cls, name: str) -> "Experiment | None":
+        """Return an existing experiment, read-only; None if no experiment has this name."""
+        with suppress(ExperimentNotFound):
+            return cls.find(name)
+        return None
+
     @staticmethod
     def all() -> list[ExperimentSummary]:
         """Return summaries of all experiments, most recently changed first."""

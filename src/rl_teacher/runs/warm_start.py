@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rl_teacher.agents.sb3.zip import agent_state
-from rl_teacher.common.errors import BadConfig, BadInput, ExperimentNotFound
+from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.state_dict import StateDict, part_of
 from rl_teacher.config.experiment import FitConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.envs.registry import env_spaces
@@ -97,9 +97,8 @@ def parts_to_keep(config: TeachConfig, options: RunOptions) -> KeptParts | None:
     """
     if not options.archives:
         return None
-    try:
-        experiment = Experiment.find(config.name)
-    except ExperimentNotFound:
+    experiment = Experiment.find_or_none(config.name)
+    if experiment is None:
         return None
     has_agent = experiment.load_checkpoint() is not None
     has_predictor = (experiment.folder / "predictor" / PREDICTOR_FILE).exists()
