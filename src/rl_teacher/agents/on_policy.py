@@ -3,6 +3,7 @@
 T: steps of a rollout, N: environments, D: features of an observation.
 """
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -83,7 +84,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._action_shape = action_space.shape or ()
         self._scale = ActionScale.of(action_space)
         self._observation_shape = observation_space.shape or ()
-        self._observation_size = int(np.prod(self._observation_shape))
+        self._observation_size = math.prod(self._observation_shape)
         # Agents without a setting for an image encoder take images as vectors.
         self._encoder_size: Any = getattr(config, "image_encoder", None)
         self._image_layout = image_layout_of(observation_space) if self._encoder_size else None

@@ -3,6 +3,7 @@
 B: batch, D: features of an observation, A: action dimensions (or number of discrete actions).
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -138,7 +139,7 @@ def make_policy(
         BadConfig: the action space is neither.
     """
     if isinstance(space, gym.spaces.Box):
-        size = int(np.prod(space.shape))
+        size = math.prod(space.shape)
         mean = MLP((observation_size, *hidden, size), "tanh", 0.01, rng)
         return GaussianPolicy(mean, jnp.asarray(np.zeros(size, np.float32)))
     if isinstance(space, gym.spaces.Discrete):

@@ -1,5 +1,6 @@
 """Reuse of the memory of large arrays."""
 
+import math
 import weakref
 
 import numpy as np
@@ -24,7 +25,7 @@ class ArrayPool:
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike | None) -> Shaped[np.ndarray, "..."]:
         """Return an uninitialised array, like `np.empty`."""
         dtype = np.dtype(dtype)
-        size_bytes = int(np.prod(shape)) * dtype.itemsize
+        size_bytes = math.prod(shape) * dtype.itemsize
         fitting = [i for i, buffer in enumerate(self._free) if len(buffer) == size_bytes]
         buffer = self._free.pop(fitting[0]) if fitting else bytearray(size_bytes)
         # The base of every view is this array itself, since it does not own its memory as an array.

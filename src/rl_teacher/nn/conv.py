@@ -3,7 +3,6 @@
 B: batch, P: bytes of an image, H, W: its height and width, I, O: channels in and out.
 """
 
-import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -247,7 +246,7 @@ class ShardEncoder:
         num_computed = -(-(rows.stop - first) // block) * block
         self._computed = slice(first, min(first + num_computed, num_rows))
         self._own, self._own_computed = rows, slice(rows.start - first, rows.stop - first)
-        num_bytes = math.prod(encoder.convolutions.layout.shape)
+        num_bytes = encoder.convolutions.layout.num_bytes
         tiles = encoder.to_tiles(np.zeros((1, num_bytes), np.uint8))
         self._tiles = np.zeros((num_computed, tiles.shape[1]), np.uint8)
         self._encoded = np.zeros((num_rows, len(encoder.weights)), np.float32)

@@ -3,6 +3,7 @@
 B: batch, H, W: height and width in pixels, C: channels, P = H * W * C bytes.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +73,7 @@ class ImageLayout:
     @property
     def num_bytes(self) -> int:
         """Number of bytes P."""
-        return int(np.prod(self.shape))
+        return math.prod(self.shape)
 
     def channels_last(self, images: Any) -> Any:
         """Reshape [B, P] bytes to [B, H, W, C], in NumPy or JAX."""

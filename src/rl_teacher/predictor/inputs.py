@@ -9,6 +9,7 @@ The content of a row depends on the observation space and the image encoder:
   continuous one the four bytes of each float32.
 """
 
+import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -100,7 +101,7 @@ class InputSpace:
     @property
     def num_action_inputs(self) -> int:
         """Numbers that encode one action: the lengths of its one-hot vectors, or its size."""
-        return self.num_actions or sum(self.action_choices) or int(np.prod(self.action_shape))
+        return self.num_actions or sum(self.action_choices) or math.prod(self.action_shape)
 
     @property
     def has_byte_rows(self) -> bool:
@@ -117,7 +118,7 @@ class InputSpace:
     def num_observation_inputs(self) -> int:
         """Numbers (or bytes) of a row that encode the observation; they precede the action."""
         features = self._random_features
-        return features.num_features if features else int(np.prod(self.observation_shape))
+        return features.num_features if features else math.prod(self.observation_shape)
 
     @property
     def num_features(self) -> int:
@@ -230,7 +231,7 @@ class InputSpace:
         import jax  # noqa: PLC0415
         import jax.numpy as jnp  # noqa: PLC0415
 
-        end = int(np.prod(self.observation_shape))
+        end = self.num_observation_inputs
         images, encoded = rows[:, :end], rows[:, end:]
         if self.is_discrete:
             return images, encoded.astype(jnp.float32)

@@ -78,7 +78,7 @@ def agent_state(path: Path, kind: str, hidden: tuple[int, ...], spaces: Spaces) 
     returns = RunningMeanStd(()).state()
     if kind in NATIVE:
         networks = _as_networks(saved, kind, hidden, spaces)
-        observations = RunningMeanStd((int(np.prod(observed)),), frozen=True).state()
+        observations = RunningMeanStd((math.prod(observed),), frozen=True).state()
         return nest({"networks": networks, "observations": observations, "returns": returns})
     parts = {
         "weights/policy": saved.weights,
