@@ -367,7 +367,7 @@ def run_teach(config: "TeachConfig", options: "RunOptions", console: "Console") 
         print(f"{counted(num_labels, 'label')} in experiment {config.name}")
     else:
         print_summary(experiment, console)
-        console.print(f"plot: {outcome.plot_path}", soft_wrap=True, highlight=False, markup=False)
+        console.out(f"plot: {outcome.plot_path}", highlight=False)
     if not outcome.is_finished:
         print("The run was stopped and saved. Repeat the command to continue it.")
     elif config.collect_only:
@@ -688,7 +688,7 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
     path = user_path(plot) if plot else found[0].plot_path
     with write_errors(f"The plot cannot be written to {path}", "Name another file with --plot."):
         draw([(each.name, each.metrics()) for each in found], path)
-    console.print(f"plot: {path}", soft_wrap=True, highlight=False, markup=False)
+    console.out(f"plot: {path}", highlight=False)
 
 
 def reward(name: str, kind: Literal["predicted", "true"], /) -> None:

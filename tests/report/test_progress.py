@@ -60,6 +60,12 @@ def lines(progress):
     return output(progress.console).splitlines()
 
 
+def test_text_that_looks_like_an_emoji_code_is_printed_as_it_is(clock):
+    progress = make(clock, is_terminal=False)
+    progress.page("http://127.0.0.1:8765/e/:bug:")
+    assert lines(progress) == ["page: http://127.0.0.1:8765/e/:bug:"]
+
+
 class TestPanel:
     def test_panel_shows_every_metric(self, clock):
         progress = make(clock, is_terminal=True)

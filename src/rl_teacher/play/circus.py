@@ -159,7 +159,7 @@ def circus(options: CircusOptions) -> int:
         write(options.out / "circus.html", fill_page(PAGE.read_text(), page).encode())
     console.print(results_table(report["acts"]))
     page_path = (options.out / "circus.html").resolve()
-    console.print(f"page: {page_path}", soft_wrap=True, highlight=False, markup=False)
+    console.out(f"page: {page_path}", highlight=False)
     return 0
 
 

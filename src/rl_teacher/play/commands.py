@@ -30,9 +30,9 @@ def play(options: PlayOptions) -> int:
     with open_actors(options) as actors:
         console = Console()
         for actor in actors:
-            console.print(actor.description, soft_wrap=True, highlight=False, markup=False)
+            console.out(actor.description, highlight=False)
             for note in actor.notes:
-                console.print(f"note: {note}", soft_wrap=True, highlight=False, markup=False)
+                console.out(f"note: {note}", highlight=False)
         if options.video is not None:
             from rl_teacher.play.film import write_film  # noqa: PLC0415 - heavy
 

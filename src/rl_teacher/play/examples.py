@@ -45,7 +45,7 @@ def examples() -> int:
             labels_in_home(config.name).save(path, "jsonl")
     console.print("Commands to try:")
     for command in commands_to_try():
-        console.print(f"  {command}", soft_wrap=True, highlight=False, markup=False)
+        console.out(f"  {command}", highlight=False)
     return 0
 
 

@@ -80,7 +80,7 @@ def write_film(actors: Sequence[Actor], options: PlayOptions, path: Path, consol
         content = encode(iterate_film(actors, options, renderer, progress), fps)
     with write_errors(failure, remedy):
         write_atomically(path, content, is_synced=False)
-    console.print(f"video: {path}", soft_wrap=True, highlight=False, markup=False)
+    console.out(f"video: {path}", highlight=False)
 
 
 def iterate_film(

@@ -79,7 +79,7 @@ class Progress:
 
     def page(self, link: str) -> None:
         """Print the link to the page."""
-        self.console.print(f"page: {link}", soft_wrap=True, highlight=False, markup=False)
+        self.console.out(f"page: {link}", highlight=False)
 
     def status(self, text: str) -> None:
         """Set the status text."""
@@ -106,7 +106,7 @@ class Progress:
 
     def _print_line(self) -> None:
         line = plain_line(self._row, self._total_steps, self._status_text())
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self.console.out(line, highlight=False)
 
     def _status_text(self) -> str:
         lasted_s = self._now() - self._status_since_s

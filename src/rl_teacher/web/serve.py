@@ -460,7 +460,7 @@ def request_log(
 def print_link(options: ServeOptions, url: str) -> None:
     """Print the link."""
     console = Console()
-    console.print(f"The page: {url}", soft_wrap=True, highlight=False, markup=False)
+    console.out(f"The page: {url}", highlight=False)
     if not options.host.startswith(LOOPBACK) and not url.startswith("https:"):
         console.print(
             "The connection is not encrypted. Outside a trusted network, use a reverse proxy with "
