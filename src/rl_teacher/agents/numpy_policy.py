@@ -151,13 +151,20 @@ class NumpyPolicy:
                 "The observations contain NaN or infinity, but must be finite. Fix the "
                 "environment, or wrap it so that it never returns them."
             )
-        features = self.encoder.features(batch)
-        if explore:
-            actions = self.sample(features, rng or np.random.default_rng())
-        else:
-            actions = self.mode(features)
-        actions = self.head.to_environment(actions)
+        sampler = (rng or np.random.default_rng()) if explore else None
+        actions = self.environment_actions(self.encoder.features(batch), sampler)
         return actions[0] if is_single else actions
+
+    def environment_actions(
+        self,
+        features: Float[np.ndarray, "batch features"],
+        rng: np.random.Generator | None,
+        masks: Masks = None,
+    ) -> np.ndarray:
+        """Return environment actions: samples, or the most likely ones without a generator."""
+        is_sampled = rng is not None
+        actions = self.sample(features, rng, masks) if is_sampled else self.mode(features, masks)
+        return self.head.to_environment(actions)
 
     def mode(
         self, features: Float[np.ndarray, "batch features"], masks: Masks = None

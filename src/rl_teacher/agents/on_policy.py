@@ -207,12 +207,8 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self, observations: EnvArray, masks: Masks = None, *, deterministic: bool = False
     ) -> EnvArray:
         """Return actions for evaluation: the mode, or samples that `learn` does not use."""
-        features = self._encode(observations)
-        if deterministic:
-            actions = self._policy.mode(features, masks)
-        else:
-            actions = self._policy.sample(features, self._rng, masks)
-        return self._policy.head.to_environment(actions)
+        rng = None if deterministic else self._rng
+        return self._policy.environment_actions(self._encode(observations), rng, masks)
 
     # --- learning ---
 

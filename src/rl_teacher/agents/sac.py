@@ -369,11 +369,7 @@ class SAC:
 
     # --- acting ---
 
-    def act(
-        self,
-        observations: EnvArray,
-        masks: Masks = None,
-    ) -> EnvArray:
+    def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Sample actions of the actor; uniform ones until there are enough steps to learn from."""
         if self._is_warming_up:
             return self._random_actions(len(observations))
@@ -391,10 +387,8 @@ class SAC:
         deterministic: bool = False,
     ) -> EnvArray:
         """Return actions of the actor: the squashed mean, or samples."""
-        features = self._normaliser.features(observations)
-        if deterministic:
-            return self._policy.head.to_environment(self._policy.mode(features))
-        return self._policy.head.to_environment(self._policy.sample(features, self._rng))
+        rng = None if deterministic else self._rng
+        return self._policy.environment_actions(self._normaliser.features(observations), rng)
 
     def explore(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Return actions as `act` does, to be rewarded for their novelty in `observe`."""

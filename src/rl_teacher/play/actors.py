@@ -208,13 +208,9 @@ class PolicyAgent:
         self, observations: np.ndarray, masks: Masks = None, *, deterministic: bool
     ) -> np.ndarray:
         """Return the most likely actions, or samples as in training."""
-        policy = self._policy
-        features = policy.encoder.features(observations)
-        if deterministic:
-            actions = policy.mode(features, masks)
-        else:
-            actions = policy.sample(features, self._rng, masks)
-        return policy.head.to_environment(actions)
+        features = self._policy.encoder.features(observations)
+        rng = None if deterministic else self._rng
+        return self._policy.environment_actions(features, rng, masks)
 
     def numpy_policy(self) -> NumpyPolicy:
         """Return the policy."""
