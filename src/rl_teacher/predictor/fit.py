@@ -78,6 +78,9 @@ MAX_DECAY = 0.1
 NEVER = 0
 """Number of labels for the next selection of features, if there is none."""
 
+ADAM = optax.scale_by_adam()
+_init_adam = jax.jit(ADAM.init)
+
 
 def _minibatch_loss(
     network: RewardNetwork, batch: Mapping[str, Array], config: PredictorConfig, key: Array
@@ -141,7 +144,7 @@ def _improve_member(
     Returns:
         The new state, and for the sample the scores [B] and losses [B]; see `_scores_and_losses`.
     """
-    optimiser, rate = optax.scale_by_adam(), learning_rate(config, member.network)
+    rate = learning_rate(config, member.network)
     minibatches = _normalised(minibatches, normaliser)
     sample = _normalised(sample, normaliser)
 
@@ -150,7 +153,7 @@ def _improve_member(
         gradients, updated = jax.grad(_minibatch_loss, has_aux=True)(
             member.network, minibatch, config, step_key
         )
-        updates, optimiser_state = optimiser.update(gradients, member.optimiser_state)
+        updates, optimiser_state = ADAM.update(gradients, member.optimiser_state)
 
         def descend(parameter: Array, update: Array) -> Array:
             # AdamW (Loshchilov and Hutter 2019): w <- w - lr * adam(g) - decay * w
@@ -237,10 +240,9 @@ class Fitter:
         self.feature_mask = feature_mask
         self._rng = np.random.default_rng([seed, 4])
         networks = new_networks(space, config, seed)
-        new_state = jax.jit(optax.scale_by_adam().init)
         keys = jax.random.split(jax.random.PRNGKey(seed), config.ensemble_size)
         self._members = [
-            _MemberState(network, new_state(network), key)
+            _MemberState(network, _init_adam(network), key)
             for network, key in zip(unstack_members(networks), keys, strict=True)
         ]
         self._normaliser = InputNormaliser.identity(space)
@@ -248,9 +250,8 @@ class Fitter:
 
     def warm_start_from(self, networks: RewardNetwork, normaliser: InputNormaliser) -> None:
         """Warm-start from saved networks and input statistics."""
-        new_state = jax.jit(optax.scale_by_adam().init)
         self._members = [
-            member._replace(network=network, optimiser_state=new_state(network))
+            member._replace(network=network, optimiser_state=_init_adam(network))
             for member, network in zip(self._members, unstack_members(networks), strict=True)
         ]
         self._normaliser = normaliser
