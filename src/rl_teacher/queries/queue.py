@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -142,10 +142,6 @@ class Query:
         """Content hashes of both segments."""
         return self.left, self.right
 
-    def answers_without(self, excluded: Collection[int]) -> dict[int, Answer]:
-        """Return the answers that count, in the order of labeler ids."""
-        return {who: self.answers[who] for who in sorted(self.answers) if who not in excluded}
-
 
 @dataclass(frozen=True)
 class NewAnswers:
@@ -211,8 +207,9 @@ class QueryQueue:
         return self._queries[comparison_id]
 
     def answers_to(self, query: Query) -> Answers:
-        """Return the answers to a query, without those of excluded labelers."""
-        return query.answers_without(self._excluded)
+        """Return the answers to a query in the order of labeler ids, without excluded labelers."""
+        given = query.answers
+        return {who: given[who] for who in sorted(given) if who not in self._excluded}
 
     def segment(self, content_hash: str) -> Segment:
         """Return one of the compared segments, from disk unless it has just been answered."""
