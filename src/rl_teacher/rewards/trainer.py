@@ -280,7 +280,8 @@ class PredictorTrainer:
         Args:
             force: fit even if there are no new labels.
         """
-        if not (self._is_revised or self._is_due(force=force)):
+        has_enough = self._num_new >= self._num_for_fit
+        if not (self._is_revised or has_enough or (force and len(self.labels) > 0)):
             return None
         is_fine_tuned = self._settings.pretrained is not None and not self._fits_given
         if is_fine_tuned and len(self.labels) < self._min_labels_to_fine_tune:
@@ -296,9 +297,6 @@ class PredictorTrainer:
             return self._count(self._refit())
         self._running = self._thread.submit(self._refit)
         return None
-
-    def _is_due(self, *, force: bool) -> bool:
-        return self._num_new >= self._num_for_fit or (force and len(self.labels) > 0)
 
     @property
     def _examples(self) -> Examples:
