@@ -130,7 +130,7 @@ def test_long_episode_does_not_evict_recent_short_one():
     history = ReplayHistory(keep_steps=10)
     for episode, num_actions in [(0, 3), (1, 50)]:
         history.start_episode()
-        history.count_steps()
+        history.count_step()
         history.end_episode(
             episode, dataclasses.replace(record, actions=np.zeros(num_actions, np.int64))
         )

@@ -86,17 +86,14 @@ class ReplayHistory:
         self._num_steps = 0
         self._finished: dict[int, _Finished] = {}
 
-    def __len__(self) -> int:
-        return len(self._finished)
-
     def start_episode(self) -> int:
         """Return the number of a new episode; numbers are unique."""
         self._num_episodes += 1
         return self._first + self._stride * (self._num_episodes - 1)
 
-    def count_steps(self, num_steps: int = 1) -> None:
-        """Count environment steps."""
-        self._num_steps += num_steps
+    def count_step(self) -> None:
+        """Count an environment step."""
+        self._num_steps += 1
 
     def end_episode(self, episode: int, record: ReplayRecord) -> None:
         """Keep a finished episode and drop those that finished too long ago."""
@@ -128,9 +125,7 @@ class ReplayHistory:
         return {
             "counts": np.array([self._num_episodes, self._num_steps]),
             "episodes": np.array(list(self._finished), np.int64),
-            "finished_at": np.array(
-                [each.finished_at for each in self._finished.values()], np.int64
-            ),
+            "finished_at": np.array([each.finished_at for each in finished], np.int64),
             **nest({"records": pack_replay_records(records, action_space)}),
         }
 

@@ -87,7 +87,7 @@ class ReplayableEnv(gymnasium.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take one step and record its action."""
         self._actions.append(np.array(action))
-        self._history.count_steps()
+        self._history.count_step()
         obs, *others = super().step(action)
         self._check_shape(obs)
         return obs, *others  # pyright: ignore[reportReturnType]

@@ -202,7 +202,7 @@ class AtariVectorEnv(SeededVectorEnv):
         self._taken[acting, self._steps[acting]] = given[acting]
         self._steps[acting] += 1
         for env in acting.tolist():
-            self._histories[env].count_steps()
+            self._histories[env].count_step()
 
     def end_step(
         self,
