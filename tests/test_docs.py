@@ -517,7 +517,7 @@ def text_of(name):
         ("docs/files.md", f"`{poses.MAGIC.decode()}`"),
         ("docs/files.md", f"version: {poses.VERSION} |"),
         ("docs/files.md", f"two float32 arrays of {poses.POSE} follow"),
-        ("docs/files.md", f"where `scale` is at most {poses.FINEST_STEP:.4f}"),
+        ("docs/files.md", f"where `scale` is at most {poses.COARSEST_STEP:.4f}"),
         ("docs/files.md", f"Each ends with a trailer of {media.SEAL_BYTES} bytes"),
         ("docs/files.md", f"`{media.SEAL_HEAD.hex(' ')}`"),
         ("docs/files.md", f"latest episodes, the last {reporting.EPISODES_KEPT} stay"),

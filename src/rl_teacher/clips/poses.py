@@ -23,7 +23,7 @@ from rl_teacher.common.errors import CorruptClip
 
 POSE = 7
 """Numbers in a pose."""
-FINEST_STEP = 1e-4
+COARSEST_STEP = 1e-4
 """Coarsest int16 resolution, in metres or in components of a unit quaternion. Longer ranges are
 stored as float32."""
 
@@ -79,7 +79,7 @@ def pack(poses: Poses, fps: float) -> bytes:
     low, high = numbers.min(0), numbers.max(0)
     offset = ((low + high) / 2).astype("<f4")
     scale = ((high - low) / (2 * INT16_MAX)).astype("<f4")
-    is_fine = bool((scale <= FINEST_STEP).all())
+    is_fine = bool((scale <= COARSEST_STEP).all())
     dtype = INT16 if is_fine else FLOAT32
     header = HEADER.pack(MAGIC, VERSION, dtype, num_frames, num_bodies, fps)
     if not is_fine:
