@@ -15,6 +15,7 @@ from rl_teacher.teachers.synthetic import SYNTHETIC
 from rl_teacher.teachers.tasks import TASKS
 from rl_teacher.teachers.teacher import Teacher, TeacherContext
 
+NAMED: dict[str, Teacher] = {**SYNTHETIC, **TASKS}
 STRENGTH_FIELDS = {
     "mistake": "mistake",
     "noisy": "rationality",
@@ -37,10 +38,10 @@ def teacher_named(name: str, strength: float | None = None) -> Teacher:
         BadInput: a custom teacher cannot be imported, or is no function of two segments.
         BadConfig: the teacher has no such parameter, or the value is out of range.
     """
-    if ":" not in name and name not in {**SYNTHETIC, **TASKS}:
-        raise UnknownName("teacher", name, [*SYNTHETIC, *TASKS, "module:function"])
+    if ":" not in name and name not in NAMED:
+        raise UnknownName("teacher", name, [*NAMED, "module:function"])
     if strength is None:
-        return _import(name) if ":" in name else {**SYNTHETIC, **TASKS}[name]
+        return _import(name) if ":" in name else NAMED[name]
     if name not in STRENGTH_FIELDS:
         raise BadConfig(
             f"--teacher-strength {strength} was given, but the teacher {name!r} has no such "
