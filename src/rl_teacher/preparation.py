@@ -35,10 +35,9 @@ from rl_teacher.runs.warm_start import (
     load_warm_start,
     parts_to_keep,
 )
-from rl_teacher.session import ExperimentSpec, OpenExperiment
+from rl_teacher.session import ExperimentSpec, OpenExperiment, media_at
 from rl_teacher.store.experiments import check_assignment
 from rl_teacher.store.files import check_writable
-from rl_teacher.store.media import MediaFiles, default_media
 from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
@@ -142,7 +141,7 @@ def check_machine(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -
         StoreUnavailable: the storage of the media does not answer.
         RunFolderUnusable: the folder of clips or of TensorBoard logs cannot be written.
     """
-    media = MediaFiles(options.media or default_media(home()))
+    media = media_at(options.media)
     media.check()
     if options.media is not None and not media.is_remote:
         check_writable(user_path(options.media), "--media")

@@ -127,7 +127,7 @@ class OpenExperiment:
     @property
     def clip_store(self) -> ClipStore:
         """Storage of rendered clips."""
-        return ClipStore(self.store, media_of(self.spec))
+        return ClipStore(self.store, media_at(self.spec.media))
 
     @property
     def segments(self) -> SegmentFiles:
@@ -141,9 +141,9 @@ class OpenExperiment:
         return QueryStore(self.store, self.id, self.segments, renderer)
 
 
-def media_of(spec: ExperimentSpec) -> MediaFiles:
-    """Return the storage of an experiment's clips."""
-    return MediaFiles(spec.media or default_media(home()))
+def media_at(place: str | None) -> MediaFiles:
+    """Return the storage of clips at a folder or URL; None for the default."""
+    return MediaFiles(place or default_media(home()))
 
 
 @contextlib.contextmanager
@@ -154,7 +154,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
         RlTeacherError: the name or the folder cannot be used, the experiment is in use, or it
             exists with another configuration.
     """
-    media_of(spec).check()
+    media_at(spec.media).check()
     with contextlib.ExitStack() as stack:
         # Without syncing, a power cut may lose synthetic answers; they are computed again.
         wait = DatabaseWait()
