@@ -4,6 +4,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ def test_scalars_use_names_of_original_rl_teacher():
 
 
 def test_points_are_written_at_step_of_row(tmp_path):
-    with TensorBoard(tmp_path) as board:
+    with closing(TensorBoard(tmp_path)) as board:
         board.write(ROW)
     points = visible_points(tmp_path)
     assert points["agent/true_reward_per_episode", 1000] == 12.5
@@ -76,10 +77,10 @@ def test_points_are_written_at_step_of_row(tmp_path):
 
 
 def test_resumed_run_replaces_points_after_its_step(tmp_path):
-    with TensorBoard(tmp_path) as board:
+    with closing(TensorBoard(tmp_path)) as board:
         for step in (0, 100, 200, 300):
             board.write({"step": step, "true_return": 1.0})
-    with TensorBoard(tmp_path, resumed_at_step=100) as board:
+    with closing(TensorBoard(tmp_path, resumed_at_step=100)) as board:
         for step in (200, 300):
             board.write({"step": step, "true_return": 2.0})
     points = visible_points(tmp_path)
@@ -88,14 +89,14 @@ def test_resumed_run_replaces_points_after_its_step(tmp_path):
 
 
 def test_run_resumed_at_step_0_keeps_first_point(tmp_path):
-    with TensorBoard(tmp_path) as board:
+    with closing(TensorBoard(tmp_path)) as board:
         board.write({"step": 0, "true_return": 1.0})
     TensorBoard(tmp_path, resumed_at_step=0).close()
     assert ("agent/true_reward_per_episode", 0) in visible_points(tmp_path)
 
 
 def test_new_run_drops_points_of_earlier_run(tmp_path):
-    with TensorBoard(tmp_path) as board:
+    with closing(TensorBoard(tmp_path)) as board:
         board.write({"step": 500, "true_return": 1.0})
     TensorBoard(tmp_path).close()
     assert visible_points(tmp_path) == {}
@@ -112,7 +113,7 @@ def test_full_disk_is_warned_about_and_blocks_no_run(tmp_path, caplog):
     board.close()
     [warning] = caplog.messages
     assert f"The curves of TensorBoard are not written any more to {tmp_path}" in warning
-    with TensorBoard(tmp_path / "again") as board, largest_file(200):
+    with closing(TensorBoard(tmp_path / "again")) as board, largest_file(200):
         for step in range(3):
             board.write({"step": step, "true_return": 1.0})
         board.close()

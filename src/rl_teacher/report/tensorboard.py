@@ -116,12 +116,6 @@ class TensorBoard:
         with suppress(OSError):
             self._file.close()
 
-    def __enter__(self) -> "TensorBoard":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def open_records(log_dir: Path) -> "RecordWriter":
     """Create a file of events; none has the name of another one."""
