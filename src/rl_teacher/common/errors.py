@@ -11,6 +11,7 @@
     |   |-- TeacherFailed              a teacher function raised, or returned an invalid answer
     |   |-- NoPredictor                a predicted reward before the first fit
     |   |-- ExperimentNotFound
+    |   |-- ExperimentExists           a name that is taken
     |   |-- ComparisonNotFound         unknown or deleted
     |   |-- BadLabelerName             an invalid or reserved name
     |   |-- LabelerExists              a name that is taken
@@ -91,7 +92,7 @@ class ConfigMismatch(BadInput):
     """An experiment of the same name with another configuration.
 
     Attributes:
-        fault: What differs, without the remedy, for commands that lack its options.
+        fault: what differs, without the remedy, for commands that lack its options.
     """
 
     def __init__(self, fault: str, remedy: str) -> None:
@@ -233,8 +234,8 @@ class StoreUnavailable(RlTeacherError):
     """A database, or a remote folder of media, that cannot be opened, read or written.
 
     Attributes:
-        public: Text for labelers, if the message contains a driver's text, which may name servers.
-        is_transient: Whether the same may succeed later: the database is locked, or its server
+        public: text for labelers, if the message contains a driver's text, which may name servers.
+        is_transient: whether the same may succeed later: the database is locked, or its server
             is unreachable or restarts.
     """
 
