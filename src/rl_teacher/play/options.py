@@ -8,7 +8,7 @@ import tyro
 
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.paths import user_path
-from rl_teacher.config.fields import as_flag
+from rl_teacher.config.fields import Between, as_flag, check_bounds, short_flag
 
 MAX_EPISODES = 100
 """All episodes stay in memory so that each can be watched again."""
@@ -28,9 +28,9 @@ class PlayOptions:
     """second experiment of the same environment, shown side by side"""
     compare_step: str = "latest"
     """agent of the second experiment, as for --step"""
-    episodes: int = 3
+    episodes: Annotated[int, Between(1, MAX_EPISODES)] = 3
     """number of episodes"""
-    seed: Annotated[int, tyro.conf.arg(aliases=["-s"])] = 1
+    seed: Annotated[int, short_flag("s"), Between(0, MAX_SEED - MAX_EPISODES)] = 1
     """seed of the first episode; each later one adds 1, and --compare uses the same seeds"""
     explore: bool = False
     """sample actions as in training instead of taking the most likely ones"""
@@ -64,14 +64,7 @@ def validate(options: PlayOptions) -> None:
                 f"{as_flag(name, value)} was given, but it has an effect only without --video. "
                 "Leave it out."
             )
-    if not 1 <= options.episodes <= MAX_EPISODES:
-        raise BadConfig(
-            f"--episodes {options.episodes} was given; from 1 to {MAX_EPISODES} is possible."
-        )
-    if not 0 <= options.seed <= MAX_SEED - MAX_EPISODES:
-        raise BadConfig(
-            f"--seed {options.seed} was given; from 0 to {MAX_SEED - MAX_EPISODES} is possible."
-        )
+    check_bounds(options)
     if options.video is not None:
         check_video(user_path(options.video))
 
