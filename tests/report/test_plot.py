@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from rl_teacher.report.plot import COLOURS, plot, points
+from rl_teacher.report.figures import points
+from rl_teacher.report.plot import COLOURS, plot
 
 
 def row(step, max_return, has_labels):

@@ -1,5 +1,6 @@
-"""Formatting of metrics: 412,000 steps, 3 min 20 s, 87 %."""
+"""Metrics for reports: their points, and their formatting as 412,000 steps, 3 min 20 s, 87 %."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_teacher.store.files import is_finite
@@ -37,3 +38,11 @@ def duration(seconds: Any) -> str:
 def is_missing(value: Any) -> bool:
     """Return True for everything but finite numbers."""
     return not is_finite(value)
+
+
+def points(rows: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]]:
+    """Return steps and values of the rows that have both."""
+    whole = [
+        row for row in rows if not is_missing(row.get("step")) and not is_missing(row.get(key))
+    ]
+    return [float(row["step"]) for row in whole], [float(row[key]) for row in whole]

@@ -14,7 +14,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, PercentFormatter
 
-from rl_teacher.report.figures import is_missing
+from rl_teacher.report.figures import points
 
 Rows = Sequence[Mapping[str, Any]]
 Curve = tuple[str, Rows]
@@ -133,14 +133,6 @@ def styles() -> Iterator[dict[str, Any]]:
     """Yield styles of matplotlib lines: all colours with one line style, then with the next."""
     for line_style, colour in itertools.cycle(itertools.product(LINE_STYLES, COLOURS)):
         yield {"color": colour, "linestyle": line_style, "linewidth": 1.8}
-
-
-def points(rows: Rows, key: str) -> tuple[list[float], list[float]]:
-    """Return steps and values of the rows that have both."""
-    whole = [
-        row for row in rows if not is_missing(row.get("step")) and not is_missing(row.get(key))
-    ]
-    return [float(row["step"]) for row in whole], [float(row[key]) for row in whole]
 
 
 def has(rows: Rows, key: str) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from rl_teacher.report.figures import duration, is_missing, number, percent, reward
+from rl_teacher.report.figures import duration, is_missing, number, percent, points, reward
 
 Row = Mapping[str, Any]
 
@@ -76,15 +76,9 @@ def highest(rows: Sequence[Row], key: str) -> float | None:
 
 def area_under_curve(rows: Sequence[Row]) -> float | None:
     """Compute the mean true return over the steps of a run; None with fewer than two values."""
-    known = [
-        row
-        for row in rows
-        if not is_missing(row.get("true_return")) and not is_missing(row.get("step"))
-    ]
-    steps = np.array([row["step"] for row in known], float)
+    steps, returns = points(rows, "true_return")
     if len(steps) < 2 or steps[-1] == steps[0]:
         return None
-    returns = np.array([row["true_return"] for row in known], float)
     return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
 
 
