@@ -481,12 +481,11 @@ def _gymnasium_info(full_id: str) -> EnvInfo:
 
 
 def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.Env:
-    """Create an environment whose observations are vectors or images, where that is possible."""
-    return _flatten_observations(_make_unchanged(full_id, render_mode))
+    """Create an environment whose observations are vectors or images, where that is possible.
 
-
-def _flatten_observations(env: gymnasium.Env) -> gymnasium.Env:
-    """Flatten observations to vectors, except for images: a Discrete becomes one-hot."""
+    All but images are flattened to vectors: a Discrete becomes one-hot.
+    """
+    env = _make_unchanged(full_id, render_mode)
     space = env.observation_space
     if _is_vector_space(space) or is_image_space(space) or not space.is_np_flattenable:
         return env
