@@ -527,30 +527,30 @@ class TrainingLoop:
     # --- start and end ---
 
     def _resume(self) -> bool:
-        is_resumed = self.session.resume(
-            {
-                "agent": self._agent,
-                "collector": self._collector,
-                "agent_reset": self._agent_reset,
-            }
-        )
+        parts = {
+            "agent": self._agent,
+            "collector": self._collector,
+            "agent_reset": self._agent_reset,
+        }
+        is_resumed = self.session.resume(parts)
         history = self.session.experiment.folder.history
         history.drop_after(self.session.step)
         self._kept_step = max(history.steps, default=None)
         if not self._config.collect_only:
             self._follow_extension()
         if not self._options.no_tensorboard:
-            resumed_at = self.session.step if is_resumed else None
-            folder = tensorboard_folder(self._config.name)
-            if self._options.tensorboard_dir is not None:
-                # Other homes may write there too.
-                shared = user_path(self._options.tensorboard_dir)
-                folder = own_folder(
-                    shared, self._config.name, self.session.experiment.folder.folder
-                )
-            self._tensorboard = TensorBoard(folder, resumed_at)
-            self.session.metrics.add_sink(self._tensorboard.write)
+            self._open_tensorboard(self.session.step if is_resumed else None)
         return is_resumed
+
+    def _open_tensorboard(self, resumed_at: int | None) -> None:
+        """Log metrics to TensorBoard, in a resumed run from the step where it continues."""
+        name, folder = self._config.name, tensorboard_folder(self._config.name)
+        if self._options.tensorboard_dir is not None:
+            # Other homes may write there too.
+            shared = user_path(self._options.tensorboard_dir)
+            folder = own_folder(shared, name, self.session.experiment.folder.folder)
+        self._tensorboard = TensorBoard(folder, resumed_at)
+        self.session.metrics.add_sink(self._tensorboard.write)
 
     def _show_status(self, status: RunStatus) -> None:
         """Show the status in the terminal; while waiting, the numbers of labels too."""
