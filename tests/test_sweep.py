@@ -246,7 +246,8 @@ def executed(monkeypatch):
 
     def execute(run):
         seeds.append(run.seed)
-        Experiment.open(run.name, {}).close()
+        with Experiment.open(run.name, {}) as experiment:
+            experiment.finish()
         return described(run) | dict.fromkeys(MEASURED, 1.0)
 
     monkeypatch.setattr("rl_teacher.sweep.execute", execute)
@@ -280,5 +281,15 @@ def test_deleted_run_is_executed_again(write, executed):
     sweep(given, 1)
     with open_store() as store:
         delete_experiment(store, "gae_seed=1")
+    sweep(given, 1)
+    assert executed == [0, 1, 1]
+
+
+def test_run_that_was_stopped_after_its_deletion_is_continued(write, executed):
+    given = read_sweep(write('flags = "-p rl"\nseeds = [0, 1]'))
+    sweep(given, 1)
+    with open_store() as store:
+        delete_experiment(store, "gae_seed=1")
+    Experiment.open("gae_seed=1", {}).close()
     sweep(given, 1)
     assert executed == [0, 1, 1]

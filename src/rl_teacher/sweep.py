@@ -230,14 +230,15 @@ def sweep(
     file = MetricsFile(home() / "sweeps" / f"{sweep.name}.jsonl")
     runs = list(sweep.runs())
     existing = {*experiment_names()}
-    # A run that was deleted or renamed is wanted again.
-    results = finished_results([run for run in runs if run.name in existing], file.rows())
+    # A run that was deleted or renamed is wanted again, and one that was stopped then continues.
+    finished = [run for run in runs if run.name in existing and is_finished(run)]
+    results = finished_results(finished, file.rows())
     missing = [run for run in runs if run.flags not in results]
     report(f"{len(runs)} runs, {len(missing)} of them to do")
     failures = []
-    for run, finished in in_parallel(executor or execute, missing, parallel, cancel):
+    for run, ended in in_parallel(executor or execute, missing, parallel, cancel):
         try:
-            result = results[run.flags] = finished.result()
+            result = results[run.flags] = ended.result()
         except (RunFailed, ClusterUnavailable) as error:
             failures.append(run.name)
             report(f"{run.name} failed:\n{error}")
@@ -254,6 +255,11 @@ def sweep(
             "command to try them again."
         )
     return [results[run.flags] for run in runs]
+
+
+def is_finished(run: Run) -> bool:
+    """Return whether the experiment of a run, which exists, has taken all its steps."""
+    return Experiment.find(run.name).state is State.FINISHED
 
 
 def finished_results(
@@ -368,10 +374,9 @@ def result_of(run: Run) -> Result:
     Raises:
         RunFailed: it was stopped before its last step.
     """
-    experiment = Experiment.find(run.name)
-    if experiment.state is not State.FINISHED:
+    if not is_finished(run):
         raise RunFailed("It was stopped and saved.")
-    rows = experiment.metrics()
+    rows = Experiment.find(run.name).metrics()
     return described(run) | {
         "final_return": newest(rows, "true_return"),
         "area": area_under_curve(rows),
