@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -412,6 +413,16 @@ class TestFaultsOfAServer:
     def test_unreachable_server_raises_store_unavailable(self, tmp_path):
         with pytest.raises(StoreUnavailable, match="the server does not answer"):
             Store.open(f"postgresql://me@/labels?host={tmp_path}", busy_timeout_s=0.1)
+
+    def test_host_that_is_not_resolved_is_a_transient_fault(self, monkeypatch):
+        def getaddrinfo(*_, **__):
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+        # As while a container is restarted, whose name exists only while it runs.
+        monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+        with pytest.raises(StoreUnavailable, match="name of its server cannot be") as caught:
+            Store.open("postgresql://me@postgres/labels")
+        assert caught.value.is_transient
 
     def test_wait_for_lock_times_out(self, postgres_url):
         with Store.open(postgres_url, busy_timeout_s=0.05) as store, writing(postgres_url) as other:

@@ -119,6 +119,11 @@ REASONS = (
         "Create it with createdb or createuser, or name another in RL_TEACHER_DATABASE_URL.",
     ),
     (
+        "resolve host",
+        "the name of its server cannot be resolved",
+        "Check the network, and the host in RL_TEACHER_DATABASE_URL.",
+    ),
+    (
         "connection",
         "the server does not answer",
         "Check that it runs, and its host and port in RL_TEACHER_DATABASE_URL.",
@@ -126,7 +131,7 @@ REASONS = (
 )
 """Fragment of a driver's message, its meaning, and the remedy."""
 
-TRANSIENT = frozenset({"locked", "lock timeout", "connection"})
+TRANSIENT = frozenset({"locked", "lock timeout", "resolve host", "connection"})
 """Fragments of messages about states that pass by themselves."""
 
 
