@@ -373,14 +373,21 @@ def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool)
 
 def connect_args(url: URL, busy_timeout_s: float) -> dict[str, Any]:
     """Return the arguments that limit the wait for a lock or a server."""
-    match url.get_backend_name():
-        case "sqlite":
-            return {"timeout": busy_timeout_s}
-        case "postgresql" if "connect_timeout" not in url.query:
-            # libpq recommends 2 s at least.
-            return {"connect_timeout": max(2, math.ceil(busy_timeout_s))}
-        case _:
-            return {}
+    if url.get_backend_name() == "sqlite":
+        return {"timeout": busy_timeout_s}
+    if url.get_backend_name() != "postgresql":
+        return {}
+    # libpq recommends 2 s at least.
+    timeout_s = max(2, math.ceil(busy_timeout_s))
+    arguments = {
+        "connect_timeout": timeout_s,
+        # Otherwise a connection whose server has lost its network or its power hangs: for a quarter
+        # of an hour if something was sent, and for two hours if an answer is awaited.
+        "tcp_user_timeout": 1_000 * timeout_s,
+        "keepalives_idle": timeout_s,
+        "keepalives_interval": timeout_s,
+    }
+    return {name: value for name, value in arguments.items() if name not in url.query}
 
 
 def set_up_postgresql(connection: Any, label: str, busy_timeout_s: float) -> None:
