@@ -195,6 +195,26 @@ def test_random_actions_lie_within_half_bounded_space():
     np.testing.assert_allclose(actions.max(0), [3, -5, 1, 4, 1], atol=0.05)
 
 
+@pytest.mark.parametrize("limit", [float(np.finfo(np.float32).max), np.finfo(np.float64).max])
+def test_bounds_of_largest_floats_do_not_widen_random_actions(limit):
+    class LargestFloats(Countdown):
+        action_space = gym.spaces.Box(-limit, limit, (1,), np.float64)
+
+    collector = Collector(SyncVectorEnv([LargestFloats] * 1000), seed=0)
+    actions = collector.random_actions(np.zeros((1000, 1)))
+    assert 0.9 < abs(actions).max() <= 1
+
+
+@pytest.mark.parametrize("policy", ["random_actions", "null_actions"])
+def test_actions_between_float64_bounds_are_contained_in_space(policy):
+    class NarrowBounds(Countdown):
+        action_space = gym.spaces.Box(1000.1, 1000.101, (1,), np.float64)
+
+    collector = Collector(SyncVectorEnv([NarrowBounds] * 1000), seed=0)
+    actions = getattr(collector, policy)(np.zeros((1000, 1)))
+    assert all(NarrowBounds.action_space.contains(action) for action in actions)
+
+
 def test_null_action_is_nearest_to_zero_that_bounds_allow():
     class PositiveActions(Countdown):
         action_space = gym.spaces.Box(np.array([1.0, -2.0], np.float32), np.float32(3.0))

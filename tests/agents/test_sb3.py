@@ -187,6 +187,27 @@ def test_replay_buffer_of_small_images_is_relabelled_in_shape_of_environment():
     )
 
 
+class UnevenBounds(gym.Env):
+    """Action bounds that the scaling of Stable-Baselines3 and float32 exceed by rounding."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Box(np.array([-2.3, 0.41]), np.array([1.37, 3.63]), dtype=np.float64)
+
+
+@pytest.mark.parametrize("squashed", [False, True])
+def test_largest_actions_are_contained_in_space(squashed):
+    space = UnevenBounds.action_space
+    assert isinstance(space, gym.spaces.Box)
+    agent = create_agent(
+        "sb3:SAC" if squashed else "sb3:PPO", venv=SyncVectorEnv([UnevenBounds] * 2)
+    )
+    bounds = np.array([space.low, space.high])
+    unscaled = agent.algorithm.policy.unscale_action(np.array([[-1], [1]], np.float32))
+    actions = agent.to_environment(unscaled if squashed else bounds)
+    assert all(space.contains(action) for action in actions)
+    np.testing.assert_allclose(actions, bounds, rtol=1e-6)
+
+
 def test_truncation_bootstraps_and_termination_does_not():
     def advantages(ending):
         agent = create_agent("sb3:PPO", "n_steps=4", "batch_size=8", "normalise=False", num_envs=2)

@@ -43,6 +43,21 @@ class Noise(Protocol):
         ...
 
 
+def float32_bounds(
+    space: "gym.spaces.Box",
+) -> tuple[Float32[np.ndarray, "..."], Float32[np.ndarray, "..."]]:
+    """Return the bounds of a Box in float32, rounded inwards; infinite where there is none."""
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    low = np.where(np.abs(low) <= MAX_BOUND, low, -np.inf)
+    high = np.where(np.abs(high) <= MAX_BOUND, high, np.inf)
+    # Environments assert that their space contains an action.
+    low_32, high_32 = low.astype(np.float32), high.astype(np.float32)
+    return (
+        np.where(low_32 < low, np.nextafter(low_32, np.float32(np.inf)), low_32),
+        np.where(high_32 > high, np.nextafter(high_32, np.float32(-np.inf)), high_32),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class ActionScale:
     """Affine map from policy actions in [-1, 1] to environment actions.
@@ -52,7 +67,7 @@ class ActionScale:
             without some bound, which are not scaled.
         half_range: half the width of that range; None where `middle` is.
         first: number of the first discrete action.
-        low: lower bounds of actions that have only some bounds; None for all other actions.
+        low: lower bounds of environment actions; None for discrete and unbounded ones.
         high: their upper bounds.
     """
 
@@ -71,27 +86,30 @@ class ActionScale:
             return ActionScale(first=int(space.start))
         if not isinstance(space, gym.spaces.Box):
             return ActionScale()
-        # In float64, since sums and differences of integers overflow.
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        is_bound = np.abs([low, high]) <= MAX_BOUND
+        low, high = float32_bounds(space)
+        is_bound = np.isfinite([low, high])
         if not is_bound.any():
             return ActionScale()
         if not is_bound.all():
             # Finite, as all numbers of an exported policy.
             limit = np.finfo(np.float32).max
-            low, high = np.clip([low, high], -limit, limit).astype(np.float32)
+            low, high = np.clip([low, high], -limit, limit)
             return ActionScale(low=low, high=high)
+        # In float64, since sums and differences of integers overflow.
+        lowest, highest = space.low.astype(np.float64), space.high.astype(np.float64)
+        middle, half_range = (lowest + highest) / 2, (highest - lowest) / 2
         dtype = np.result_type(space.low, np.float32)
-        return ActionScale(((low + high) / 2).astype(dtype), ((high - low) / 2).astype(dtype))
+        return ActionScale(middle.astype(dtype), half_range.astype(dtype), low=low, high=high)
 
     def to_environment(self, actions: EnvArray) -> np.ndarray:
         """Scale policy actions, clipped to the environment's bounds."""
-        if self.middle is None or self.half_range is None:
-            if self.low is not None:
-                return np.clip(actions, self.low, self.high)
-            return actions + self.first if self.first else actions
-        clipped = np.clip(actions, -1.0, 1.0)
-        return (self.middle + self.half_range * clipped).astype(np.float32)
+        if self.middle is not None and self.half_range is not None:
+            clipped = np.clip(actions, -1.0, 1.0)
+            actions = (self.middle + self.half_range * clipped).astype(np.float32)
+        if self.low is not None:
+            # After scaling too, whose rounding may exceed a bound.
+            return np.clip(actions, self.low, self.high)
+        return actions + self.first if self.first else actions
 
     def from_environment(self, actions: Shaped[np.ndarray, "..."]) -> np.ndarray:
         """Scale environment actions to [-1, 1], as float32."""

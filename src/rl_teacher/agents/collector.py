@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from jaxtyping import Shaped
 
-from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.actions import Masks, float32_bounds
 from rl_teacher.agents.agent import Agent, agent_diverged
 from rl_teacher.agents.shards import ShardGenerator
 from rl_teacher.common.array_pool import ArrayPool
@@ -111,10 +111,12 @@ class Collector:
             return self._rng.integers(space.start, space.start + space.n, len(observations))
         if not isinstance(space, gym.spaces.Box):
             raise TypeError(f"random actions need a Box or Discrete space, not {space}")
-        lowest = np.where(space.high > -1.0, -1.0, space.high - 1)
-        highest = np.where(space.low < 1.0, 1.0, space.low + 1)
-        low = np.where(np.isfinite(space.low), space.low, lowest)
-        high = np.where(np.isfinite(space.high), space.high, highest)
+        # In float64, since the rounding of float32 may exceed a bound.
+        low, high = (bound.astype(np.float64) for bound in float32_bounds(space))
+        lowest = np.where(high > -1.0, -1.0, high - 1)
+        highest = np.where(low < 1.0, 1.0, low + 1)
+        low = np.where(np.isfinite(low), low, lowest)
+        high = np.where(np.isfinite(high), high, highest)
         return self._rng.uniform(low, high, (self.num_envs, *low.shape)).astype(np.float32)
 
     def null_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:  # noqa: ARG002
@@ -126,8 +128,8 @@ class Collector:
         if not isinstance(space, gym.spaces.Box):
             raise TypeError(f"null actions need a Box or Discrete space, not {space}")
         # The nearest to zero where the bounds exclude it.
-        null = np.clip(np.zeros(space.shape, np.float32), space.low, space.high)
-        return np.broadcast_to(null, (self.num_envs, *space.shape)).astype(np.float32)
+        null = np.clip(np.zeros(space.shape, np.float32), *float32_bounds(space))
+        return np.broadcast_to(null, (self.num_envs, *space.shape)).copy()
 
     def collect(
         self, act: Act, num_steps: int, should_stop: Callable[[], bool] | None = None

@@ -15,7 +15,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNoise
 from stable_baselines3.common.vec_env import VecEnv
 
-from rl_teacher.agents.actions import EnvArray, Masks
+from rl_teacher.agents.actions import EnvArray, Masks, float32_bounds
 from rl_teacher.agents.agent import LEARNING_RATE, agent_diverged, check_weights
 from rl_teacher.agents.sb3.libraries import NORMALISE, algorithm_class, arguments_for
 from rl_teacher.agents.sb3.weights import is_sbx, load_weights, warm_start_weights, weights_of
@@ -251,7 +251,9 @@ class LibraryAgent:
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Convert actions within bounds to the format of the environment."""
         if isinstance(self._action_space, gym.spaces.Box):
-            return actions.reshape(-1, *self._action_space.shape).astype(np.float32)
+            shaped = actions.reshape(-1, *self._action_space.shape).astype(np.float32)
+            # The rounding to float32, and that of the libraries' own scaling, may exceed a bound.
+            return np.clip(shaped, *float32_bounds(self._action_space))
         return actions.astype(np.int64) + self._first_action
 
     def mask_arguments(self, masks: Masks) -> dict[str, np.ndarray]:
