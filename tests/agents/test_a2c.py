@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from rl_teacher.agents.a2c import (
     A2C,
@@ -124,6 +125,19 @@ def test_restored_agent_continues_exactly():
     assert expected.keys() == actual.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(array, actual[name], err_msg=name)
+
+
+def test_rollout_of_resets_alone_changes_nothing():
+    makers = [lambda: gym.make("Pendulum-v1", max_episode_steps=2)] * 2
+    venv = gym.vector.SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
+    config = A2CConfig(num_envs=2, rollout_steps=1)
+    agent, collector, _ = train(A2C, venv, config, num_rollouts=2, seed=0)
+    before = agent.state()
+    rollout = collector.collect(agent.act, 1)
+    assert not rollout.is_valid.any()
+    agent.learn(rollout, rollout.rewards)
+    for name in ("networks/[0].mean.weights[0]", "networks/[1].weights[0]", "observations/mean"):
+        np.testing.assert_array_equal(agent.state()[name], before[name], err_msg=name)
 
 
 def test_same_seed_is_reproducible():

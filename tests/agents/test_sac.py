@@ -282,6 +282,17 @@ def test_rewards_of_reset_steps_are_ignored():
     assert not changed(learned(0.0), learned(0.5))
 
 
+def test_rollout_of_resets_alone_stores_nothing():
+    venv = line_vector(num_envs=1)
+    agent = agent_for(venv, dataclasses.replace(TINY, num_envs=1, rollout_steps=1))
+    collector = Collector(venv, seed=0)
+    while (rollout := collector.collect(agent.act, 1)).is_valid.any():
+        agent.learn(rollout, rollout.rewards)
+    before = agent.state()["buffer/num_added"]
+    agent.learn(rollout, rollout.rewards)
+    assert agent.state()["buffer/num_added"] == before
+
+
 def test_truncated_steps_are_not_stored_as_terminated():
     venv = line_vector()
     agent, collector = agent_for(venv), Collector(venv, seed=0)

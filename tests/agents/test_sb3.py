@@ -318,6 +318,23 @@ def test_rewards_of_reset_steps_are_ignored(name):
         assert one.algorithm.num_timesteps < 8 * NUM_ENVS
 
 
+def test_rollout_of_resets_alone_changes_no_weights():
+    makers = [lambda: gym.make("Pendulum-v1", max_episode_steps=2)] * 2
+    venv = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
+    agent = create_agent("sb3:A2C", "n_steps=1", venv=venv, num_envs=2)
+    collector = Collector(venv, seed=0)
+    for _ in range(2):
+        rollout = collector.collect(agent.act, 1)
+        agent.learn(rollout, rollout.rewards)
+    before = {name: each.copy() for name, each in weights_of(agent.algorithm).items()}
+    rollout = collector.collect(agent.act, 1)
+    assert not rollout.is_valid.any()
+    agent.learn(rollout, rollout.rewards)
+    after = weights_of(agent.algorithm)
+    name = "policy/action_net.weight"
+    np.testing.assert_array_equal(after[name], before[name])
+
+
 # --- saving and restoring ---
 
 

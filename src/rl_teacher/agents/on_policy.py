@@ -216,7 +216,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Update the observation statistics from a rollout of any policy."""
         if not self._observation_stats.frozen:
             valid = rollout.observations[rollout.is_valid]
-            self._observation_stats.update(valid.reshape(len(valid), -1))
+            self._observation_stats.update(valid.reshape(-1, self._observation_size))
         self._refresh_policy()
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:

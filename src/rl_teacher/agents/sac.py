@@ -425,7 +425,7 @@ class SAC:
     def _store(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> None:
         self._buffer.add(rollout, rewards)
         valid = rollout.observations[rollout.is_valid]
-        self._observation_stats.update(valid.reshape(len(valid), -1))
+        self._observation_stats.update(valid.reshape(-1, len(self._observation_stats.mean)))
         self._refresh_policy()
 
     def _sample_indices(self) -> Int[np.ndarray, "update sample"]:

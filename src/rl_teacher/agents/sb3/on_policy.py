@@ -156,7 +156,8 @@ class OnPolicyLibraryAgent(LibraryAgent):
         is_valid = rollout.is_valid
         if not is_valid.all():
             # Steps that only reset get the mean advantage and a value error of 0.
-            buffer.advantages[~is_valid] = buffer.advantages[is_valid].mean()
+            mean = buffer.advantages[is_valid].mean() if is_valid.any() else 0.0
+            buffer.advantages[~is_valid] = mean
             buffer.returns[~is_valid] = buffer.values[~is_valid]
         self._outputs = []
 
