@@ -117,6 +117,9 @@ def weighted_mean(x: Shaped[Array, " batch"], weights: Float[Array, " batch"]) -
 
 
 def standardise(x: Float[Array, " batch"], weights: Float[Array, " batch"]) -> Array:
-    """Shift and scale to weighted mean 0 and standard deviation 1."""
+    """Shift and scale to weighted mean 0 and standard deviation 1, except for a single sample."""
+    if len(x) < 2:
+        # The result would be 0, from which a policy learns nothing.
+        return x
     centred = x - weighted_mean(x, weights)
     return centred / (jnp.sqrt(weighted_mean(centred**2, weights)) + 1e-8)
