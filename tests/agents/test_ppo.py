@@ -100,25 +100,33 @@ def test_restored_checkpoint_keeps_rng_and_schedule():
     assert restored["self/steps"] > earlier["self/steps"]
 
 
-class RandomBytes(gym.Env):
-    """Observations of random bytes that are no image, or one too small for convolutions."""
+class RandomIntegers(gym.Env):
+    """Observations of random integers that are no image, or one too small for convolutions."""
 
     action_space = gym.spaces.Discrete(3)
 
-    def __init__(self, shape):
-        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+    def __init__(self, shape, dtype, low, high):
+        self.observation_space = gym.spaces.Box(low, high, shape, dtype)
+        self._integers = low, high, shape, dtype
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return self.np_random.integers(0, 256, self.observation_space.shape, np.uint8), {}
+        return self.np_random.integers(*self._integers), {}
 
     def step(self, action):
         return self.reset()[0], 1.0, False, False, {}
 
 
-@pytest.mark.parametrize("shape", [(128,), (7, 7, 3)])
-def test_update_normalises_bytes_that_are_no_image_as_policy_did(shape):
-    venv = gym.vector.SyncVectorEnv([lambda: RandomBytes(shape)] * 2)
+@pytest.mark.parametrize(
+    ("shape", "dtype", "low", "high"),
+    [
+        ((128,), np.uint8, 0, 255),
+        ((7, 7, 3), np.uint8, 0, 255),
+        ((3,), np.int64, 2**33, 2**34),
+    ],
+)
+def test_update_normalises_integers_that_are_no_image_as_policy_did(shape, dtype, low, high):
+    venv = gym.vector.SyncVectorEnv([lambda: RandomIntegers(shape, dtype, low, high)] * 2)
     config = dataclasses.replace(CARTPOLE, num_envs=2)
     spaces = venv.single_observation_space, venv.single_action_space
     agent, collector = PPO(*spaces, config, total_steps=1, seed=0), Collector(venv, seed=0)

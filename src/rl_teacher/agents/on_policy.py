@@ -153,9 +153,9 @@ class OnPolicyAgent(ABC, Generic[Config]):
         encoder, rows = self._networks.encoder, observations.reshape(-1, self._observation_size)
         if isinstance(encoder, ImageEncoder):
             rows = encoder.to_tiles(rows)
-        elif rows.dtype == np.uint8:
-            # The update normalises all observations but bytes, which are images there.
-            rows = rows.astype(np.float32)
+        else:
+            # The update takes bytes for images, and JAX cuts int64 to 32 bits.
+            rows = rows.astype(np.float32, copy=False)
         return rows.reshape(*leading, -1)
 
     def _encode(self, observations: EnvArray) -> Float[np.ndarray, "env features"]:
