@@ -37,6 +37,7 @@ class World:
         weights: LabelerWeights = "equal",
         label_buffer=0,
         objective: Objective = "preferences",
+        **training,
     ):
         self.venv = make_vector("ShortReacher-v1", 8)
         self.collector = Collector(self.venv, seed=seed)
@@ -48,16 +49,11 @@ class World:
         budget = Budget(total=60, pretraining=20, num_steps=1000)
         query_store = QueryStore(self.store, experiment_id, SegmentFiles(folder / "segments"))
         self.queue = QueryQueue(query_store, NamedTeacher(teacher, "synthetic:oracle", 0))
+        config = PredictorConfig(objective=objective, hidden=(16, 16), label_buffer=label_buffer)
         self.learner = RewardLearner(
             RewardTask("ShortReacher-v1", space, 8, 10),
             PlannerSettings(selector("disagreement"), schedule("annealed"), budget, 10),
-            TrainerSettings(
-                PredictorConfig(objective=objective, hidden=(16, 16), label_buffer=label_buffer),
-                100,
-                False,
-                0,
-                weights,
-            ),
+            replace(TrainerSettings(config, 100, False, 0, weights), **training),
             self.queue,
         )
 
@@ -438,6 +434,26 @@ def test_single_label_is_fitted_at_the_end(tmp_path):
     assert world.learner.fit_remaining()
     assert world.learner.metrics()["fits"] == 2
     assert not world.learner.fit_remaining()
+
+
+def test_fit_in_the_background_that_is_completed_at_the_end_is_reported(tmp_path):
+    world = World(tmp_path, in_background=True)
+    world.turn(0)
+    world.turn(100)
+    assert world.learner.metrics()["fits"] == 1
+    assert world.learner.fit_remaining()
+    assert world.learner.metrics()["fits"] == 2
+    assert not world.learner.fit_remaining()
+
+
+def test_labels_too_few_to_fine_tune_complete_no_fit_at_the_end(tmp_path, world):
+    (tmp_path / "later").mkdir()
+    later = World(tmp_path / "later", human_teacher, pretrained=world.learner.predictor)
+    later.roll_out(3)
+    later.learner.ask(NOW, RECENT)
+    answer(later, "ann", LEFT)
+    assert not later.learner.fit_remaining()
+    assert later.learner.num_labels == 1
 
 
 def test_last_comparisons_are_asked_though_no_fit_is_due(tmp_path, monkeypatch):

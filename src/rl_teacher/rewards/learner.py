@@ -369,17 +369,19 @@ class RewardLearner(RewardSource):
         return total is not None and self._queue.num_answered >= total
 
     def fit_remaining(self) -> bool:
-        """Fit to answers that no fit has used yet, and wait for it; return whether there were any.
+        """Fit to answers that no fit has used yet; wait for it and for a fit in the background.
 
         Usually a few labels wait until there are enough for another fit.
+
+        Returns:
+            Whether a fit was completed.
         """
-        self.finish_fit()
+        is_fitted = self.finish_fit()
         self.read_answers()
-        has_unfitted = self._trainer.has_unfitted_labels
-        if has_unfitted:
-            self.fit(force=True)
-            self.finish_fit()
-        return has_unfitted
+        if self._trainer.has_unfitted_labels:
+            is_fitted |= self.fit(force=True)
+            is_fitted |= self.finish_fit()
+        return is_fitted
 
     def finish_fit(self) -> bool:
         """Wait for a fit in the background; return whether there was one."""

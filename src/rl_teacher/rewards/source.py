@@ -112,7 +112,7 @@ class RewardSource(ABC):
         return False
 
     def fit_remaining(self) -> bool:
-        """Fit to answers that no fit has used yet; return whether there were any."""
+        """Fit to answers that no fit has used yet; return whether a fit was completed."""
         return False
 
     def metrics(self) -> Metrics:
