@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_teacher.clips.answer import MIRRORED, Answer
-from rl_teacher.clips.recorder import Recorder
+from rl_teacher.clips.recorder import EPISODE_COLUMNS, Recorder
+from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.sorter import SHARED_EVERY, SorterSettings, consensus, sorter_settings
 from rl_teacher.store.records import NewLabel
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.synthetic import SYNTHETIC
 from rl_teacher.teachers.teacher import human_teacher
-from tests.queries.sorting import ENV_ID, LENGTH, NUM_STEPS, SORT, TREE, Sorting, recorded
+from tests.queries.sorting import ENV_ID, LENGTH, NUM_STEPS, SORT, SPACE, TREE, Sorting, recorded
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
 
@@ -86,6 +88,28 @@ def test_fitted_predictor_without_recorded_clips_asks_nothing(sorting, settings)
     sort.recorder = Recorder(ENV_ID, segment_steps=LENGTH, capacity=NUM_STEPS)
     sort.start(settings)
     assert sort.ask(3, is_fitted=True) == []
+
+
+@pytest.mark.parametrize(
+    ("objective", "discount", "scores"),
+    [("preferences", 1.0, [5.0, 2.0]), ("preferences", 0.5, [1.9375, 1.5]), ("rank", 1.0, [1, 1])],
+)
+def test_clip_that_ended_early_has_the_predicted_score_of_the_objective(
+    sorting, monkeypatch, objective, discount, scores
+):
+    """The predicted reward of each step is 1."""
+    sort = sorting(SORT)
+    config = PredictorConfig(objective=objective, segment_discount=discount)
+    sort.predictor = RewardPredictor(SPACE, config)
+    monkeypatch.setattr(
+        sort.predictor, "member_rewards", lambda rows: np.ones((3, *rows.shape[:-1]), np.float32)
+    )
+    sort.start(SORT)
+    [whole] = sort.recorder.segments(sort.recorder.cut(1, np.random.default_rng(0)))
+    ended = replace(whole, **{name: getattr(whole, name)[:2] for name in EPISODE_COLUMNS})
+    for clip in (whole, ended):
+        sort.sorter.add_clip(clip, sort.queue)
+    np.testing.assert_allclose(sort.sorter._predicted_scores(sort.queue), scores)
 
 
 @pytest.mark.parametrize("settings", [SORT, TREE])

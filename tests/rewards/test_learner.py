@@ -9,8 +9,9 @@ from rl_teacher.config.experiment import LabelerWeights, Objective, PredictorCon
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.diagnostics import RewardReference
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.queries.planner import PlannerSettings
-from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, RecentEpisodes
+from rl_teacher.queries.queue import NamedTeacher, Query, QueryQueue, QueryStore, RecentEpisodes
 from rl_teacher.queries.schedules import Budget, Progress, schedule
 from rl_teacher.queries.selectors import selector
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
@@ -613,7 +614,28 @@ def test_rank_objective_reports_accuracy_but_no_calibration(tmp_path):
     diagnostics = world.learner.diagnostics(set(world.queue.asked()[0].segments))
     assert diagnostics is not None
     assert diagnostics.calibration == []
-    assert len(diagnostics.comparisons) == 1
+    [predicted] = diagnostics.comparisons.values()
+    segments = map(world.queue.segment, world.queue.asked()[0].segments)
+    means = [world.learner.predictor(s.observations, s.actions).mean() for s in segments]
+    assert predicted == pytest.approx(means, rel=1e-4)
+
+
+@pytest.mark.parametrize(("objective", "accuracy"), [("preferences", 0.0), ("rank", 1.0)])
+def test_fresh_accuracy_compares_what_the_objective_fits(
+    tmp_path, monkeypatch, objective, accuracy
+):
+    world = World(tmp_path, objective=objective)
+    world.turn(0)
+    learner, labels = world.learner, world.learner._trainer.labels
+    learner.predictor.recent.clear()
+    monkeypatch.setattr(
+        learner.predictor, "member_rewards", lambda rows: np.stack([rows[..., 0]] * 3)
+    )
+    # The preferred clip has a return of -5, the other one, which ended early, of -2.
+    steps = np.zeros((10, labels.rows.shape[-1]), np.float32)
+    labels.add(LabelledPair(steps - 0.5, steps[:2] - 1, 1.0), 1_000)
+    learner._evaluate_on_fresh([Query(1_000, "left", "right")])
+    assert learner.metrics()["fresh_accuracy"] == accuracy
 
 
 def test_diagnostics_contain_predictions_for_labelled_comparisons(world):

@@ -259,10 +259,11 @@ class Diagnostics:
     """Results of the latest fit that the pages show.
 
     Attributes:
-        predicted_returns: predicted return of each compared segment, by content hash.
+        predicted_returns: predicted return of each compared segment, by content hash; mean rewards
+            with the objectives `rank` and `returns`.
         calibration: bins of held-out labels: predicted probability, observed share, count.
-        comparisons: predicted returns of the left and the right segment of each labelled
-            comparison, by comparison id, the newest last.
+        comparisons: the same of the left and the right segment of each labelled comparison, by
+            comparison id, the newest last.
         num_fits: completed fits.
         num_labels: labels of the latest fit.
     """

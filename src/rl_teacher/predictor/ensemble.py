@@ -203,6 +203,20 @@ class RewardPredictor:
         )
         return rewards.astype(np.float32)
 
+    def clip_scores(
+        self,
+        rewards: Float32[np.ndarray, "*clip time"],
+        weights: Float[np.ndarray, "*clip time"],
+    ) -> Float[np.ndarray, "*clip"]:
+        """Compute what the objective fits: the return of each clip, or its mean reward.
+
+        Args:
+            rewards: [..., T] predicted reward of each step.
+            weights: [..., T] weight of each step; 0 for padding.
+        """
+        returns = (rewards * weights).sum(-1)
+        return returns if self.config.objective == "preferences" else returns / weights.sum(-1)
+
     def __call__(
         self, observations: Shaped[np.ndarray, "..."], actions: Shaped[np.ndarray, "..."]
     ) -> Float32[np.ndarray, "..."]:

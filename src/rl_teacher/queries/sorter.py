@@ -22,6 +22,7 @@ from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.config.experiment import QueryMethod, SortingMethod
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import subsampling_stride
+from rl_teacher.predictor.labels import num_weighted_steps
 from rl_teacher.queries.queue import Answers, Pair, Query, QueryQueue
 from rl_teacher.queries.ranking import PRIOR_STD, ClipRanking, answer_probabilities
 from rl_teacher.queries.sorting import MAX_DISTANCE, InsertionOrder, neighbour_pairs
@@ -101,11 +102,14 @@ class ClipSorter:
         self._recorder = recorder
         self._predictor = predictor
         is_image = predictor.space.has_byte_rows
-        self._stride = subsampling_stride(recorder.segment_steps, is_image=is_image)
+        discount = predictor.config.segment_discount
+        self._num_weighted = num_weighted_steps(recorder.segment_steps, discount)
+        self._stride = subsampling_stride(self._num_weighted, is_image=is_image)
         self._rng = rng
         self._shared = list(settings.shared_segments)
         self._ranking = ClipRanking()
-        self._rows: dict[str, Shaped[np.ndarray, "time features"]] = {}
+        # Input rows of every k-th step of each clip, and their weights.
+        self._steps: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         # The insertion order with its answers, by comparison in the order in which they count.
         self._order = InsertionOrder()
         self._inserted: dict[int, Answer] = {}
@@ -143,7 +147,7 @@ class ClipSorter:
             return []
         waiting = {each.id for each in queries if not queue.answers_to(each)}
         busy = {clip for each in waiting for clip in self._ranking.pairs[each]} | hidden
-        scores = self._predicted_returns(queue) if is_fitted else None
+        scores = self._predicted_scores(queue) if is_fitted else None
         if self._settings.method == "tree" and self._order.pending:
             numbers = list(islice(self._order.questions(busy, scores), num))
         else:
@@ -198,18 +202,27 @@ class ClipSorter:
         if self._ranking.add_clip(content_hash) == self._order.num_clips:
             self._order.add_clip()
 
-    def _predicted_returns(self, queue: QueryQueue) -> Float64[np.ndarray, " clip"]:
-        """Predict [N] mean rewards of all clips."""
-        space, clips = self._predictor.space, self._ranking.clips
+    def _predicted_scores(self, queue: QueryQueue) -> Float64[np.ndarray, " clip"]:
+        """Predict [N] scores of all clips; see `RewardPredictor.clip_scores`."""
+        predictor, clips = self._predictor, self._ranking.clips
         for content_hash in clips:
-            if content_hash not in self._rows:
-                segment = queue.segment(content_hash)
-                rows = space.rows(segment.observations, segment.actions)
-                self._rows[content_hash] = rows[:: self._stride]
-        rows = [self._rows[each] for each in clips]
-        rewards = self._predictor.normalised(self._predictor.member_rewards(np.concatenate(rows)))
-        ends = np.cumsum([len(each) for each in rows])
-        return np.array([part.mean() for part in np.split(rewards, ends[:-1])], float)
+            if content_hash not in self._steps:
+                self._steps[content_hash] = self._sampled_steps(queue.segment(content_hash))
+        rows, weights = map(np.stack, zip(*(self._steps[each] for each in clips), strict=True))
+        rewards = predictor.normalised(predictor.member_rewards(rows))
+        return predictor.clip_scores(rewards, weights)
+
+    def _sampled_steps(
+        self, segment: Segment
+    ) -> tuple[Shaped[np.ndarray, "time features"], Float64[np.ndarray, " time"]]:
+        """Return every k-th input row of a clip with its weight; see `fit.gather_steps`."""
+        time = np.arange(self._num_weighted)
+        weights = self._predictor.config.segment_discount**time * (time < len(segment))
+        sampled = weights[:: self._stride]
+        # Padded steps, which have no weight, repeat the last one.
+        steps = np.minimum(time[:: self._stride], len(segment) - 1)
+        rows = self._predictor.space.rows(segment.observations[steps], segment.actions[steps])
+        return rows, sampled * (weights.sum() / sampled.sum())
 
     # --- answers ---
 

@@ -398,15 +398,14 @@ class RewardLearner(RewardSource):
         decided = [index for index in indices if labels.targets[index] != EQUAL]
         if not decided or not self._trainer.has_fitted:
             return
-        left, right = self._predicted_returns(decided).T
+        left, right = self._predicted_scores(decided).T
         self._agreed.extend(((left > right) == (labels.targets[decided] > EQUAL)).tolist())
 
-    def _predicted_returns(self, indices: Sequence[int]) -> Float32[np.ndarray, "comparison 2"]:
-        """Predict the returns of both segments of labelled comparisons."""
+    def _predicted_scores(self, indices: Sequence[int]) -> Float32[np.ndarray, "comparison 2"]:
+        """Predict the scores of both segments of labelled comparisons."""
         batch = gather_steps(self._trainer.labels, np.array(indices), 0)
         rewards = self._predictor.normalised(self._predictor.member_rewards(batch["rows"]))
-        # R = sum_t w_t r_t; rewards are [comparison, side, step], with weight 0 at padded steps.
-        return (rewards * batch["weights"]).sum(-1)
+        return self._predictor.clip_scores(rewards, batch["weights"])
 
     def _learn_from(self, queries: Sequence[Query]) -> None:
         self._trainer.update_targets(self._targets_of(queries), self._pair_of)
@@ -525,7 +524,7 @@ class RewardLearner(RewardSource):
         )
 
     def _predicted_comparisons(self, shown: Set[str]) -> dict[int, tuple[float, float]]:
-        """Predict both returns of each labelled comparison that can be shown, by its id."""
+        """Predict the scores of both clips of each labelled comparison that can be shown."""
         labels = self._trainer.labels
         indices = {
             comparison_id: index
@@ -535,8 +534,8 @@ class RewardLearner(RewardSource):
         }
         if not indices:
             return {}
-        returns = self._predicted_returns(list(indices.values())).tolist()
-        return {each: (left, right) for each, (left, right) in zip(indices, returns, strict=True)}
+        scores = self._predicted_scores(list(indices.values())).tolist()
+        return {each: (left, right) for each, (left, right) in zip(indices, scores, strict=True)}
 
     # --- state ---
 
