@@ -40,6 +40,23 @@ def test_fitted_predictor_keeps_zero_if_clips_have_unequal_lengths(tmp_path, num
     assert RewardPredictor.load(out).keeps_zero == keeps_zero
 
 
+def test_predictor_keeps_zero_in_a_warm_started_fit_to_clips_of_equal_lengths(tmp_path):
+    dataset_of((segment(0), segment(1, 3))).save(tmp_path / "first")
+    dataset_of((segment(2), segment(3))).save(tmp_path / "second")
+    first = FitConfig(
+        str(tmp_path / "first"), out=str(tmp_path / "one"), pretrain_iters=8, reward=SMALL
+    )
+    fit_labels(first)
+    second = replace(
+        first,
+        labels=str(tmp_path / "second"),
+        out=str(tmp_path / "two"),
+        predictor_path=str(tmp_path / "one"),
+    )
+    fit_labels(second)
+    assert RewardPredictor.load(tmp_path / "two").keeps_zero
+
+
 @pytest.mark.parametrize(("label_buffer", "num_fitted"), [(0, 3), (2, 2), (5, 3)])
 def test_outcome_counts_only_labels_that_fit_into_the_buffer(tmp_path, label_buffer, num_fitted):
     dataset_of(*((segment(2 * i), segment(2 * i + 1)) for i in range(3))).save(tmp_path / "set")

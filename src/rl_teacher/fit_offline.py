@@ -199,7 +199,9 @@ def fit_predictor(
     predictor = RewardPredictor(space, config.reward, config.seed)
     predictor.set_networks(outcome.networks, outcome.normaliser)
     # Between segments of unequal lengths, the labels determine the zero of the reward.
-    predictor.keeps_zero = labels.has_unequal_lengths
+    predictor.keeps_zero = labels.has_unequal_lengths or (
+        initial is not None and initial.keeps_zero
+    )
     is_step = labels.weights > 0  # 0 marks the padding of shorter segments
     predictor.recent.update(predictor.member_rewards(labels.rows[is_step]))
     return predictor, outcome.report

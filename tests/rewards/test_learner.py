@@ -395,6 +395,19 @@ def test_revised_answer_rebuilds_label_set(tmp_path):
     assert targets(world) == [0.5, 1]
 
 
+def test_zero_is_kept_when_the_label_buffer_holds_no_clip_that_ended_early(tmp_path):
+    world = World(tmp_path, teacher=human_teacher, label_buffer=1)
+    learner = world.learner
+    learner._task = replace(learner._task, shows_ends=True)
+    steps = np.random.default_rng(0).random((10, learner._trainer.labels.rows.shape[-1]))
+    steps = steps.astype(np.float32)
+    for ended_after in (4, 10):
+        learner.add_given_labels([LabelledPair(steps, steps[:ended_after] / 2, 1.0)])
+        assert learner.fit(force=True)
+        assert learner.predictor.keeps_zero
+    assert not learner._trainer.labels.has_unequal_lengths
+
+
 def test_revision_is_read_when_it_is_due_while_no_comparison_waits(world, monkeypatch):
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)

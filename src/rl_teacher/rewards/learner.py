@@ -444,8 +444,8 @@ class RewardLearner(RewardSource):
         if self._task.shows_ends:
             # Bradley-Terry compares sums, so a constant added to every step cancels out between
             # segments of equal length. Between unequal ones it does not: there the labels determine
-            # the zero.
-            self._predictor.keeps_zero = self._trainer.labels.has_unequal_lengths
+            # the zero. Networks keep it in later fits, whatever the lengths in the label buffer.
+            self._predictor.keeps_zero |= self._trainer.labels.has_unequal_lengths
         self._measure_reward_scale()
         self._reference = self._measure_reference()
         self._fit_step = self._num_steps
