@@ -34,7 +34,8 @@ OF_AGENT = "The settings of the selected agent (`--agent`) identify the experime
 CHAPTERS = (
     (
         "Experiment",
-        "These settings identify an experiment: the same name with other values is refused.",
+        "These settings identify an experiment: the same name with other values is refused; a "
+        "larger `--num-timesteps` or `--n-labels` extends the run instead.",
         TeachConfig,
         "",
     ),

@@ -52,16 +52,16 @@ commands:
   rename NAME NEW  rename an experiment
   archive          archive, list and restore experiments
   delete NAME      delete an experiment with its labels
-  play NAME        play an experiment's agent on the page, or record a video
+  play NAME        play an experiment's agent in the browser, or record a video
   sweep FILE       train agents with several seeds and settings, and compare them
   circus           teach four tricks and build a page that shows them
   examples         train three small agents to try the other commands on
   labelers         add, invite, list and revoke labelers
   export NAME      export labels with their segments, labels alone, or the agent
   import PATH      import a data set as an experiment
-  backup PATH      copy everything to a folder, also while experiments run
+  backup PATH      copy everything to a folder, even while experiments run
   restore PATH     restore a backup into an empty home
-  doctor           examine all files and the database for damage
+  doctor           check all files and the database for damage
 
 examples:
   rl-teacher teach -p rl -e ShortHopper-v1 -n base-rl
@@ -528,7 +528,7 @@ def label(
 ) -> None:
     """Label an experiment's comparisons with L, R, E and Enter; the page shows the clips.
 
-    If no service runs, the page is served meanwhile.
+    If no service is running, the command serves the page until it ends.
 
     Args:
         name: name of the experiment
@@ -597,7 +597,7 @@ def check(arguments: Sequence[str]) -> int:
         Args:
             env_id: registered id, module:id, or module:function
             predictor: source of rewards; with human, clips are checked too
-            stacked_frames: frames stacked into one image observation; 0: one
+            stacked_frames: frames stacked into one image observation; 0 or 1: a single frame
             frame_size: height and width in pixels that larger images are resized to; 0: no resizing
             colour: colour instead of greyscale images for agent and predictor
         """
@@ -692,7 +692,7 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
 
 
 def reward(name: str, kind: Literal["predicted", "true"], /) -> None:
-    """Switch the agent of an experiment between predicted and true rewards, also while it trains.
+    """Switch the agent of an experiment between predicted and true rewards, even while it trains.
 
     Args:
         name: name of the experiment
@@ -730,7 +730,7 @@ def archive(arguments: Sequence[str]) -> int:
 
 
 def archive_one(name: str, /) -> None:
-    """Hide an experiment that is not running from labelers; continuing it restores it.
+    """Hide an experiment from labelers; it must not be running, and continuing it restores it.
 
     Args:
         name: name of the experiment
@@ -829,7 +829,7 @@ def sweep(
         parallel: number of simultaneous runs; by default 1, and with --cluster as many as it has
             CPUs for
         cluster: Ray cluster whose nodes execute the runs: local starts one on this machine, auto
-            finds the one of this machine or of RAY_ADDRESS; or HOST:PORT of its head node
+            finds the running one, HOST:PORT is a head node
         cpus: CPUs of a run, with --cluster
     """
     from dataclasses import replace
@@ -1186,7 +1186,7 @@ def import_(arguments: Sequence[str]) -> int:
 
 
 def backup(path: Path, /, media: str | None = None) -> None:
-    """Copy everything to a new folder and verify the copy, also while experiments run.
+    """Copy everything to a new folder and verify the copy, even while experiments run.
 
     Args:
         path: folder to create

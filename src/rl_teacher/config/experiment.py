@@ -114,7 +114,7 @@ class PredictorConfig:
     error_rate: Annotated[float, Between(0.0, 0.99), ANSWERS] = 0.1
     """assumed probability that the teacher answers at random"""
     segment_discount: Annotated[float, Between(0.0, 1.0)] = 1.0
-    """discount factor within a segment; of a low one, only the first steps have weight"""
+    """discount factor within a segment; with a low one, only the first steps count"""
     l2: Annotated[float, Between(0.0, 1e6)] = 100.0
     """weight decay, divided by the number of labels (or clips) that are fitted; 0: none"""
     reward_std: Annotated[float, Above(0)] = 1.0
@@ -195,7 +195,7 @@ class ExperimentSettings:
     """saved reward predictor: name of an experiment, or a folder; it stays frozen unless
     --keep-asking, --n-labels, --pretrain-labels or --labels is given"""
     stacked_frames: Annotated[int, short_flag("f"), Between(0, MAX_STACKED), IMAGES] = 4
-    """frames stacked into one image observation; 0: one"""
+    """frames stacked into one image observation; 0 or 1: a single frame"""
     frame_size: Annotated[int, Between(0, MAX_SIZE), IMAGES] = 84
     """height and width in pixels that larger images are resized to; 0: no resizing"""
     colour: Annotated[bool, IMAGES] = False
@@ -249,9 +249,9 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     no clipping. Reported returns are never clipped"""
     agent_reset: Annotated[float | None, Between(0.0, 1.0), LABELS, FITS, RESETS] = None
     """fraction of --n-labels after which the agent is reset once (Nikishin et al. 2022); the
-    earlier agent is restored if it is better after as many steps. By default 0.5 of fewer than
-    700 labels, otherwise 0. 0, with --agent-path, if --pretrain-labels are as many, or if episodes
-    can end early: no reset"""
+    earlier agent is restored if it is better after as many steps. 0: no reset. By default 0.5 with
+    fewer than 700 labels, otherwise 0. There is no reset with --agent-path, if --pretrain-labels is
+    at least this fraction of --n-labels, or if the agent is shown that episodes end early"""
 
     def with_label_budget(self) -> "TeachConfig":
         """Return the settings with the number of labels that sorting `n_clips` takes.
@@ -479,7 +479,7 @@ class RunOptions:
     """fraction of comparisons that a labeler is asked a second time; unchanged if omitted,
     initially 0"""
     gold: Annotated[float | None, Between(0.0, 1.0), HUMAN_LABELS] = None
-    """fraction of gold questions (comparisons with a known answer); unchanged if omitted,
+    """fraction of gold comparisons, whose answer is known; unchanged if omitted,
     initially 0"""
     serve: bool = False
     """serve the page during the run; always on with -p human"""
@@ -495,18 +495,18 @@ class RunOptions:
     force_new: bool = False
     """start over: delete the labels and checkpoints of this experiment, after confirmation"""
     force_new_environment_clips: Annotated[bool, NEW_CLIPS, LABELS, FITS] = False
-    """archive this experiment, after confirmation, and start a new one of its name with other clips
-    and labels, but with its agent and its reward predictor"""
+    """archive this experiment, after confirmation, and start a new one of the same name that keeps
+    the agent and the reward predictor, but neither clips nor labels"""
     force_new_training_labels: Annotated[bool, LABELS, FITS] = False
-    """archive this experiment, after confirmation, and start a new one of its name with other
-    labels, but with its agent and its reward predictor. To compare the archived clips as well, add
-    --reuse-clips, which needs --force-new-reward-model, --queries tree or --queries sort"""
+    """archive this experiment, after confirmation, and start a new one of the same name that keeps
+    the agent and the reward predictor, but not the labels. To compare the archived clips as well,
+    add --reuse-clips, which needs --force-new-reward-model, --queries tree or --queries sort"""
     force_new_reward_model: Annotated[bool, LEARNING, FITS] = False
-    """archive this experiment, after confirmation, and start a new one of its name with another
-    reward predictor, but with its agent and its labels"""
+    """archive this experiment, after confirmation, and start a new one of the same name that keeps
+    the agent and the labels, but not the reward predictor"""
     force_new_agent_model: Annotated[bool, FITS] = False
-    """archive this experiment, after confirmation, and start a new one of its name with another
-    agent, but with its labels and its reward predictor"""
+    """archive this experiment, after confirmation, and start a new one of the same name that keeps
+    the labels and the reward predictor, but not the agent"""
     yes: Annotated[bool, REPLACES] = False
     """delete or archive without confirmation"""
 
