@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_teacher.clips.answer import MIRRORED, Answer
-from rl_teacher.clips.recorder import EPISODE_COLUMNS, Recorder
+from rl_teacher.clips.recorder import Recorder
+from rl_teacher.clips.segment import SEGMENT_ARRAYS
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.sorter import SHARED_EVERY, SorterSettings, consensus, sorter_settings
@@ -106,7 +107,7 @@ def test_clip_that_ended_early_has_the_predicted_score_of_the_objective(
     )
     sort.start(SORT)
     [whole] = sort.recorder.segments(sort.recorder.cut(1, np.random.default_rng(0)))
-    ended = replace(whole, **{name: getattr(whole, name)[:2] for name in EPISODE_COLUMNS})
+    ended = replace(whole, **{name: getattr(whole, name)[:2] for name in SEGMENT_ARRAYS})
     for clip in (whole, ended):
         sort.sorter.add_clip(clip, sort.queue)
     np.testing.assert_allclose(sort.sorter._predicted_scores(sort.queue), scores)
