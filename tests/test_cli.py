@@ -210,6 +210,23 @@ def test_help_has_the_phrase_of_every_setting(monkeypatch, capsys):
             assert phrase in printed
 
 
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("rename", "[-h] NAME NEW_NAME"),
+        ("reward", "[-h] NAME {predicted,true}"),
+        ("report", "[-h] NAMES ... [--plot"),
+        ("envs", "[-h] [SEARCH]"),
+        ("fit", "[-h] [OPTIONS] LABELS"),
+        ("play", "[-h] [OPTIONS] NAME"),
+    ],
+)
+def test_help_shows_positional_arguments_by_name(command, usage, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert f"usage: rl-teacher {command} {usage}" in capsys.readouterr().out
+
+
 def test_module_exits_with_the_code_of_the_command():
     command = [sys.executable, "-m", "rl_teacher", "taech"]
     assert subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 2

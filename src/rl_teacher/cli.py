@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from rl_teacher.common.errors import BadInput, ExperimentNotFound, RlTeacherError, UnknownName
 from rl_teacher.common.paths import user_path
@@ -170,6 +170,7 @@ def parse(command: str, function: Callable[..., Any], arguments: Sequence[str]) 
     check_options(command, function, arguments)
     if {"-h", "--help"} & {*arguments}:
         join_help_lines(function)
+        name_positional_arguments(function)
     return tyro.cli(
         function,
         prog=f"rl-teacher {command}",
@@ -177,6 +178,28 @@ def parse(command: str, function: Callable[..., Any], arguments: Sequence[str]) 
         # No `--no-X` beside every flag `--X`.
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+
+
+def name_positional_arguments(function: Callable[..., Any]) -> None:
+    """Make the help of a function show its positional arguments by name, such as NAME, not STR."""
+    import inspect
+
+    import tyro
+
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is not parameter.POSITIONAL_ONLY:
+            continue
+        kind = parameter.annotation
+        if get_origin(kind) is Annotated:  # perhaps by an earlier call
+            kind = get_args(kind)[0]
+        if get_origin(kind) is Literal:
+            continue
+        metavar = name.upper()
+        if get_origin(kind) is tuple:
+            metavar = f"{metavar} ..."
+        elif parameter.default is not parameter.empty:
+            metavar = f"[{metavar}]"
+        function.__annotations__[name] = Annotated[kind, tyro.conf.arg(metavar=metavar)]
 
 
 def check_options(command: str, function: Callable[..., Any], arguments: Sequence[str]) -> None:

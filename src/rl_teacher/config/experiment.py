@@ -421,7 +421,7 @@ class CollectConfig(QuerySettings, ExperimentSettings):
 class FitConfig:
     """Settings of `rl-teacher fit`."""
 
-    labels: tyro.conf.Positional[str]
+    labels: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="LABELS")]
     """name of an experiment, or a data set: a folder or a .zip file"""
     name: Annotated[str | None, short_flag("n")] = None
     """name of a new experiment for the predictor"""

@@ -20,7 +20,7 @@ MAX_SEED = 2**31 - 1
 class PlayOptions:
     """Options of `rl-teacher play`."""
 
-    name: tyro.conf.Positional[str]
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """name of the experiment"""
     step: str = "latest"
     """agent to play: latest, previous (checkpoint), or the one nearest to a step"""
