@@ -375,7 +375,11 @@ class TrainingLoop:
         # The predictor cannot judge an agent that learns from the true reward.
         if not session.control.uses_true_reward:
             self._agent_reset.apply_if_due(
-                self._agent, session.step, rewards.num_answered, rewards.predictor
+                self._agent,
+                session.step,
+                session.num_steps,
+                rewards.num_answered,
+                rewards.predictor,
             )
 
     def _keep_policy(self) -> None:

@@ -8,6 +8,8 @@ from rl_teacher.agents.reset import MAX_SAMPLES, STRIDE, AgentReset, RecentSteps
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.envs.rollout import Rollout
 
+NUM_STEPS = 1_000
+
 
 class ReplayAgent:
     """Stub of an off-policy agent, which cannot restore a checkpoint."""
@@ -53,7 +55,7 @@ def reset_after(agent, value, step=100):
     """Return an agent reset that was applied at a step after observations of a value."""
     agent_reset = AgentReset(10.0)
     agent_reset.observe(rollout(value))
-    agent_reset.apply_if_due(agent, step, 10, first_feature)
+    agent_reset.apply_if_due(agent, step, NUM_STEPS, 10, first_feature)
     return agent_reset
 
 
@@ -61,9 +63,9 @@ def test_reset_happens_at_label_threshold():
     agent = CheckpointAgent()
     agent_reset = AgentReset(10.0)
     agent_reset.observe(rollout(1.0))
-    agent_reset.apply_if_due(agent, 50, 9, first_feature)
+    agent_reset.apply_if_due(agent, 50, NUM_STEPS, 9, first_feature)
     assert agent.value == 1.0
-    agent_reset.apply_if_due(agent, 60, 10, first_feature)
+    agent_reset.apply_if_due(agent, 60, NUM_STEPS, 10, first_feature)
     assert agent.value == 0.0
 
 
@@ -73,19 +75,28 @@ def test_better_of_old_and_new_agent_continues_after_equal_steps(new_value, valu
     agent_reset = reset_after(agent, 2.0)
     agent.value = 5.0
     agent_reset.observe(rollout(new_value))
-    agent_reset.apply_if_due(agent, 199, 10, first_feature)
+    agent_reset.apply_if_due(agent, 199, NUM_STEPS, 10, first_feature)
     assert agent.value == 5.0
-    agent_reset.apply_if_due(agent, 200, 10, first_feature)
+    agent_reset.apply_if_due(agent, 200, NUM_STEPS, 10, first_feature)
     assert agent.value == value
+
+
+def test_agent_is_reset_only_if_half_of_steps_remain():
+    late, in_time = CheckpointAgent(), CheckpointAgent()
+    agent_reset = reset_after(late, 2.0, step=NUM_STEPS // 2 + 1)
+    # Not even if the run is extended.
+    agent_reset.apply_if_due(late, NUM_STEPS, 2 * NUM_STEPS, 10, first_feature)
+    reset_after(in_time, 2.0, step=NUM_STEPS // 2)
+    assert (late.value, in_time.value) == (1.0, 0.0)
 
 
 def test_reset_is_judged_once_by_newest_predictor():
     agent = CheckpointAgent()
     agent_reset = reset_after(agent, 2.0)
     agent_reset.observe(rollout(1.0))
-    agent_reset.apply_if_due(agent, 200, 10, lambda *each: -first_feature(*each))
+    agent_reset.apply_if_due(agent, 200, NUM_STEPS, 10, lambda *each: -first_feature(*each))
     agent_reset.observe(rollout(1.0))
-    agent_reset.apply_if_due(agent, 300, 20, first_feature)
+    agent_reset.apply_if_due(agent, 300, NUM_STEPS, 20, first_feature)
     assert agent.value == 0.0
 
 
@@ -93,7 +104,7 @@ def test_reset_of_replay_agent_is_final():
     agent = ReplayAgent()
     agent_reset = reset_after(agent, 2.0)
     agent_reset.observe(rollout(1.0))
-    agent_reset.apply_if_due(agent, 200, 10, first_feature)
+    agent_reset.apply_if_due(agent, 200, NUM_STEPS, 10, first_feature)
     assert agent.value == 0.0
     assert agent_reset.state().keys() == {"self/reset_step", "self/is_finished"}
 
@@ -104,11 +115,11 @@ def test_restored_reset_continues():
     agent_reset.observe(rollout(1.0))
     other = AgentReset(10.0)
     other.load_state(agent_reset.state())
-    other.apply_if_due(agent, 200, 10, first_feature)
+    other.apply_if_due(agent, 200, NUM_STEPS, 10, first_feature)
     assert agent.value == 1.0
     restored = AgentReset(10.0)
     restored.load_state(other.state())
-    restored.apply_if_due(agent, 900, 20, first_feature)
+    restored.apply_if_due(agent, 900, NUM_STEPS, 20, first_feature)
     assert agent.value == 1.0
 
 

@@ -117,13 +117,19 @@ class AgentReset:
             self._recent.observe(rollout)
 
     def apply_if_due(
-        self, agent: SupportsReset, step: int, num_labels: int, reward_fn: RewardFunction | None
+        self,
+        agent: SupportsReset,
+        step: int,
+        num_steps: int,
+        num_labels: int,
+        reward_fn: RewardFunction | None,
     ) -> None:
         """Reinitialise the agent, restore its state before the reset, or leave it as it is.
 
         Args:
             agent: changed in place.
             step: environment step of the run.
+            num_steps: environment steps of the whole run.
             num_labels: labels so far.
             reward_fn: the latest predictor; None before its first fit.
         """
@@ -131,6 +137,11 @@ class AgentReset:
             return
         if self._reset_step is None:
             if num_labels < self._due_labels:
+                return
+            if 2 * step > num_steps:
+                # The run would end before the new agent has trained for as many steps.
+                logger.info("the agent is not reset, because half of the steps are over")
+                self._finish()
                 return
             logger.info("the agent is reset at step %s", f"{step:,}")
             self._reset_step = step
