@@ -111,6 +111,20 @@ def test_fit_to_ranks_recovers_linear_reward_despite_wrong_answers(seed):
     assert np.isnan(fitted.report.calibration_error)
 
 
+def test_pretrained_predictor_is_fine_tuned_with_a_label_buffer_of_fewer_labels():
+    config = PredictorConfig(hidden=(4,), label_buffer=5)
+    pretrained = RewardPredictor(SPACE, config)
+    settings = TrainerSettings(config, 8, False, 0, pretrained=pretrained)
+    trainer = PredictorTrainer(settings, SPACE, 10, min_labels_to_fine_tune=8)
+    clips = random_clips(16)
+    pairs = {i: LabelledPair(clips[2 * i], clips[2 * i + 1], 1.0) for i in range(8)}
+    for i in pairs:
+        assert trainer.fit_if_due() is None
+        trainer.update_targets({i: 1.0}, lambda number, _: pairs[number])
+    assert trainer.fit_if_due() is not None
+    trainer.close()
+
+
 def test_fit_to_ranks_survives_clip_of_a_single_step():
     """A segment of 90 steps is subsampled by 3, which often leaves out a clip of a single step."""
     labels = LabelSet(90, SPACE, RANK.ensemble_size, 0)

@@ -284,7 +284,7 @@ class PredictorTrainer:
         if not (self._is_revised or has_enough or (force and len(self.labels) > 0)):
             return None
         is_fine_tuned = self._settings.pretrained is not None and not self._fits_given
-        if is_fine_tuned and len(self.labels) < self._min_labels_to_fine_tune:
+        if is_fine_tuned and self.labels.num_added < self._min_labels_to_fine_tune:
             return None
         self._num_labels_fitted, self._num_updated = self.labels.num_added, 0
         self._is_revised = False
