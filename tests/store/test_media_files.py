@@ -218,7 +218,7 @@ class TestUrls:
         def fail(*_args, **_kwargs):
             raise ConnectionError("refused")
 
-        for name in ("pipe_file", "cat_file", "rm_file", "exists"):
+        for name in ("pipe_file", "cat_file", "rm_file", "info"):
             monkeypatch.setattr(f"fsspec.implementations.memory.MemoryFileSystem.{name}", fail)
         for use in (media.get, media.exists, lambda key: media.put(key, b"x")):
             with pytest.raises(StoreUnavailable, match=r"answer \(ConnectionError\)") as caught:

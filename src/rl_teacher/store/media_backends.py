@@ -132,8 +132,11 @@ class RemoteFolder:
 
     def exists(self, key: str) -> bool:
         """Return True if an object exists."""
-        with remote_errors():
-            return bool(self._file_system.exists(key))
+        # fsspec's `exists` returns False after any error, unless the driver overrides it.
+        with remote_errors(), suppress(FileNotFoundError):
+            self._file_system.info(key)
+            return True
+        return False
 
 
 def open_backend(url_or_path: str | Path) -> LocalFolder | RemoteFolder:
