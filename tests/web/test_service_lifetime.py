@@ -1,6 +1,8 @@
 """Lifetime of a service that a run has started."""
 
+import errno
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -80,5 +82,17 @@ def test_check_does_not_block_new_runs(lifetime, clock, home):
 def test_lifetime_ends_if_home_is_deleted(lifetime, clock, home):
     shutil.rmtree(home)
     assert not lifetime.is_over()
+    set_time(clock, 160.0)
+    assert lifetime.is_over()
+
+
+def test_error_of_the_system_does_not_end_lifetime_at_once(lifetime, clock, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", fail)
+        set_time(clock, 159.9)
+        assert not lifetime.is_over()
     set_time(clock, 160.0)
     assert lifetime.is_over()

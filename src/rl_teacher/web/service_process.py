@@ -193,7 +193,7 @@ class Lifetime:
         """
         try:
             is_shown = not self._exclusive_lock.acquire(timeout_s=0.0)
-        except FileNotFoundError:  # the home was deleted
+        except OSError:  # the home was deleted or is read-only, or too many files are open
             is_shown = False
         if is_shown:
             self._shown_s = self._now()
