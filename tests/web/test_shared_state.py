@@ -90,6 +90,17 @@ def test_requests_of_all_processes_are_counted(path):
     assert SharedState(path, 3).requests() == [(200, 2, 0.5), (404, 1, 0.25)]
 
 
+def test_requests_that_cannot_be_written_are_counted_later(path):
+    shared = SharedState(path)
+    shared.count_request(503, 0.25)
+    shared._execute("PRAGMA query_only = ON")
+    with pytest.raises(StoreUnavailable):
+        shared.write_counts()
+    shared._execute("PRAGMA query_only = OFF")
+    shared.count_request(503, 0.25)
+    assert shared.requests() == [(503, 2, 0.5)]
+
+
 def test_state_that_cannot_be_written_is_reported(app, program):
     shared = app.state.services.shared
     shared._execute("PRAGMA query_only = ON")

@@ -172,17 +172,29 @@ class SharedState:
 
     def count_request(self, status: int, took_s: float) -> None:
         """Count an answered request; other processes see it after `write_counts`."""
-        with self._counting:
-            num, total_s = self._counted.get(status, (0, 0.0))
-            self._counted[status] = (num + 1, total_s + took_s)
+        self._count(status, 1, took_s)
 
     def write_counts(self) -> None:
-        """Write the requests counted since the last call."""
+        """Write the requests counted since the last call.
+
+        Raises:
+            StoreUnavailable: The file cannot be written; the next call writes them.
+        """
         with self._counting:
             counted, self._counted = self._counted, {}
-        with self._transaction():
+        try:
+            with self._transaction():
+                for status, (num, total_s) in counted.items():
+                    self._connection.execute(COUNT, (status, num, total_s))
+        except StoreUnavailable:
             for status, (num, total_s) in counted.items():
-                self._connection.execute(COUNT, (status, num, total_s))
+                self._count(status, num, total_s)
+            raise
+
+    def _count(self, status: int, num: int, took_s: float) -> None:
+        with self._counting:
+            before, before_s = self._counted.get(status, (0, 0.0))
+            self._counted[status] = (before + num, before_s + took_s)
 
     def requests(self) -> list[tuple[int, int, float]]:
         """Return status, number and total duration in seconds of the requests, by status."""
