@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from rl_teacher.agents import collector
+from rl_teacher.agents.ga3c import GA3C
 from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.agents import GA3CConfig, OtherAgentConfig, PPOConfig, SACConfig
 from rl_teacher.config.experiment import RunOptions, TeachConfig
+from rl_teacher.envs.snapshots import ReplayVectorEnv
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
 
@@ -104,6 +106,22 @@ def test_run_interrupted_within_rollout_resumes_exactly(agent):
         assert part_of(expected, part).keys() == part_of(resumed, part).keys()
         for name, array in part_of(expected, part).items():
             np.testing.assert_array_equal(array, part_of(resumed, part)[name], err_msg=name)
+
+
+def test_slow_rollout_does_not_wait_for_pending_update(monkeypatch):
+    read = []
+    state = GA3C.state
+    monkeypatch.setattr(GA3C, "state", lambda agent: read.append(True) or state(agent))
+    config = AGENTS["ga3c"]["ga3c"]
+    spaces = Slow.observation_space, Slow.action_space
+    agent = GA3C(*spaces, config, total_steps=192, seed=0)
+    envs = collector.Collector(ReplayVectorEnv(Slow, NUM_ENVS), seed=0)
+    rollouts = collector.InterruptibleRollouts(agent, envs, lambda: False)
+    for _ in range(3):
+        rollout = rollouts.collect()
+        agent.learn(rollout, rollout.rewards)
+    assert rollouts._is_slow
+    assert not read
 
 
 @pytest.mark.parametrize("at_rollout", [0, 2])

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Shaped
 
 from rl_teacher.agents.actions import Masks, float32_bounds
-from rl_teacher.agents.agent import Agent, agent_diverged
+from rl_teacher.agents.agent import Agent, SupportsRecording, agent_diverged
 from rl_teacher.agents.shards import ShardGenerator
 from rl_teacher.common.array_pool import ArrayPool
 from rl_teacher.common.errors import BadObservation
@@ -404,12 +404,18 @@ class InterruptibleRollouts:
             RolloutInterrupted: a stop was requested. The first rollout of a run needs no saved
                 states: its checkpoint, if there is one, is on disk.
         """
-        agent, states, stop_seen_s = self._agent, None, math.inf
+        agent, stop_seen_s = self._agent, math.inf
+        states: dict[str, StateDict] | None = None
+        generator_state = None
         if self._is_slow:
             collected = self._collector.state()
             # Environments may reuse the memory of their arrays.
-            copied = {name: array.copy() for name, array in collected.items()}
-            states = {"agent": agent.state(), "collector": copied}
+            states = {"collector": {name: array.copy() for name, array in collected.items()}}
+            if isinstance(agent, SupportsRecording):
+                # Its state is only read after an interruption: that of GA3C waits for the update.
+                generator_state = agent.generator_state
+            else:
+                states["agent"] = agent.state()
 
         def should_stop() -> bool:
             nonlocal stop_seen_s
@@ -423,6 +429,9 @@ class InterruptibleRollouts:
         try:
             rollout = self._collector.collect(agent.act, agent.rollout_steps, should_stop)
         except RolloutInterrupted:
+            if states and isinstance(agent, SupportsRecording) and generator_state is not None:
+                agent.record(None, None, generator_state)
+                states["agent"] = agent.state()
             raise RolloutInterrupted(states) from None
         self._is_first = False
         self._is_slow = time.monotonic() - began_s >= SLOW_ROLLOUT_S
