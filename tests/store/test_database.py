@@ -276,6 +276,26 @@ class TestWhereItIs:
         monkeypatch.setenv("RL_TEACHER_DATABASE_URL", "postgresql://me@host/labels")
         assert default_url(tmp_path) == "postgresql://me@host/labels"
 
+    def test_unescaped_password_is_refused_without_showing_it(self):
+        with pytest.raises(StoreUnavailable, match="%40") as caught:
+            Store.open("postgresql://me:s3c@r:et@host/labels")
+        assert "s3c" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "sqlite://host/labels.sqlite",
+            "postgresql://me@host/labels?port=1&port=2",
+            "postgresql:///labels?sslmod=require",
+            "postgresql://me@host/labels?connect_timeout=soon",
+        ],
+    )
+    def test_host_or_option_that_the_driver_refuses_is_named(self, url, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(StoreUnavailable, match="Correct RL_TEACHER_DATABASE_URL") as caught:
+            Store.open(url)
+        assert not caught.value.is_transient
+
     def test_invalid_url_is_refused(self):
         with pytest.raises(StoreUnavailable, match="is not the URL of a database"):
             Store.open("my database://")

@@ -208,6 +208,11 @@ class TestUrls:
             MediaFiles(url)
         assert "s3cret" not in str(caught.value)
 
+    def test_invalid_address_is_refused(self):
+        with pytest.raises(BadInput, match=r"address is invalid.*s3://bucket/folder") as caught:
+            MediaFiles("s3://me:s3cret@[bucket/folder")
+        assert "s3cret" not in str(caught.value)
+
     def test_missing_driver_is_named(self):
         with pytest.raises(BadInput, match=r"adlfs.*pip"):
             MediaFiles("abfs://container/folder")

@@ -3,6 +3,7 @@
 import functools
 import math
 import os
+import re
 import selectors
 import sqlite3
 import stat
@@ -271,10 +272,12 @@ def as_url(url_or_path: str | Path) -> URL:
         return URL.create("sqlite", database=str(user_path(url_or_path)))
     try:
         url = make_url(url_or_path)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # the latter for a port that is no number
+        shown = re.sub("://.*@", "://***@", url_or_path)
         raise StoreUnavailable(
-            f"{url_or_path!r} is not the URL of a database. "
-            "Give a path, or something like postgresql://user@host/name."
+            f"{shown!r} is not the URL of a database. Give a path, or something like "
+            "postgresql://user:password@host/name, in which an @ of the password is "
+            "written as %40."
         ) from error
     if url.drivername in ("postgres", "postgresql"):
         return url.set(drivername="postgresql+psycopg")
@@ -353,6 +356,8 @@ def make_engine(url: URL, label: str, busy_timeout_s: float, *, is_synced: bool)
             f"The database {label} needs a driver that is not installed: {error}. "
             "For PostgreSQL: pip install 'psycopg[binary]'."
         ) from error
+    except ArgumentError as error:
+        raise bad_url(label, error) from error
     if is_sqlite:
         event.listen(
             engine,
@@ -486,7 +491,9 @@ def driver_errors(label: str) -> Iterator[None]:
     """
     try:
         yield
-    except (IntegrityError, ProgrammingError, DataError, NotSupportedError):
+    except (IntegrityError, ProgrammingError, DataError, NotSupportedError) as error:
+        if isinstance(error, ProgrammingError) and error.statement is None:  # while connecting
+            raise bad_url(label, error.orig) from error
         raise
     except DBAPIError as error:
         raise unavailable(
@@ -500,6 +507,15 @@ def driver_errors(label: str) -> Iterator[None]:
             f"The database {label} is in use by too many threads at once. Try again.",
             is_transient=True,
         ) from error
+
+
+def bad_url(label: str, fault: object) -> StoreUnavailable:
+    """Return the error for a URL with a host or an option that the driver refuses."""
+    reason = " ".join(str(fault).split())
+    return StoreUnavailable(
+        f"The database {label} cannot be used: {reason}. Correct RL_TEACHER_DATABASE_URL.",
+        "The database cannot be used. Correct RL_TEACHER_DATABASE_URL.",
+    )
 
 
 def unavailable(label: str, message: str, *, has_lost_connection: bool = False) -> StoreUnavailable:

@@ -152,8 +152,14 @@ def open_backend(url_or_path: str | Path) -> LocalFolder | RemoteFolder:
     from fsspec.implementations.dirfs import DirFileSystem  # noqa: PLC0415
     from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415
 
-    label = without_password(url_or_path)
     protocol = url_or_path.partition("://")[0]
+    try:
+        label = without_password(url_or_path)
+    except ValueError as error:
+        raise BadInput(
+            f"--media {protocol}://... was given, and its address is invalid: {error}. Give a "
+            "local folder, s3://bucket/folder or gs://bucket/folder."
+        ) from error
     extra = EXTRAS.get(protocol)
     if extra is not None and not urlsplit(url_or_path).netloc:
         raise BadInput(f"--media {label} names no bucket. Give {protocol}://bucket/folder.")
