@@ -176,6 +176,8 @@ class LibraryAgent:
         self._class = algorithm_class(name)
         self._arguments = arguments_for(self._class, name, settings)
         self._observation_space, self._action_space = observation_space, action_space
+        is_box = isinstance(action_space, gym.spaces.Box)
+        self._action_bounds = float32_bounds(action_space) if is_box else None
         self._first_action = 0
         if isinstance(action_space, gym.spaces.Discrete):
             # These libraries count actions from 0, even if the space does not.
@@ -250,10 +252,10 @@ class LibraryAgent:
 
     def to_environment(self, actions: np.ndarray) -> np.ndarray:
         """Convert actions within bounds to the format of the environment."""
-        if isinstance(self._action_space, gym.spaces.Box):
-            shaped = actions.reshape(-1, *self._action_space.shape).astype(np.float32)
+        if self._action_bounds is not None:
+            shaped = actions.reshape(-1, *self._action_bounds[0].shape).astype(np.float32)
             # The rounding to float32, and that of the libraries' own scaling, may exceed a bound.
-            return np.clip(shaped, *float32_bounds(self._action_space))
+            return np.clip(shaped, *self._action_bounds)
         return actions.astype(np.int64) + self._first_action
 
     def mask_arguments(self, masks: Masks) -> dict[str, np.ndarray]:
