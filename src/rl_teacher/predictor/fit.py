@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Float32, Int
 
 from rl_teacher.common.errors import Diverged
 from rl_teacher.common.state_dict import (
@@ -498,6 +498,28 @@ def subsampling_stride(segment_steps: int, *, is_image: bool) -> int:
     """Compute the subsampling stride within a segment."""
     sampled = SAMPLED_IMAGES if is_image else SAMPLED_STEPS
     return max(round(segment_steps / sampled), 1)
+
+
+def subsampled_weights(
+    num_steps: Int[np.ndarray, " segment"], num_weighted: int, stride: int, discount: float
+) -> tuple[Float32[np.ndarray, "segment sample"], Float32[np.ndarray, " segment"]]:
+    """Return the weights of every k-th step of segments, and what scales their sums.
+
+    Args:
+        num_steps: [C] number of steps of each segment.
+        num_weighted: largest number of steps with a weight.
+        stride: subsampling stride k.
+        discount: discount factor within a segment.
+
+    Returns:
+        [C, T/k] weights, 0 after the end of a segment; and [C] factors with which the weights of
+        the sampled steps sum to those of the whole segment.
+    """
+    time = np.arange(num_weighted)
+    # R = sum_t discount^t r_t
+    weights = discount ** time.astype(np.float32) * (time < num_steps[:, None])
+    sampled = weights[:, ::stride]
+    return sampled, weights.sum(-1) / sampled.sum(-1)
 
 
 def draw_offset(num_steps: int, stride: int, rng: np.random.Generator) -> int:

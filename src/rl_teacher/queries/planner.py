@@ -14,7 +14,7 @@ from rl_teacher.clips.recorder import Recorder, SegmentSpans
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import subsampling_stride
+from rl_teacher.predictor.fit import subsampled_weights, subsampling_stride
 from rl_teacher.predictor.labels import num_weighted_steps
 from rl_teacher.queries.queue import Pair, QueryQueue
 from rl_teacher.queries.schedules import Budget, Progress, Schedule, change_rate, extend
@@ -250,13 +250,11 @@ class QueryPlanner:
         self, cuts: SegmentSpans, rewards: Float[np.ndarray, "member segment time"]
     ) -> Float[np.ndarray, "member segment"]:
         """Estimate [M, C] returns from every k-th step, as a fit does; see `fit.gather_steps`."""
-        time = np.arange(self._recorder.segment_steps)
-        # R = sum_t discount^t r_t
-        discounts = self._predictor.config.segment_discount ** time.astype(np.float32)
-        weights = discounts * (time < np.minimum(cuts.num_steps, self._num_weighted)[:, None])
-        sampled = weights[:, :: self._stride]
-        # The weights of the sampled steps then sum to those of the whole segment.
-        return weights.sum(-1) / sampled.sum(-1) * (rewards * sampled).sum(-1)
+        discount = self._predictor.config.segment_discount
+        weights, scale = subsampled_weights(
+            cuts.num_steps, self._num_weighted, self._stride, discount
+        )
+        return scale * (rewards[..., : weights.shape[-1]] * weights).sum(-1)
 
     def input_rows(
         self, cuts: SegmentSpans, stride: int = 1

@@ -21,7 +21,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.config.experiment import QueryMethod, SortingMethod
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import subsampling_stride
+from rl_teacher.predictor.fit import subsampled_weights, subsampling_stride
 from rl_teacher.predictor.labels import num_weighted_steps
 from rl_teacher.queries.queue import Answers, Pair, Query, QueryQueue
 from rl_teacher.queries.ranking import PRIOR_STD, ClipRanking, answer_probabilities
@@ -216,13 +216,12 @@ class ClipSorter:
         self, segment: Segment
     ) -> tuple[Shaped[np.ndarray, "time features"], Float64[np.ndarray, " time"]]:
         """Return every k-th input row of a clip with its weight; see `fit.gather_steps`."""
-        time = np.arange(self._num_weighted)
-        weights = self._predictor.config.segment_discount**time * (time < len(segment))
-        sampled = weights[:: self._stride]
+        discount, num_steps = self._predictor.config.segment_discount, np.array([len(segment)])
+        weights, scale = subsampled_weights(num_steps, self._num_weighted, self._stride, discount)
         # Padded steps, which have no weight, repeat the last one.
-        steps = np.minimum(time[:: self._stride], len(segment) - 1)
+        steps = np.minimum(np.arange(weights.shape[1]) * self._stride, len(segment) - 1)
         rows = self._predictor.space.rows(segment.observations[steps], segment.actions[steps])
-        return rows, sampled * (weights.sum() / sampled.sum())
+        return rows, (weights[0] * scale[0]).astype(np.float64)
 
     # --- answers ---
 
