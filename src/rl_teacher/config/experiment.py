@@ -39,6 +39,8 @@ from rl_teacher.config.fields import (
     LATER_FITS,
     LATER_LABELS,
     LEARNING,
+    MAX_PORT,
+    MAX_SEED,
     MEDIA,
     NEW_CLIPS,
     NEW_PREDICTOR,
@@ -75,7 +77,6 @@ AGENT_RESET = 0.5
 """Fraction of fewer labels than `MIN_LABELS_WITHOUT_RESET` after which the agent is reset."""
 MIN_LABELS_WITHOUT_RESET = 700
 """With so many labels, PPO learns faster without a reset; see docs/results.md."""
-MAX_SEED = 2**31 - 1
 MAX_CLIPS = 1_000_000
 
 LabelerWeights = Literal["equal", "reliability"]
@@ -485,7 +486,7 @@ class RunOptions:
     """serve the page during the run; always on with -p human"""
     host: Annotated[str, PAGE] = "127.0.0.1"
     """address of the page; 0.0.0.0 listens on every network of this machine"""
-    port: Annotated[int, PAGE, Between(0, 65_535)] = 8765
+    port: Annotated[int, PAGE, Between(0, MAX_PORT)] = 8765
     """port of the page; the next free one if it is taken; 0: any"""
     no_browser: Annotated[bool, PAGE] = False
     """print the link to the page without opening a browser"""

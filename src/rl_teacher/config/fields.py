@@ -27,6 +27,9 @@ from rl_teacher.common.errors import BadConfig
 if TYPE_CHECKING:
     from rl_teacher.config.experiment import RunOptions, TeachConfig
 
+MAX_SEED = 2**31 - 1
+MAX_PORT = 65_535
+
 
 def short_flag(letter: str) -> Any:
     """Give a setting a short flag beside its long one."""

@@ -25,8 +25,8 @@ from rich.table import Table
 from rl_teacher.clips.offscreen import OffscreenRenderer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
-from rl_teacher.config.experiment import AGENT_RESET, MAX_SEED, TeachConfig
-from rl_teacher.config.fields import AtLeast, Between, check_bounds
+from rl_teacher.config.experiment import AGENT_RESET, TeachConfig
+from rl_teacher.config.fields import MAX_SEED, AtLeast, Between, check_bounds
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.commands import open_actors
 from rl_teacher.play.episodes import record_episode

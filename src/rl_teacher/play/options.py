@@ -8,12 +8,11 @@ import tyro
 
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.paths import user_path
-from rl_teacher.config.fields import Between, as_flag, check_bounds, short_flag
+from rl_teacher.config.fields import MAX_PORT, MAX_SEED, Between, as_flag, check_bounds, short_flag
 
 MAX_EPISODES = 100
 """All episodes stay in memory so that each can be watched again."""
 VIDEO_ENDINGS = (".mp4", ".gif")
-MAX_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class PlayOptions:
     """write a video to this .mp4 or .gif file instead of opening the page; needs no display"""
     host: str = "127.0.0.1"
     """address of the page; 0.0.0.0 listens on every network of this machine"""
-    port: int = 8765
+    port: Annotated[int, Between(0, MAX_PORT)] = 8765
     """port of the page; the next free one if it is taken; 0: any"""
     no_browser: bool = False
     """print the link to the page without opening a browser"""

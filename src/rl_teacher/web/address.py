@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from rl_teacher.common.errors import INVALID_CONTENT, BadInput, RunFolderUnusable
+from rl_teacher.config.fields import MAX_PORT
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.files import folder_errors, make_private_home, write_atomically
@@ -274,7 +275,7 @@ def read_address(path: Path) -> Address | None:
     except (OSError, *INVALID_CONTENT):
         return None
     has_types = all(type(getattr(address, each.name)) is each.type for each in fields(Address))
-    return address if has_types and 0 < address.port <= 65_535 else None
+    return address if has_types and 0 < address.port <= MAX_PORT else None
 
 
 def is_running(address: Address) -> bool:
@@ -359,9 +360,9 @@ def listening(host: str, port: int, *, is_shared: bool = False) -> Iterator[sock
     Raises:
         BadInput: The port is out of range, no port is free, or the address is unavailable.
     """
-    if not 0 <= port <= 65_535:
-        raise BadInput(f"--port {port} was given; it must be between 0 and 65535.")
-    tried = [0] if port == 0 else range(port, min(port + PORTS_TRIED, 65_536))
+    if not 0 <= port <= MAX_PORT:
+        raise BadInput(f"--port {port} was given; it must be between 0 and {MAX_PORT}.")
+    tried = [0] if port == 0 else range(port, min(port + PORTS_TRIED, MAX_PORT + 1))
     for each in tried:
         with suppress(PortTaken):
             listener = listen(host, each)

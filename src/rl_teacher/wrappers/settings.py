@@ -11,7 +11,6 @@ import numpy as np
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadConfig, UnknownName
 from rl_teacher.config.experiment import (
-    MAX_SEED,
     FittingSettings,
     PredictorConfig,
     QuerySettings,
@@ -23,6 +22,7 @@ from rl_teacher.config.fields import (
     FITS,
     LABELS,
     LEARNING,
+    MAX_SEED,
     PAIR_SCORES,
     Above,
     AtLeast,

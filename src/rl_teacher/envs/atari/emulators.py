@@ -28,7 +28,6 @@ FRAME_SKIP = 4
 MAX_NOOPS = 30
 NO_LIMIT_FRAMES = 2**30
 """ALE's own limit is off: the environments count steps."""
-MAX_SEED = 2**31 - 1
 CONTINUE = -1
 """In place of a seed: start the next episode of the current seed."""
 

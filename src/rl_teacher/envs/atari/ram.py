@@ -11,7 +11,8 @@ import numpy as np
 from ale_py.env import AtariEnv
 from jaxtyping import UInt8
 
-from rl_teacher.envs.atari.emulators import FRAME_SKIP, MAX_SEED
+from rl_teacher.config.fields import MAX_SEED
+from rl_teacher.envs.atari.emulators import FRAME_SKIP
 from rl_teacher.envs.atari.names import STICKINESS, AtariGame
 from rl_teacher.envs.atari.rules import CLIP_FPS
 

@@ -23,10 +23,10 @@ from rl_teacher.common.state_dict import (
     part_of,
     slice_list,
 )
+from rl_teacher.config.fields import MAX_SEED
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.emulators import (
     CONTINUE,
-    MAX_SEED,
     Emulators,
     EpisodeReplayer,
     Images,
