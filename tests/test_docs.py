@@ -30,6 +30,7 @@ from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.datasets import reading, writing
 from rl_teacher.envs import check as check_of_envs
 from rl_teacher.envs import moving_dot, preprocessing
+from rl_teacher.envs.factories import ASSUMED_FPS
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.nn import image_layout
 from rl_teacher.play import circus, episodes, examples
@@ -66,7 +67,6 @@ from rl_teacher.web.routes import events, experiments
 from rl_teacher.web.schemas import labelling
 from rl_teacher.web.schemas.labelers import NewInviteRequest
 from rl_teacher.web.settings import MAX_BODY_BYTES, Limits, Settings
-from rl_teacher.wrappers.environments import ASSUMED_FPS
 from rl_teacher.wrappers.settings import WrapperSettings
 
 ROOT = Path(__file__).parents[1]
@@ -491,7 +491,8 @@ def text_of(name):
         ("docs/labelling.md", f"within {NewInviteRequest().days:g} days"),
         ("docs/labelling.md", f"theirs for {leases.LEASE_S / 60:g} minutes"),
         ("docs/wrappers.md", f"| `clip_length` | {WrapperSettings().clip_length:g} |"),
-        ("docs/wrappers.md", f"{ASSUMED_FPS:g} steps per second"),
+        ("docs/wrappers.md", f"is assumed to have {ASSUMED_FPS} steps per second"),
+        ("docs/environments.md", f"their `render_fps`, or {ASSUMED_FPS}."),
         ("docs/wrappers.md", f"or {DEFAULT_PRETRAIN_LABELS} | answers before the first fit"),
         ("docs/wrappers.md", f"{Budget.steps_between:,}; for a person one every {SECONDS_BETWEEN}"),
         ("docs/wrappers.md", f"{WrapperSettings().checkpoint_interval:,} | steps between two ch"),

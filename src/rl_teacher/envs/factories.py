@@ -13,6 +13,9 @@ from gymnasium.wrappers import TimeLimit
 
 from rl_teacher.common.errors import BadInput
 
+ASSUMED_FPS = 30
+"""Steps per second of an environment without a frame rate."""
+
 
 def is_factory(module: ModuleType, name: str) -> bool:
     """Return whether a module has a function or class of this name."""
@@ -74,8 +77,8 @@ def type_name(value: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def declared_fps(env_id: str, metadata: Any, default: float) -> float:
-    """Return the frame rate in an environment's metadata, or the default if there is none.
+def frame_rate(env_id: str, metadata: Any) -> float:
+    """Return the steps per second of an environment: those in its metadata, or `ASSUMED_FPS`.
 
     Raises:
         BadInput: the metadata is no mapping, or the frame rate no positive number.
@@ -85,7 +88,7 @@ def declared_fps(env_id: str, metadata: Any, default: float) -> float:
             f"{env_id} has the metadata {metadata!r:.80}: a dict is needed, such as "
             '{"render_modes": ["rgb_array"], "render_fps": 30}, or {}.'
         )
-    fps = metadata.get("render_fps") or default
+    fps = metadata.get("render_fps") or ASSUMED_FPS
     try:
         is_positive = 0 < float(fps) < math.inf
     except (TypeError, ValueError, OverflowError):

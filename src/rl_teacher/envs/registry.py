@@ -29,7 +29,7 @@ from rl_teacher.envs.atari.names import (
 )
 from rl_teacher.envs.atari.rules import CLIP_FPS, rules_of
 from rl_teacher.envs.episode_replay import KEEP_STEPS
-from rl_teacher.envs.factories import declared_fps, from_factory, is_factory, time_limit_of
+from rl_teacher.envs.factories import frame_rate, from_factory, is_factory, time_limit_of
 from rl_teacher.envs.interface import Shard, StatefulVectorEnv
 from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import ALIASES, PLAIN, SUITE, TASKS
@@ -463,7 +463,7 @@ _NEVER_TERMINATE = frozenset(
 def _gymnasium_info(full_id: str) -> EnvInfo:
     with closing_env(full_id, _make_gymnasium(full_id)) as env:
         _check_spaces(full_id, env)
-        fps = declared_fps(full_id, env.metadata, 30.0)
+        fps = frame_rate(full_id, env.metadata)
         longest = time_limit_of(env)
         has_images = is_image_space(env.observation_space)
     spec = gymnasium.registry.get(full_id.rpartition(":")[2])

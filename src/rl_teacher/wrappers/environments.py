@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 
 from rl_teacher.common.errors import BadInput, SegmentTooLong
 from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory, ReplayRecord, SupportsReplay
-from rl_teacher.envs.factories import declared_fps, time_limit_of
+from rl_teacher.envs.factories import frame_rate, time_limit_of
 from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.preprocessing import ImagePreprocessing
 from rl_teacher.envs.registry import EnvInfo
@@ -20,9 +20,6 @@ from rl_teacher.envs.snapshots import ReplayableEnv, mujoco_positions
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.wrappers.observations import ObservationConverter
 from rl_teacher.wrappers.settings import WrapperSettings
-
-ASSUMED_FPS = 20.0
-"""Steps per second of an environment that declares no frame rate."""
 
 SceneStates = Callable[[], Float[np.ndarray, "env scene"]]
 
@@ -164,7 +161,7 @@ def info_of(spec: EnvSpec | None, env: gym.Env | VectorEnv, metadata: Mapping[st
     task = TASKS.get(env_id.removeprefix("rl_teacher/"))
     return EnvInfo(
         id=env_id,
-        fps=task.body.fps if task else declared_fps(env_id, metadata, ASSUMED_FPS),
+        fps=task.body.fps if task else frame_rate(env_id, metadata),
         max_episode_steps=longest,
         can_terminate=task is None or task.can_terminate,
         backend="gymnasium" if task is None else "batch",
