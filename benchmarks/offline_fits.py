@@ -1,6 +1,6 @@
 """Fits of the reward predictor to saved labels, without an agent that learns from it.
 
-Labels come from the whole training of an agent, so that clips show bad and good behaviour. An
+Labels come from the whole training of an agent, so that clips show bad and good behaviour. A
 predictor is fitted to some of them in the order in which they were asked, as in a run, and compared
 with the true reward on the clips of the others. That takes seconds: a first screening of changes to
 the predictor.
@@ -37,6 +37,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "weight decay 0": {"reward.l2": 0.0},
     "weight decay 10": {"reward.l2": 10.0},
     "weight decay 1000": {"reward.l2": 1000.0},
+    "minibatches of 8": {"reward.batch_size": 8},
+    "minibatches of 128": {"reward.batch_size": 128},
+    "error rate 0": {"reward.error_rate": 0.0},
+    "error rate 0.3": {"reward.error_rate": 0.3},
+    "dropout 0.2": {"reward.dropout": 0.2},
 }
 FIELDS = {
     "step_correlation": "correlation of steps",
