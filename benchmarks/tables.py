@@ -56,18 +56,24 @@ def average(values: Iterable[float | None]) -> float:
 
 
 def over_seeds(records: Iterable[Record], metric: str | Callable[..., float | None]) -> str:
-    """Format the interquartile mean over seeds of a field, or of a function of the record.
+    """Format the interquartile mean over seeds of a field, or of a function of the record."""
+    means = seed_means(records, metric)
+    return interval(interquartile_mean, {"": means}) if means else NONE
 
-    Runs of equal seed count as one with their mean, in which equal values count once: they come
-    from the same run, repeated with a later source.
+
+def seed_means(
+    records: Iterable[Record], metric: str | Callable[..., float | None]
+) -> dict[int, float]:
+    """Return the mean of each seed of a field, or of a function of the record.
+
+    Equal values of a seed count once: they come from the same run, repeated with a later source.
     """
     of: Callable[..., Any] = itemgetter(metric) if isinstance(metric, str) else metric
     known: dict[int, set[float]] = {}
     for record in records:
         if of(record) is not None:
             known.setdefault(record["seed"], set()).add(of(record))
-    means = {seed: fmean(values) for seed, values in known.items()}
-    return interval(interquartile_mean, {"": means}) if means else NONE
+    return {seed: fmean(values) for seed, values in known.items()}
 
 
 def scores_of(records: Iterable[Record], metric: Callable[[Record], float]) -> Scores:

@@ -10,8 +10,20 @@ from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import NONE, average, named, number, over_seeds, ratio, seeds_of, table
+from benchmarks.tables import (
+    NONE,
+    average,
+    interval,
+    named,
+    number,
+    over_seeds,
+    ratio,
+    seed_means,
+    seeds_of,
+    table,
+)
 from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.report.statistics import common_seeds, paired_difference
 
 SETTINGS = ((200_000, 300), (800_000, 700), (800_000, 100))
 QUICK_SETTINGS = ((8_192, 60),)
@@ -98,10 +110,14 @@ def report(records: list[Record]) -> list[str]:
         "Interquartile means with 95 % bootstrap intervals; times are means.",
         "",
         "All rounds together, with every version of ours. Runs of equal seed count as one with "
-        "their mean, without bit-identical repeats; faster: the peer's mean time over ours.",
+        "their mean, without bit-identical repeats; difference: ours minus the peer's, paired by "
+        "seed; faster: the peer's mean time over ours.",
         "",
         *table(
-            ["", "seeds", "runs", "return", "training return", "work s", "faster", "whole process"],
+            [
+                *("", "seeds", "runs", "return", "difference", "training return"),
+                *("work s", "faster", "whole process"),
+            ],
             [_pooled_row(title, group, pooled) for title, group in pooled.items()],
         ),
         "",
@@ -141,11 +157,13 @@ def _pooled_row(title: str, group: list[Record], pooled: dict[str, list[Record]]
         return ratio(average(map(seconds, group)) / average(map(seconds, ours)))
 
     is_peer = group[0]["who"] in PEERS
+    returns = common_seeds(*({"": seed_means(runs, "return")} for runs in (ours, group)))
     return [
         title,
         seeds_of(group),
         len(group),
         over_seeds(group, "return"),
+        interval(paired_difference, *returns) if is_peer and returns[0] else NONE,
         over_seeds(group, _training_return),
         number(average(record["work_s"] for record in group)),
         f"**{faster(lambda record: record['work_s'])}** (to reach: {goal})" if is_peer else NONE,

@@ -36,9 +36,9 @@ def test_pooled_table_has_the_mean_of_each_seed_over_all_rounds():
         make_record(OURS, 1, 120.0, "c"),  # the same run as that of source b
     ]
     peer, ours, *by_source = rows_of(records)
-    assert "imitation | 0, 1 | 2 | 15.0 | 15.0" in peer
+    assert "imitation | 0, 1 | 2 | 15.0 | 60.0 | 15.0" in peer
     assert "**6.00x** (to reach: 6x)" in peer
-    assert "rl-teacher | 0, 1 | 5 | 75.0 | 75.0" in ours  # of 60 and 90
+    assert "rl-teacher | 0, 1 | 5 | 75.0 | - | 75.0" in ours  # of 60 and 90
     assert [row.split(" | ")[-1] for row in by_source] == ["a |", "a |", "b |", "c |"]
 
 
