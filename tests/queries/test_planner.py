@@ -1,6 +1,7 @@
 """Tests of query planning."""
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from unittest.mock import create_autospec
 
 import gymnasium as gym
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.clips.recorder import Recorder, SegmentSpans
+from rl_teacher.common.state_dict import text_to_array
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -186,6 +188,14 @@ def test_settings_that_the_owner_has_cleared_are_the_runs_own_after_a_restart(no
     assert (resumed.budget.seconds_between, resumed.budget.total) == (10.0, 40)
     resumed.restore_plan(progress, rate=True, total=True)
     assert (resumed.budget.seconds_between, resumed.budget.total) == (3.0, 60)
+
+
+@pytest.mark.parametrize("damaged", [{"total": [60]}, {"fraction": None}, {"rate": 1.0}])
+def test_saved_budget_of_other_types_is_refused(noise, damaged):
+    planner = planner_of(noise)
+    budget = json.dumps({**asdict(planner.budget), **damaged})
+    with pytest.raises(TypeError, match=next(iter(damaged))):
+        planner.load_state({**planner.state(), "budget": text_to_array(budget)})
 
 
 def test_extension_without_more_steps_changes_nothing(noise):

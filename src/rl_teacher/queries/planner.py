@@ -6,6 +6,7 @@ M: ensemble members, C: candidate pairs, L: steps of a segment, F: features of a
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import get_type_hints
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
@@ -280,6 +281,14 @@ class QueryPlanner:
         }
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore a saved state."""
-        self.budget = Budget(**json.loads(array_to_text(state["budget"])))
+        """Restore a saved state.
+
+        Raises:
+            TypeError: a parameter of the schedule is unknown, missing or of another type.
+        """
+        budget = Budget(**json.loads(array_to_text(state["budget"])))
+        for name, kind in get_type_hints(Budget).items():
+            if not isinstance(value := getattr(budget, name), kind | int):
+                raise TypeError(f"{name} is {value!r:.80}")
+        self.budget = budget
         self.num_due = int(state["num_due"])
