@@ -103,7 +103,7 @@ def test_wrapper_beyond_the_memory_is_refused_with_the_keyword_to_lower(keywords
 
 def test_wrapper_of_200_000_numbers_per_observation_is_refused(wide):
     with pytest.raises(BadConfig, match="GiB of memory"):
-        PreferenceVectorWrapper(gym.make_vec(wide, 2), n_labels=50_000, clip_length=5.0)
+        PreferenceVectorWrapper(gym.make_vec(wide, 2), n_labels=50_000, clip_length=3.0)
     assert Experiment.all() == []
 
 
