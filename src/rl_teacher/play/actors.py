@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast, get_type_hints, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,7 @@ from rl_teacher.common.errors import (
 )
 from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.experiment import TeachConfig
-from rl_teacher.config.fields import as_keyword, check_bounds
+from rl_teacher.config.fields import as_keyword, check_bounds, settings_in
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vector
@@ -367,14 +367,13 @@ def restore_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings
         BadConfig: a value has another type, or is out of bounds.
         TypeError: a value is missing that has no default.
     """
-    hints = get_type_hints(kind)
     given: dict[str, Any] = {}
-    for each in fields(cast("Any", kind)):
-        if each.name in saved:
-            value, hint = saved[each.name], hints[each.name]
+    for name, hint, _ in settings_in(kind):
+        if name in saved:
+            value = saved[name]
             if is_dataclass(hint) and isinstance(value, Mapping):
                 value = restore_settings(cast("type[Any]", hint), value)
-            given[each.name] = tuple(value) if isinstance(value, list) else value
+            given[name] = tuple(value) if isinstance(value, list) else value
     settings = kind(**given)
     check_bounds(settings, spell=as_keyword)
     return settings

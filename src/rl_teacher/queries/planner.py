@@ -6,7 +6,6 @@ M: ensemble members, C: candidate pairs, L: steps of a segment, F: features of a
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import get_type_hints
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
@@ -14,6 +13,7 @@ from jaxtyping import Bool, Float, Shaped
 from rl_teacher.clips.recorder import Recorder, SegmentSpans
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
+from rl_teacher.config.fields import has_type, settings_in
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import subsampled_weights, subsampling_stride
 from rl_teacher.predictor.labels import num_weighted_steps
@@ -287,8 +287,8 @@ class QueryPlanner:
             TypeError: a parameter of the schedule is unknown, missing or of another type.
         """
         budget = Budget(**json.loads(array_to_text(state["budget"])))
-        for name, kind in get_type_hints(Budget).items():
-            if not isinstance(value := getattr(budget, name), kind | int):
+        for name, kind, _ in settings_in(Budget):
+            if not has_type(value := getattr(budget, name), kind):
                 raise TypeError(f"{name} is {value!r:.80}")
         self.budget = budget
         self.num_due = int(state["num_due"])

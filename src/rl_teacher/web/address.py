@@ -16,12 +16,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from rl_teacher.common.errors import INVALID_CONTENT, BadInput, RunFolderUnusable
-from rl_teacher.config.fields import MAX_PORT
+from rl_teacher.config.fields import MAX_PORT, has_type, settings_in
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.files import folder_errors, make_private_home, write_atomically
@@ -274,7 +274,8 @@ def read_address(path: Path) -> Address | None:
         address = Address(**json.loads(path.read_bytes()))
     except (OSError, *INVALID_CONTENT):
         return None
-    has_types = all(type(getattr(address, each.name)) is each.type for each in fields(Address))
+    hints = settings_in(Address)
+    has_types = all(has_type(getattr(address, name), kind) for name, kind, _ in hints)
     return address if has_types and 0 < address.port <= MAX_PORT else None
 
 
