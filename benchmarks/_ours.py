@@ -170,8 +170,9 @@ def curve(rows: list[dict[str, Any]]) -> list[tuple[int, float | None]]:
 def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
     """Compute the metrics of a run from its rows.
 
-    `steady_steps_per_second` excludes the first rollout, which includes compilation; `final_return`
-    is the mean of the last 100 episodes; `auc` is the mean over the whole training.
+    `steady_steps_per_second` and the microseconds per step exclude the first rollout, which
+    includes compilation; `final_return` is the mean of the last 100 episodes; `auc` is the mean
+    over the whole training.
     """
     from rl_teacher.report.summary import area_under_curve
 
@@ -182,6 +183,8 @@ def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
         "train_s": last["wall_s"],
         "steps_per_second": last["steps_per_second"],
         "steady_steps_per_second": (last["step"] - first["step"]) / seconds if seconds else None,
+        "rollout_us_per_step": _us_per_step(first, last, "rollout_s"),
+        "update_us_per_step": _us_per_step(first, last, "update_s"),
         "final_return": last["true_return"],
         "auc": area_under_curve(rows),
         "episodes": last["episodes"],
@@ -189,6 +192,11 @@ def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
         "fits": last.get("fits", 0),
         "held_out_accuracy": last.get("held_out_accuracy"),
     }
+
+
+def _us_per_step(first: dict[str, Any], last: dict[str, Any], field: str) -> float | None:
+    steps = last["step"] - first["step"]
+    return 1e6 * (last[field] - first[field]) / steps if steps else None
 
 
 def play(

@@ -43,5 +43,7 @@ def pace_of(finished: Finished, config: TeachConfig) -> dict[str, Any]:
         "steps": finished.figures["steps"],
         "steps_per_second": finished.figures["steady_steps_per_second"],
         "with_compilation": finished.figures["steps_per_second"],
+        "rollout_us_per_step": finished.figures["rollout_us_per_step"],
+        "update_us_per_step": finished.figures["update_us_per_step"],
         "peak_mb": finished.peak_mb,
     }

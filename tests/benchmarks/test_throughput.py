@@ -20,10 +20,13 @@ def test_pace_is_compared_with_the_fastest_environments_of_each_kind():
         {"run": "a", "part": "pace", "who": who, "num_envs": 16, "steps_per_second": pace}
         for who, pace in PACES.items()
     ]
+    records[2] |= {"rollout_us_per_step": 1400.0, "update_us_per_step": 200.0}
     text = "\n".join(throughput.report(records))
     assert "**6.00x** Stable-Baselines3's PPO with its own environments" in text
     assert "**3.00x** with EnvPool's, each at its best" in text
     assert "**0.75x** raw physics" in text
+    assert "takes 1,667 µs: 1,400 in rollouts, 200 in updates." in text
+    assert "Raw physics takes 1,250 µs." in text
 
 
 @pytest.mark.parametrize("part", ["pace", "labels"])
