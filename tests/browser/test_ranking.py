@@ -140,8 +140,7 @@ def test_double_click_leaves_out_one_screen(open_ranking, experiment):
     first = labelling.page.locator("[data-clips]").get_attribute("data-clips")
     button.click()
     labelling.page.locator(f"[data-clips]:not([data-clips='{first}'])").wait_for()
-    box = button.bounding_box()
-    labelling.page.mouse.move(box["x"] + 5, box["y"] + 5)
+    button.hover()  # which waits until the button stays in its place
     labelling.page.mouse.down(click_count=2)
     labelling.page.mouse.up(click_count=2)
     for key in ("1", "2", "Enter"):
