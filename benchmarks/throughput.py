@@ -1,5 +1,6 @@
 """Throughput of the loop: against Stable-Baselines3, raw physics, and itself with labels."""
 
+import math
 import sqlite3
 import sys
 import tempfile
@@ -257,16 +258,19 @@ def _pace(records: list[Record]) -> list[str]:
         for who, pace in paces.items()
     ]
     rollout_us, update_us = (
-        number(middle(r.get(field) for r in groups[best]))
+        middle(r.get(field) for r in groups[best])
         for field in ("rollout_us_per_step", "update_us_per_step")
+    )
+    parts = (
+        f" A step takes {number(1e6 / ours)} µs: {number(rollout_us)} in rollouts, "
+        f"{number(update_us)} in updates. Raw physics takes {number(1e6 / raw)} µs."
     )
     return [
         "### Steps/s with the true reward, Hopper-v5",
         "",
         f"{compared}, each at its best (to reach: 5.5x); **{ratio(ours / raw)}** raw physics with "
-        f"as many environments (to reach: 0.9x). A step takes {number(1e6 / ours)} µs: "
-        f"{rollout_us} in rollouts, {update_us} in updates. Raw physics takes "
-        f"{number(1e6 / raw)} µs.",
+        # Older records lack the parts.
+        f"as many environments (to reach: 0.9x).{'' if math.isnan(rollout_us) else parts}",
         "",
         f"Rollouts of {ROLLOUT_STEPS:,} steps, minibatches of 256, 10 epochs, 2 x 64 tanh, "
         "learning rate 3e-4. Ours is the whole command with its reports and checkpoints, and "
