@@ -151,6 +151,29 @@ class TestInvites:
         second.get_by_role("heading", name="This invite has already been used").wait_for()
         assert second.context.cookies() == []
 
+    def test_invite_survives_a_lost_response(self, open_context, invite, experiment, store):
+        experiment.ask(2)
+        name = f"Ida of {experiment.name}"
+        page = open_context().new_page()
+        lost = []
+
+        def lose_first(route):
+            if lost:
+                route.continue_()
+            else:
+                lost.append(route.fetch().status)
+                route.abort()
+
+        page.route("**/api/v1/join", lose_first)
+        page.goto(invite())
+        page.get_by_label("Your name").fill(name)
+        page.get_by_role("button", name="Start labelling").click()
+        page.get_by_role("alert").wait_for()
+        assert lost == [200]
+        page.get_by_role("button", name="Start labelling").click()
+        page.get_by_role("button", name="Skip").click(timeout=PATIENCE_MS)
+        LabellingPage(page).shown_comparison()
+
     def test_expired_invite_shows_message(self, invite, join):
         page = join(invite(lasts=timedelta(seconds=-1)), "late", skips=False)
         page.get_by_role("heading", name="This invite has expired").wait_for()

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import datetime, timedelta
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import select
@@ -348,6 +349,37 @@ class TestInvites:
         for guest in guests:
             guest.join()
         assert (len(let_in), refused) == (1, ["used"] * 5)
+
+    def test_repeated_request_gives_same_credential(self, store, tomorrow):
+        invite = store.access.invite("labeler", expires_at=tomorrow).token
+        request_id = uuid4()
+        given = store.access.accept_invite(invite, "Zoë", request_id)
+        assert store.access.accept_invite(invite, "Zoë", request_id) == given
+        identity, token = given
+        assert identify(store, token) == identity
+        assert len(rows_of(store, select(Credential.id))) == 1
+        assert kinds(store) == ["invite", "accept"]
+
+    def test_another_request_gives_no_known_credential(self, store, tomorrow):
+        request_id = uuid4()
+        invite = store.access.invite(expires_at=tomorrow, max_uses=3).token
+        first, token = store.access.accept_invite(invite, "Zoë", request_id)
+        with pytest.raises(LabelerExists):
+            store.access.accept_invite(invite, "Zoë", uuid4())
+        second, other = store.access.accept_invite(invite, "Ada", request_id)
+        assert (second.name, identify(store, token), identify(store, other)) == (
+            "Ada",
+            first,
+            second,
+        )
+
+    def test_revoked_credential_is_not_given_to_repeated_request(self, store, tomorrow):
+        invite = store.access.invite("labeler", expires_at=tomorrow).token
+        request_id = uuid4()
+        store.access.accept_invite(invite, "Zoë", request_id)
+        store.access.revoke_credentials("Zoë")
+        with pytest.raises(InviteUnusable):
+            store.access.accept_invite(invite, "Zoë", request_id)
 
     def test_expired_invite_is_refused_as_expired(self, store, clock, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token

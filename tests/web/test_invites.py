@@ -1,7 +1,9 @@
 """Invites for one person and for a class."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
 
 import pytest
 
@@ -70,6 +72,24 @@ class TestJoining:
             fields = assert_problem(join(second, token, "Bob"), 409)
             assert "has already been used" in fields
             assert_problem(second.get("/api/v1/me"), 401)
+
+    def test_repeated_request_signs_in_again(self, newcomer, invite):
+        fields = {"invite": invite(), "name": "Ann", "request_id": str(uuid4())}
+        for _ in range(2):
+            newcomer.cookies.clear()
+            joined = newcomer.post("/api/v1/join", json=fields, headers=SAME_ORIGIN)
+            assert joined.status_code == 200
+            assert newcomer.get("/api/v1/me").json()["name"] == "Ann"
+
+    @pytest.mark.parametrize("name", ["\ud800", "Ann\ud800"])
+    def test_malformed_name_is_rejected(self, newcomer, invite, name):
+        fields = {"invite": invite(), "name": name, "request_id": str(uuid4())}
+        response = newcomer.post(
+            "/api/v1/join",
+            content=json.dumps(fields),
+            headers=SAME_ORIGIN | {"Content-Type": "application/json"},
+        )
+        assert_problem(response, 422)
 
     def test_concurrent_use_of_invite_admits_one(self, app, invite, store):
         assert sorted(join_at_once(app, invite(), 8)) == [200] + [409] * 7

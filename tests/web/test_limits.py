@@ -1,6 +1,7 @@
 """Limits of body sizes and request rates."""
 
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -254,6 +255,18 @@ class TestTooMany:
                 }
                 joined = newcomer.post("/api/v1/join", json=payload, headers=SAME_ORIGIN)
                 assert joined.status_code == 200
+
+    def test_repeated_join_counts_as_requests_of_the_credential(self, anonymous, store, clock):
+        payload = {
+            "invite": store.access.invite(expires_at=clock() + timedelta(hours=1)).token,
+            "name": "Ann",
+            "request_id": str(uuid4()),
+        }
+        statuses = [
+            anonymous.post("/api/v1/join", json=payload, headers=SAME_ORIGIN).status_code
+            for _ in range(61)
+        ]
+        assert statuses == [200] * 60 + [429]
 
     def test_joined_labeler_is_not_blocked_by_wrong_credentials(self, app, store, clock):
         with TestClient(app) as newcomer:

@@ -1,11 +1,14 @@
 """Credentials of labelers, and the invites that create them."""
 
+import base64
 import hashlib
+import hmac
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
@@ -144,7 +147,8 @@ class Access:
                 experiment = normalise_experiment_name(experiment)
                 find_experiment(connection, experiment)
             labeler_id = self._labelers.add_within(connection, name, role)
-            token = self._add_credential(connection, labeler_id, expires_at, experiment)
+            token = new_token()
+            self._add_credential(connection, token, labeler_id, expires_at, experiment)
             identity = Identity(labeler_id, normalise_name(name, role), role, experiment)
             details = {"labeler": identity.name, "hint": token[:HINT_LENGTH]}
             self._events.append(connection, "credential", details, by_id)
@@ -231,11 +235,11 @@ class Access:
     def _add_credential(
         self,
         connection: Connection,
+        token: str,
         labeler_id: int,
         expires_at: datetime | None,
         experiment: str | None,
-    ) -> str:
-        token = new_token()
+    ) -> None:
         row = {
             "labeler_id": labeler_id,
             "token_hash": hash_token(token),
@@ -245,7 +249,6 @@ class Access:
             "experiment": experiment,
         }
         connection.execute(insert(Credential), row)
-        return token
 
     # --- invites ---
 
@@ -313,12 +316,16 @@ class Access:
         rows = self._database.rows(INVITES)
         return [InviteView(**row, status=status_of(row, moment)) for row in rows]
 
-    def accept_invite(self, token: str, name: str | None = None) -> tuple[Identity, str]:
+    def accept_invite(
+        self, token: str, name: str | None = None, request_id: UUID | None = None
+    ) -> tuple[Identity, str]:
         """Exchange an invite for a credential.
 
         Args:
             token: Token of the invite.
             name: Name that the person chose; ignored if the invite contains one.
+            request_id: Random id of the request. A request that is repeated with the same id and
+                name, because its response was lost, returns the same credential again.
 
         Returns:
             The identity, and the token of the credential, which cannot be read again.
@@ -329,6 +336,12 @@ class Access:
                 role; the invite remains valid.
             BadLabelerName: The name is not allowed; the invite remains valid.
         """
+        credential = new_token()
+        if request_id is not None:
+            credential = token_of_request(token, name, request_id)
+            (known,) = self.identify_hashes([hash_token(credential)])
+            if known is not None:
+                return known, credential
         moment = self._database.now()
         with self._database.writing() as connection:
             # Counted first: an error below rolls the count back, so that the invite remains valid.
@@ -336,8 +349,8 @@ class Access:
             identity = self._admit(connection, invite, name)
             used = update(Invite).where(Invite.id == invite["id"])
             connection.execute(used.values(used_by=identity.labeler_id))
-            credential = self._add_credential(
-                connection, identity.labeler_id, None, identity.experiment
+            self._add_credential(
+                connection, credential, identity.labeler_id, None, identity.experiment
             )
             details = {"invite": invite["id"], "hint": credential[:HINT_LENGTH]}
             about = connection.execute(EXPERIMENT_ID, {"name": invite["experiment"]}).scalar()
@@ -408,6 +421,18 @@ def check_uses(max_uses: int, role: str, name: str | None) -> None:
 def new_token() -> str:
     """Generate a token with 256 random bits."""
     return TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def token_of_request(invite: str, name: str | None, request_id: UUID) -> str:
+    """Derive a token from an invite, the chosen name and the random id of a request.
+
+    The name keeps people apart whose programs use the same id with one invite.
+    """
+    text = f"{request_id} {name or ''}"
+    digest = hmac.digest(
+        invite.encode("utf-8", "replace"), text.encode("utf-8", "replace"), "sha256"
+    )
+    return TOKEN_PREFIX + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def hash_token(token: str) -> str:

@@ -126,8 +126,10 @@ class Authenticator:
         role = OWNER_ROLE if key == self._token else self._good.get(key)
         if role is None:
             return None
-        buckets = self._owner_buckets if role == OWNER_ROLE else self._labeler_buckets
-        return buckets.take(key)
+        return self._buckets_of(role).take(key)
+
+    def _buckets_of(self, role: str) -> "Buckets":
+        return self._owner_buckets if role == OWNER_ROLE else self._labeler_buckets
 
     async def is_valid(self, token: str) -> bool:
         """Return whether a credential is still valid, without counting a request."""
@@ -210,8 +212,16 @@ class Authenticator:
         self._anonymous_buckets.count(address)
 
     def add_new(self, identity: Identity, credential: str, address: str) -> None:
-        """Cache a new credential and refund its request, so that a whole class can join at once."""
-        self._good.add(digest_of(credential), identity.role)
+        """Count a request of a new credential as its own instead of its network's.
+
+        So a whole class can join at once.
+
+        Raises:
+            RateLimited: The request was repeated too often.
+        """
+        key = digest_of(credential)
+        self._good.add(key, identity.role)
+        self._buckets_of(identity.role).count(key)
         self._anonymous_buckets.refund(address)
 
 

@@ -239,6 +239,7 @@ export interface components {
             invite: string;
             /** @default  */
             name?: string;
+            request_id?: string | null;
         };
         JoinResponse: {
             experiment: string | null;

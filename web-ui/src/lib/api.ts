@@ -174,8 +174,8 @@ export const getCurrentUser = (): Promise<CurrentUser> => getJson(`${API}/me`)
 /** End the session of this browser. */
 export const signOut = (): Promise<null> => sendJson('POST', `${API}/sign-out`, {})
 
-export const join = (invite: string, name: string): Promise<JoinResponse> =>
-  sendJson('POST', `${API}/join`, { invite, name })
+export const join = (invite: string, name: string, requestId: string): Promise<JoinResponse> =>
+  sendJson('POST', `${API}/join`, { invite, name, request_id: requestId })
 
 export const renewLeases = (leases: readonly string[]): Promise<LeaseRenewal> =>
   sendJson('POST', `${API}/leases/renew`, { leases })

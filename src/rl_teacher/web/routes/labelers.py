@@ -172,7 +172,7 @@ def join(
     """Use an invite; the response sets the new credential as a cookie."""
     # JSON may contain lone surrogates, which cannot be encoded.
     invite = body.invite.encode(errors="replace").decode()
-    identity, credential = services.store.access.accept_invite(invite, body.name)
+    identity, credential = services.store.access.accept_invite(invite, body.name, body.request_id)
     services.authenticator.add_new(identity, credential, client_network(request))
     set_cookie(response, request, credential)
     return schemas.JoinResponse(

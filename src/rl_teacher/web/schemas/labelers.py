@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from typing import Annotated
+from uuid import UUID
 
 from pydantic import BaseModel, Field
 
@@ -17,10 +18,14 @@ class CurrentUser(BaseModel):
 
 
 class JoinRequest(BaseModel):
-    """An invite and the labeler's chosen name, which a personal invite ignores."""
+    """An invite and the labeler's chosen name, which a personal invite ignores.
+
+    A request that is repeated with the same random `request_id` and name gives the same credential.
+    """
 
     invite: Annotated[str, Field(max_length=200)]
     name: Annotated[str, Field(max_length=MAX_NAME)] = ""
+    request_id: UUID | None = None
 
 
 class JoinResponse(CurrentUser):
