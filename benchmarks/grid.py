@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from benchmarks import machine
 from benchmarks.children import ChildFailed, Finished, in_parallel, run_peer
 from benchmarks.options import Options
 from benchmarks.peer_environments import PEERS
-from benchmarks.records import Records, key_of, source_of
+from benchmarks.records import Record, Records, key_of, source_of
 from benchmarks.tables import number
 
 
@@ -86,3 +87,19 @@ def fill(cells: Iterable[Cell], options: Options, records: Records) -> None:
         )
         reached = kept_record.get("return", kept_record.get("final_return"))
         print(f"  {cell}: return {number(reached)} in {number(finished.wall_s)} s", flush=True)
+
+
+def recorded_returns(cells: Iterable[Cell], recorded: list[Record]) -> dict[str, list[float]]:
+    """Return the final returns of runs by environment; of repeated runs, the mean.
+
+    Args:
+        cells: runs, all of which were recorded with the present source.
+        recorded: records.
+    """
+    source = machine.source()
+    returns: dict[str, list[float]] = {}
+    for cell in cells:
+        of_cell = (r for r in recorded if r["key"] == cell.key and source_of(r) == source)
+        mean = fmean(record["final_return"] for record in of_cell)
+        returns.setdefault(cell.facts["env_id"], []).append(mean)
+    return returns

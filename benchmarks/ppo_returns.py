@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from benchmarks.children import ChildFailed, run_ours
-from benchmarks.grid import Cell, cell_of_peer, fill
+from benchmarks.grid import Cell, cell_of_peer, fill, recorded_returns
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import SB3_NAMES, sb3_arguments, teach_config
-from benchmarks.tables import mean_and_spread, named, over_seeds, seeds_of, table
+from benchmarks.tables import mean_and_spread, named, number, over_seeds, seeds_of, table
+from benchmarks.time_to_return import seconds_from_launch
 from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.report.statistics import iqm
 
 ENV_IDS = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5")
 SEEDS = (0, 1, 2, 3, 4)
@@ -27,31 +30,44 @@ HOW = (
 
 
 def run(options: Options, records: Records) -> None:
-    """Run the cells, alternating between peer and ours."""
-    fill(cells(options), options, records)
+    """Run the peer, then ours, which also finds when it reaches the peer's return."""
+    fill(peer_cells(options), options, records)
+    fill(our_cells(options, records.all()), options, records)
 
 
-def cells(options: Options) -> Iterator[Cell]:
-    """Yield every run in execution order."""
+def peer_cells(options: Options) -> Iterator[Cell]:
+    """Yield the runs of the peer."""
+    for facts, config in seeds_and_environments(options):
+        job = {
+            "env_id": config.env_id,
+            "arguments": sb3_arguments(config.ppo),
+            "environments": "DummyVecEnv",
+            "num_envs": config.ppo.num_envs,
+            "seed": config.seed,
+            "threads": 1,
+            "is_normalised": True,
+            "warm_up_steps": 0,
+            "steps": config.num_timesteps,
+        }
+        yield cell_of_peer(PEER, facts, "sb3", "sb3_train.py", job)
+
+
+def our_cells(options: Options, recorded: list[Record]) -> Iterator[Cell]:
+    """Yield our runs, whose bar is the interquartile mean of the peer's returns."""
+    returns = recorded_returns(peer_cells(options), recorded)
+    for facts, config in seeds_and_environments(options):
+        settings = {"config": config.saved(), "bar": iqm(returns[config.env_id])}
+        job = {"saved": config.saved(), "bar": settings["bar"], "workers": options.workers}
+        yield Cell(OURS, facts, settings, partial(run_ours, "teach", **job))
+
+
+def seeds_and_environments(options: Options) -> Iterator[tuple[dict[str, Any], TeachConfig]]:
+    """Yield the facts and the settings of both sides of every comparison."""
     steps = options.steps or (20_480 if options.is_quick else STEPS)
     for seed in options.seeds or options.limited(SEEDS):
         for env_id in options.only or options.limited(ENV_IDS):
             facts = {"env_id": env_id, "seed": seed, **options.changes}
-            config = our_config(env_id, steps, seed, options)
-            job = {
-                "env_id": env_id,
-                "arguments": sb3_arguments(config.ppo),
-                "environments": "DummyVecEnv",
-                "num_envs": config.ppo.num_envs,
-                "seed": seed,
-                "threads": 1,
-                "is_normalised": True,
-                "warm_up_steps": 0,
-                "steps": steps,
-            }
-            yield cell_of_peer(PEER, facts, "sb3", "sb3_train.py", job)
-            work = partial(run_ours, "teach", saved=config.saved(), workers=options.workers)
-            yield Cell(OURS, facts, {"config": config.saved()}, work)
+            yield facts, our_config(env_id, steps, seed, options)
 
 
 def our_config(env_id: str, steps: int, seed: int, options: Options) -> TeachConfig:
@@ -78,30 +94,76 @@ def our_config(env_id: str, steps: int, seed: int, options: Options) -> TeachCon
 def report(records: list[Record]) -> list[str]:
     """Build the table of returns by environment, settings and source."""
     found = sorted(groups(records, "who", "env_id"), key=lambda group: group[0]["env_id"])
-    rows = [
-        [
-            named(f"{group[0]['env_id']}, {group[0]['who']}", group[0]),
-            f"{group[0]['steps']:,}",
-            over_seeds(group, "final_return"),
-            lambda_of(group[0]),
-            seeds_of(group),
-            mean_and_spread([record["process_s"] for record in group]),
-            source_of(group[0]),
-        ]
-        for group in found
-    ]
+    rows = []
+    for group in found:
+        first = group[0]
+        rows.append(
+            [
+                named(f"{first['env_id']}, {first['who']}", first),
+                f"{first['steps']:,}",
+                over_seeds(group, "final_return"),
+                *reached_cells(group, found),
+                str(minibatch_size_of(first)),
+                number(lambda_of(first)),
+                seeds_of(group),
+                mean_and_spread([record["process_s"] for record in group]),
+                source_of(first),
+            ]
+        )
     return [
         "PPO with the true reward: mean return of the last 100 episodes. "
-        f"{NUM_ENVS} environments, rollouts of {ROLLOUT_STEPS} steps of each, minibatches of 256, "
+        f"{NUM_ENVS} environments, rollouts of {ROLLOUT_STEPS} steps of each, "
         "10 epochs, 2 x 64 tanh, learning rate 3e-4, where the table names no other; "
         "Stable-Baselines3 with VecNormalize (to reach: as much as it). Both sides have the same "
         f"hyperparameters; GAE's lambda is {GAE_LAMBDA}, Stable-Baselines3's default, and not "
-        f"ours of {PPOConfig.gae_lambda}, unless the table shows another. Interquartile means "
-        "over seeds with 95 % bootstrap intervals.",
+        f"ours of {PPOConfig.gae_lambda}, unless the table shows another. Reached: runs whose "
+        "training return reached the interquartile mean of the peer's final returns, and the "
+        "share of the peer's time, both from launch, that they took for it (to reach: a sixth, "
+        "0.17). Interquartile means over seeds with 95 % bootstrap intervals.",
         "",
-        *table(["", "steps", "return", "lambda", "seeds", "wall s", "source"], rows),
+        *table(
+            [
+                *("", "steps", "return", "reached", "of the peer's time", "minibatch", "lambda"),
+                *("seeds", "wall s", "source"),
+            ],
+            rows,
+        ),
         "",
     ]
+
+
+def reached_cells(group: list[Record], found: list[list[Record]]) -> tuple[str, str]:
+    """Return how many runs reached the peer's return, and in which share of its time."""
+    first = group[0]
+    if "bar" not in first["settings"]:
+        return "", ""
+    peer_s = {
+        record["seed"]: record["process_s"]
+        for peers in found
+        for record in peers
+        if record["who"] == PEER
+        and [source_of(record), record["steps"], *map(record.get, ("env_id", "changes"))]
+        == [source_of(first), first["steps"], *map(first.get, ("env_id", "changes"))]
+    }
+
+    def share(record: Record) -> float | None:
+        seconds = seconds_from_launch(record)
+        return None if seconds is None else seconds / peer_s[record["seed"]]
+
+    num_reached = sum(share(record) is not None for record in group)
+    return f"{num_reached} of {len(group)}", over_seeds(group, share)
+
+
+def minibatch_size_of(record: Record) -> int:
+    """Return the samples of a minibatch of a run; the peer's settings once had our names."""
+    settings = record["settings"]
+    if "config" in settings:
+        return settings["config"]["ppo"]["minibatch_size"]
+    return (
+        settings["arguments"]["batch_size"]
+        if "arguments" in settings
+        else settings["minibatch_size"]
+    )
 
 
 def lambda_of(record: Record) -> float:

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 from functools import partial
-from statistics import fmean
 
-from benchmarks import machine
 from benchmarks.children import run_ours
-from benchmarks.grid import Cell, fill
+from benchmarks.grid import Cell, fill, recorded_returns
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
@@ -38,21 +36,13 @@ def reference_cells(options: Options) -> Iterator[Cell]:
 
 def cells(options: Options, recorded: list[Record]) -> Iterator[Cell]:
     """Yield the runs with labels, whose bar is the mean of all seeds with the true reward."""
-    source = machine.source()
-    bars: dict[str, list[float]] = {}
-    for reference in reference_cells(options):
-        repeated = [
-            each["final_return"]
-            for each in recorded
-            if each["key"] == reference.key and source_of(each) == source
-        ]
-        bars.setdefault(reference.facts["env_id"], []).append(fmean(repeated))
+    returns = recorded_returns(reference_cells(options), recorded)
     for seed, env_id in seeds_and_environments(options):
         for num_labels in options.labels or LABELS:
             taught = {"predictor": "synth", "n_labels": num_labels}
             config = teach_config(_base(env_id, seed, options), taught, options.settings)
             facts = {"env_id": env_id, "seed": seed, "labels": num_labels}
-            job = {"saved": config.saved(), "bar": iqm(bars[env_id])}
+            job = {"saved": config.saved(), "bar": iqm(returns[env_id])}
             settings = {"config": config.saved(), "bar": job["bar"]}
             yield Cell(TAUGHT, facts, settings, partial(run_ours, "teach", **job))
 
