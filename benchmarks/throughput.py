@@ -16,6 +16,7 @@ from benchmarks.parts import describe_parts, measure_parts, pace_of
 from benchmarks.records import Record, Records
 from benchmarks.settings import sb3_arguments, teach_config
 from benchmarks.tables import middle, number, ratio, table
+from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 
 ROLLOUT_STEPS = 2048
@@ -272,11 +273,12 @@ def _pace(records: list[Record]) -> list[str]:
         # Older records lack the parts.
         f"as many environments (to reach: 0.9x).{'' if math.isnan(rollout_us) else parts}",
         "",
-        f"Rollouts of {ROLLOUT_STEPS:,} steps, minibatches of 256, 10 epochs, 2 x 64 tanh, "
-        "learning rate 3e-4. Ours is the whole command with its reports and checkpoints, and "
-        "normalises observations and rewards; Stable-Baselines3 normalises nothing, and has "
-        "DummyVecEnv, its default, where nothing else is said; SubprocVecEnv runs each environment "
-        "in a process, EnvPool all of them in threads of C++. The first rollouts are not counted. "
+        f"Rollouts of {ROLLOUT_STEPS:,} steps, minibatches of {PPOConfig.minibatch_size}, 10 "
+        "epochs, 2 x 64 tanh, learning rate 3e-4. Ours is the whole command with its reports and "
+        "checkpoints, and normalises observations and rewards; Stable-Baselines3 normalises "
+        "nothing, and has DummyVecEnv, its default, where nothing else is said; SubprocVecEnv runs "
+        "each environment in a process, EnvPool all of them in threads of C++. The first rollouts "
+        "are not counted. "
         f"Rounds, in turn, each in a fresh process: {len(groups[best])}, whose median is shown; "
         "peak MB is of the main process alone.",
         "",

@@ -60,7 +60,7 @@ class ActorCriticSettings(OnPolicySettings):
 class PPOConfig(ActorCriticSettings):
     """Settings of PPO (Schulman et al. 2017)."""
 
-    minibatch_size: Count = 256
+    minibatch_size: Count = 64
     """samples per gradient step"""
     num_epochs: Count = 10
     """passes over each rollout"""

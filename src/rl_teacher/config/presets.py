@@ -68,6 +68,7 @@ def _image_settings(*, has_labels: bool) -> dict[str, Any]:
         "ppo": PPOConfig(
             num_envs=16,
             rollout_steps=128,
+            minibatch_size=256,
             num_epochs=4,
             learning_rate=2.5e-4,
             final_learning_rate=0.0,
