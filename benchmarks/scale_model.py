@@ -284,6 +284,7 @@ class ServiceCosts:
     Attributes:
         client_s: processor time of the client for a request.
         loop_s: processor time of the event loop for a request.
+        look_up: the look-up of a credential that is alone in its batch; each request needs one.
         claim: a request for the next comparison that is alone in its batch.
         answer: an answer that is alone in its batch.
         further: cost of each further request of a batch, as a share of the first one's.
@@ -294,6 +295,7 @@ class ServiceCosts:
 
     client_s: float
     loop_s: float
+    look_up: RequestCosts
     claim: RequestCosts
     answer: RequestCosts
     further: float
@@ -335,6 +337,7 @@ class ServiceResult:
         answers_per_second: acknowledged answers.
         service_cores: processor time of the service per second.
         database_cores: processor time of the database per second.
+        labelling_cores: the parts of both that are due to claims and answers.
         next_s: seconds of each request for the next comparison.
         answer_s: seconds of each answer.
     """
@@ -342,6 +345,7 @@ class ServiceResult:
     answers_per_second: float
     service_cores: float
     database_cores: float
+    labelling_cores: list[float] = field(default_factory=lambda: [0.0, 0.0])
     next_s: list[float] = field(default_factory=list)
     answer_s: list[float] = field(default_factory=list)
 
@@ -439,24 +443,32 @@ def simulate_service(load: Load, costs: ServiceCosts) -> ServiceResult:
         lock = Resource(simulation, 1)
         writers = Resource(simulation, 1 if costs.has_one_writer else 2)  # claims and answers
 
-        def processing(request: RequestCosts) -> Callable[[int], Process]:
+        def processing(kind: str, each: RequestCosts) -> Callable[[int], Process]:
+            is_labelling = kind != "look up"
+
             def process_batch(size: int) -> Process:
                 factor = 1 + (size - 1) * costs.further
-                yield writers.acquire
+                work_s, database_s = factor * each.work_s, factor * each.database_s
+                result.service_cores += work_s / load.seconds
+                result.database_cores += database_s / load.seconds
+                if is_labelling:
+                    result.labelling_cores[0] += work_s / load.seconds
+                    result.labelling_cores[1] += database_s / load.seconds
+                    yield writers.acquire
                 began_s = simulation.now_s
-                result.service_cores += request.work_s * factor / load.seconds
-                result.database_cores += request.database_s * factor / load.seconds
-                yield from simulation.use(request.work_s * factor, lock, cores)
-                yield from simulation.use(request.database_s * factor, database)
+                yield from simulation.use(work_s, lock, cores)
+                yield from simulation.use(database_s, database)
                 # Round trips do not depend on the number of rows.
-                yield request.wait_s
-                writers.release(simulation.now_s - began_s)
+                yield each.wait_s
+                if is_labelling:
+                    writers.release(simulation.now_s - began_s)
 
             return process_batch
 
+        costs_by_kind = {"look up": costs.look_up, "next": costs.claim, "answer": costs.answer}
         batches = {
-            "next": Batches(simulation, processing(costs.claim)),
-            "answer": Batches(simulation, processing(costs.answer)),
+            kind: Batches(simulation, processing(kind, each))
+            for kind, each in costs_by_kind.items()
         }
         return lock, batches
 
@@ -469,6 +481,7 @@ def simulate_service(load: Load, costs: ServiceCosts) -> ServiceResult:
         result.service_cores += costs.loop_s / load.seconds
         # The event loop parses the request, and later writes the response.
         yield from simulation.use(costs.loop_s / 2, lock, cores)
+        yield batches["look up"].add
         yield batches[kind].add
         yield from simulation.use(costs.loop_s / 2, lock, cores)
         (result.next_s if kind == "next" else result.answer_s).append(simulation.now_s - began_s)
@@ -506,8 +519,7 @@ def fitted_costs(
     for _ in range(NUM_FITS):
         costs = replace(costs, further=fitted_further(costs, full, saturated))
         simulated = simulate_service(load, costs)
-        used = zip(batch_s(measured, costs), batch_s(simulated, costs), strict=True)
-        work, database = (wanted / max(found, 1e-9) for wanted, found in used)
+        work, database = cost_factors(measured, simulated)
         costs = replace(
             costs,
             claim=corrected(costs.claim, work, database, measured.next_s, simulated.next_s),
@@ -531,13 +543,22 @@ def corrected(
     return RequestCosts(work * request.work_s, database * request.database_s, max(wait_s, 0.0))
 
 
-def batch_s(result: ServiceResult, costs: ServiceCosts) -> tuple[float, float]:
-    """Return the processor time per answer of worker threads and of the database, at least 0."""
-    service_cores = result.service_cores - costs.idle_service
-    database_cores = result.database_cores - costs.idle_database
+def cost_factors(measured: ServiceResult, simulated: ServiceResult) -> tuple[float, float]:
+    """Return the factors by which claims and answers cost more than simulated.
+
+    Returns:
+        Factors of the processor time of the service and of the database, at least 0.
+    """
+
+    def factor(measured_cores: float, simulated_cores: float, labelling_cores: float) -> float:
+        other_s = (simulated_cores - labelling_cores) / simulated.answers_per_second
+        wanted_s = measured_cores / measured.answers_per_second - other_s
+        return max(wanted_s, 0.0) / max(labelling_cores / simulated.answers_per_second, 1e-9)
+
+    of_service, of_database = simulated.labelling_cores
     return (
-        max(service_cores / result.answers_per_second - 2 * costs.loop_s, 0.0),
-        max(database_cores / result.answers_per_second, 0.0),
+        factor(measured.service_cores, simulated.service_cores, of_service),
+        factor(measured.database_cores, simulated.database_cores, of_database),
     )
 
 

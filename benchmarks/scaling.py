@@ -251,7 +251,11 @@ def percent(share: float) -> str:
 def service_constants(records: list[Record]) -> list[str]:
     """Build the table of the costs of requests."""
     costs = [scaling_service.restored(record["costs"]) for record in records]
-    requests = {"a next comparison": "claim", "an answer": "answer"}
+    requests = {
+        "the look-up of a credential": "look_up",
+        "a next comparison": "claim",
+        "an answer": "answer",
+    }
     parts = {
         "work_s": "service, worker thread",
         "database_s": "database server",
@@ -405,8 +409,9 @@ def labelers_row(
 ) -> list[str]:
     """Return the row of a number of labelers."""
     pace = num_labelers / SECONDS_PER_ANSWER
-    service_cores = pace * (2 * costs.loop_s + costs.claim.work_s + costs.answer.work_s)
-    database_cores = pace * (costs.claim.database_s + costs.answer.database_s)
+    requests = (costs.look_up, costs.look_up, costs.claim, costs.answer)
+    service_cores = pace * (2 * costs.loop_s + sum(each.work_s for each in requests))
+    database_cores = pace * sum(each.database_s for each in requests)
     num_processes = math.ceil(service_cores / BUSY)
     result = simulate_service(
         Load(

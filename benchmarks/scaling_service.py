@@ -50,10 +50,17 @@ CALIBRATION = 70
 """Labelers of the load from which costs are found: they answer once per second."""
 SIMULATED_S = 5
 """Simulated time of labelers without pauses."""
-NUM_PARALLEL = 32
-"""Connections of the saturated service."""
+NUM_PARALLEL = 64
+"""Connections of the saturated service; with fewer, its pace depends on pauses more than costs."""
+NUM_UNPAUSED = 8
+"""Labelers without pauses whose load is compared with the simulation."""
+PAUSE_S = 0.02
+"""Time between two requests that are processed one at a time."""
 TURNS = 20
 """Answers of a labeler at a time; the service limits the rate of a labeler."""
+
+REQUESTS = ("look_up", "claim", "answer")
+"""Parts of the costs that are `RequestCosts`."""
 
 Metrics = dict[str, Any]
 
@@ -172,15 +179,16 @@ async def saturate(
     return sent
 
 
-async def ask_who(address: Address, tokens: Sequence[str], num_labelers: int) -> Sent:
-    """Request the caller's own name, which needs no worker thread."""
+async def ask_alone(address: Address, tokens: Sequence[str], path: str, num_labelers: int) -> Sent:
+    """Send requests so slowly that each is alone in its batch."""
     sent = Sent()
     for token in tokens[:num_labelers]:
         reader, writer = await asyncio.open_connection(address.host, address.port)
         head = f"Host: {address.host}\r\nAuthorization: Bearer {token}\r\n"
         for _ in range(TURNS):
+            await asyncio.sleep(PAUSE_S)
             began_s = time.perf_counter()
-            writer.write(f"GET /api/v1/me HTTP/1.1\r\n{head}\r\n".encode())
+            writer.write(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
             await read_response(reader)
             sent.next_s.append(time.perf_counter() - began_s)
         writer.close()
@@ -240,21 +248,22 @@ def measured(service: MeasuredService, seconds: int, num_labelers: int) -> Metri
     """Measure a service; see `measure`."""
     warm, _ = service.run(saturate, 4, num_labelers)
     _, idle = service.run(wait, 3.0)
-    who = service.run(ask_who, num_labelers)
+    public = service.run(ask_alone, "/healthz", num_labelers)
+    own = service.run(ask_alone, "/api/v1/me", num_labelers)
     before = service.num_transactions()
     calibration = service.run(answer_randomly, CALIBRATION, 1.0, seconds)
     num_transactions = service.num_transactions() - before
     full, used = service.run(saturate, NUM_PARALLEL, 2 * num_labelers)
     pace = len(full.answer_s) / used.seconds
-    costs = costs_of(idle, who, calibration, seconds, pace)
+    costs = costs_of(idle, public, own, calibration, seconds, pace)
     outcomes = [service.run(answer_randomly, each, PERIOD_S, seconds) for each in LOADS]
     loads = [
         metrics_of(number, PERIOD_S, seconds, outcome)
         for number, outcome in zip(LOADS, outcomes, strict=True)
     ]
     # Fewer than those from whose pace a cost was found.
-    unpaused = service.run(saturate, NUM_PARALLEL // 4, num_labelers)
-    loads.append(metrics_of(NUM_PARALLEL // 4, 0.0, SIMULATED_S, unpaused))
+    unpaused = service.run(saturate, NUM_UNPAUSED, num_labelers)
+    loads.append(metrics_of(NUM_UNPAUSED, 0.0, SIMULATED_S, unpaused))
     sent = [warm, calibration[0], full, unpaused[0], *(each for each, _ in outcomes)]
     return {
         "costs": costs,
@@ -287,7 +296,8 @@ def metrics_of(
 
 def costs_of(
     idle: Used,
-    who: tuple[Sent, Used],
+    public: tuple[Sent, Used],
+    own: tuple[Sent, Used],
     calibration: tuple[Sent, Used],
     seconds: int,
     saturated: float,
@@ -296,7 +306,8 @@ def costs_of(
 
     Args:
         idle: a time without requests.
-        who: requests without a worker thread.
+        public: requests that need neither a credential nor a worker thread.
+        own: requests that need the look-up of a credential.
         calibration: next comparisons and answers of `CALIBRATION` labelers.
         seconds: time of the calibration.
         saturated: answers per second of `NUM_PARALLEL` clients.
@@ -306,26 +317,40 @@ def costs_of(
     idle_service, idle_database = (
         each / idle.seconds for each in (idle.service_s, idle.database_s)
     )
-    loop_s = (who[1].service_s - idle_service * who[1].seconds) / len(who[0].next_s)
+
+    def cost_of_one(outcome: tuple[Sent, Used]) -> tuple[float, float, float]:
+        """Return processor time of service and database, and the median latency."""
+        requests, used = outcome
+        service_s = used.service_s - idle_service * used.seconds
+        database_s = used.database_s - idle_database * used.seconds
+        num_requests = len(requests.next_s)
+        return service_s / num_requests, database_s / num_requests, median(requests.next_s)
+
+    loop_s, _, public_s = cost_of_one(public)
+    service_s, database_s, own_s = cost_of_one(own)
+    work_s, database_s = max(service_s - loop_s, 0.0), max(database_s, 0.0)
+    look_up = RequestCosts(work_s, database_s, max(own_s - public_s - work_s - database_s, 0.0))
     client_s = used.client_s / (len(sent.next_s) + len(sent.answer_s))
     measured = ServiceResult(
         len(sent.answer_s) / used.seconds,
         used.service_s / used.seconds,
         used.database_s / used.seconds,
-        sent.next_s,
-        sent.answer_s,
+        next_s=sent.next_s,
+        answer_s=sent.answer_s,
     )
     # SQLite works within the service, and so takes no processor time of its own.
     is_sqlite = used.database_s == 0
     # Only the sum of claims and answers is measured: divided in proportion to their latency.
-    first = [
+    claim, answer = (
         RequestCosts(each, 0.0 if is_sqlite else each, 0.0)
         for each in (median(sent.next_s), median(sent.answer_s))
-    ]
+    )
     costs = ServiceCosts(
         client_s,
         loop_s,
-        *first,
+        look_up,
+        claim,
+        answer,
         further=0.5,
         idle_service=idle_service,
         idle_database=idle_database,
@@ -338,5 +363,5 @@ def costs_of(
 
 def restored(costs: Metrics) -> ServiceCosts:
     """Return recorded costs."""
-    parts = {name: RequestCosts(**costs[name]) for name in ("claim", "answer")}
+    parts = {name: RequestCosts(**costs[name]) for name in REQUESTS}
     return ServiceCosts(**{**costs, **parts})

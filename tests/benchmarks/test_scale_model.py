@@ -118,22 +118,25 @@ NOTHING = RequestCosts(0.0, 0.0, 0.0)
 
 
 def service_costs(**changes):
-    return replace(ServiceCosts(0.0, 0.0, NOTHING, NOTHING, further=1.0), **changes)
+    return replace(ServiceCosts(0.0, 0.0, NOTHING, NOTHING, NOTHING, further=1.0), **changes)
 
 
 def test_idle_service_takes_the_sum_of_the_costs_of_a_request():
     costs = service_costs(
         client_s=0.001,
         loop_s=0.002,
+        look_up=RequestCosts(0.0001, 0.0002, 0.0003),
         claim=RequestCosts(0.003, 0.004, 0.005),
         answer=RequestCosts(0.006, 0.007, 0.008),
     )
     result = simulate_service(Load(1, period_s=1.0, seconds=5.0), costs)
-    assert result.next_s == pytest.approx([0.015] * 5)
-    assert result.answer_s == pytest.approx([0.024] * 5)
+    assert result.next_s == pytest.approx([0.0156] * 5)
     assert result.answers_per_second == pytest.approx(1.0)
-    assert result.service_cores == pytest.approx(0.002 * 2 + 0.003 + 0.006)
-    assert result.database_cores == pytest.approx(0.004 + 0.007)
+    # The look-up for the answer waits for the pause after that for the claim, which has passed.
+    assert result.answer_s == pytest.approx([0.0246] * 5)
+    assert result.service_cores == pytest.approx(0.002 * 2 + 0.0001 * 2 + 0.003 + 0.006)
+    assert result.database_cores == pytest.approx(0.0002 * 2 + 0.004 + 0.007)
+    assert result.labelling_cores == pytest.approx([0.003 + 0.006, 0.004 + 0.007])
 
 
 def test_mean_time_at_the_event_loop_is_between_queueing_and_processor_sharing():
@@ -249,10 +252,11 @@ def test_fitted_further_is_the_one_that_gave_the_pace():
 
 def test_fitted_costs_are_those_of_the_simulation_that_was_measured():
     load = Load(30, period_s=1.0, seconds=20.0, is_random=True)
-    full = Load(20, period_s=0.0, seconds=5.0)
+    full = Load(64, period_s=0.0, seconds=5.0)
     costs = service_costs(
         client_s=0.0005,
         loop_s=0.001,
+        look_up=RequestCosts(0.0005, 0.0003, 0.0002),
         claim=RequestCosts(0.004, 0.002, 0.006),
         answer=RequestCosts(0.004, 0.002, 0.002),
         further=0.3,
