@@ -39,7 +39,7 @@ def train(venv, config, num_rollouts, seed):
     return agent, collector, episodes
 
 
-CARTPOLE = PPOConfig(num_envs=16, rollout_steps=64, learning_rate=1e-3)
+CARTPOLE = PPOConfig(num_envs=16, rollout_steps=64, minibatch_size=256, learning_rate=1e-3)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
@@ -52,7 +52,7 @@ def test_ppo_solves_cartpole_in_every_autoreset_mode(mode):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_ppo_solves_pendulum(seed):
-    config = PPOConfig(num_envs=16, rollout_steps=64, gamma=0.95, learning_rate=1e-3)
+    config = dataclasses.replace(CARTPOLE, gamma=0.95)
     _, _, episodes = train(make_vector("Pendulum-v1", 16), config, 200, seed)
     assert episodes.mean_return(50) > -300
 
