@@ -121,8 +121,8 @@ def test_run_asks_scheduled_labels_and_learns_from_them():
 def test_return_learned_from_labels_exceeds_that_of_doing_nothing_by_half(objective, seeds):
     """Guard against regressions of the median over seeds.
 
-    With PPO's former minibatches of 256, seeds 0, 1, 2 reached 590, 521, 548, and 469, 562, 453 with
-    ranks; with 64, 383, 339, 637 with ranks. Doing nothing reached 261.
+    With PPO's former minibatches of 256, seeds 0, 1, 2 reached 590, 521, 548, and 469, 562, 453
+    with ranks; with 64, 383, 339, 637 with ranks. Doing nothing reached 261.
     """
     config = TeachConfig(
         "ShortHopper-v1",
