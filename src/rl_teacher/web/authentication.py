@@ -212,9 +212,7 @@ class Authenticator:
         self._anonymous_buckets.count(address)
 
     def add_new(self, identity: Identity, credential: str, address: str) -> None:
-        """Count a request of a new credential as its own instead of its network's.
-
-        So a whole class can join at once.
+        """Count a request against its new credential, not its network, so that a class can join.
 
         Raises:
             RateLimited: The request was repeated too often.
