@@ -116,13 +116,13 @@ def test_run_asks_scheduled_labels_and_learns_from_them():
 
 @pytest.mark.parametrize(
     ("objective", "seeds"),
-    [("preferences", [1]), pytest.param("rank", [0, 1, 2], marks=pytest.mark.slow)],
+    [("preferences", [1]), pytest.param("rank", range(10), marks=pytest.mark.slow)],
 )
 def test_return_learned_from_labels_exceeds_that_of_doing_nothing_by_half(objective, seeds):
     """Guard against regressions of the median over seeds.
 
-    With PPO's former minibatches of 256, seeds 0, 1, 2 reached 590, 521, 548, and 469, 562, 453
-    with ranks; with 64, 383, 339, 637 with ranks. Doing nothing reached 261.
+    The interquartile means of ten seeds were 581 (lowest 460) and, with ranks, 453 (lowest 328);
+    with minibatches of 256, 544 and 417. Doing nothing reached 261.
     """
     config = TeachConfig(
         "ShortHopper-v1",
