@@ -35,7 +35,7 @@ class Limits:
         labels: Labels of a labeler's credential; an offline page sends many at once.
         owner: For a credential of an owner; one page of the clip library needs dozens of requests.
         anonymous: For wrong credentials and invites from one network.
-        streams: Open event streams per credential.
+        streams: Open event streams per labeler.
     """
 
     labeler: Rate = Rate(20.0, 60)
