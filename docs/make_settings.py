@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
+from textwrap import fill
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -19,6 +20,8 @@ from rl_teacher.config.fields import help_of
 from rl_teacher.config.presets import PresetChoice
 
 SETTINGS_PAGE = Path(__file__).with_name("settings.md")
+WIDTH = 120
+"""Columns of a line outside of tables."""
 
 INTRODUCTION = """\
 # Settings
@@ -26,7 +29,8 @@ INTRODUCTION = """\
 All settings of `rl-teacher teach`. `python docs/make_settings.py` generates this page from the
 dataclasses in `src/rl_teacher/config/` that also define the command line; do not edit it by hand.
 
-Underscores are accepted too: `--n_labels` is `--n-labels`. Integers may be written as `5e6`.
+Underscores are accepted too: `--n_labels` is `--n-labels`. Numbers of labels, clips, steps and
+iterations in the first table may be written as `5e6`.
 """
 
 OF_AGENT = "The settings of the selected agent (`--agent`) identify the experiment too."
@@ -134,7 +138,8 @@ def page() -> str:
     for title, remark, config, prefix in CHAPTERS:
         rows = [row(setting) for setting in settings_of(config, prefix)]
         table = ["| flag | short | default | what it is |", "|---|---|---|---|", *rows]
-        parts.append("\n".join([f"## {title}", "", remark, "", *table, ""]))
+        wrapped = fill(remark, WIDTH, break_on_hyphens=False)
+        parts.append("\n".join([f"## {title}", "", wrapped, "", *table, ""]))
     return "\n".join(parts)
 
 
