@@ -32,7 +32,7 @@ from rl_teacher.envs import check as check_of_envs
 from rl_teacher.envs import moving_dot, preprocessing
 from rl_teacher.envs.factories import ASSUMED_FPS
 from rl_teacher.envs.mujoco.suite import SUITE
-from rl_teacher.nn import image_layout
+from rl_teacher.nn import image_layout, numpy_networks
 from rl_teacher.play import circus, episodes, examples
 from rl_teacher.play.options import MAX_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
@@ -483,7 +483,9 @@ def text_of(name):
         ("docs/service.md", f"lasts {leases.LEASE_S / 60:g} minutes"),
         ("docs/service.md", f"within {events.CREDENTIAL_CHECK_S:g} seconds after"),
         ("docs/service.md", f"`schema_version` is {label_export.SCHEMA_VERSION}"),
+        ("docs/scaling.md", f"multiple of {numpy_networks.BLOCK_ROWS} (the block size"),
         ("docs/service.md", f"make {Limits().labeler.per_s:g} requests a second"),
+        ("docs/service.md", f"may submit {Limits().labels.per_s:g} labels a second"),
         ("docs/service.md", f"in bursts of up to {Limits().labeler.burst}"),
         ("docs/service.md", f"an owner's {Limits().owner.per_s:g} and {Limits().owner.burst}"),
         ("docs/service.md", f"{60 * Limits().anonymous.per_s:g} wrong credentials a min"),
