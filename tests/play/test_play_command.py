@@ -74,6 +74,21 @@ class TestPlay:
 
 EXPORT_CART = ["export", "cart", "--format", "agent", "--out"]
 
+CUSTOM_AGENT = """\
+from rl_teacher.agents.custom import CustomAgent
+
+
+class Own(CustomAgent):
+    def act(self, observations, masks=None):
+        raise NotImplementedError
+
+    def learn(self, rollout, rewards):
+        raise NotImplementedError
+
+    def load_state(self, state):
+        pass
+"""
+
 
 class TestExportAgent:
     def test_export_without_folder_is_refused(self, home, capsys):
@@ -121,7 +136,7 @@ class TestExportAgent:
         actor.venv.close()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(commands, "load_actor", lambda *_: actor)
-            patch.setattr(commands, "check_is_native", lambda _: None)
+            patch.setattr(commands, "check_not_of_library", lambda _: None)
             patch.setattr(commands.runtime, "prepare", lambda _: None)
             as_nobody()
             with pytest.raises(RunFolderUnusable, match="--out"):
@@ -132,4 +147,14 @@ class TestExportAgent:
         path.write_text(json.dumps(json.loads(path.read_text()) | {"agent": "sb3:PPO"}))
         assert main([*EXPORT_CART, str(tmp_path / "agent")]) == 2
         assert "that library's own file" in capsys.readouterr().err
+        assert not (tmp_path / "agent").exists()
+
+    def test_error_for_custom_agent_names_the_missing_method(
+        self, home, tmp_path, capsys, write_module
+    ):
+        write_module("own_agent", CUSTOM_AGENT)
+        path = home / "experiments" / "cart" / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"agent": "own_agent:Own"}))
+        assert main([*EXPORT_CART, str(tmp_path / "agent")]) == 2
+        assert "it has no method numpy_policy" in capsys.readouterr().err
         assert not (tmp_path / "agent").exists()

@@ -259,13 +259,13 @@ def export_policy(agent: object) -> NumpyPolicy:
     """Export the policy of an agent for NumPy inference.
 
     Raises:
-        BadInput: the agent belongs to another library.
+        BadInput: the agent has no such policy.
     """
     if isinstance(agent, SupportsExport):
         return agent.numpy_policy()
     raise BadInput(
-        f"An agent of type {type(agent).__name__} cannot be exported, since it belongs to another "
-        "library. Use that library's own file format."
+        f"An agent of type {type(agent).__name__} cannot be exported, since it has no method "
+        "numpy_policy. The saved attributes of a custom agent are in its checkpoints."
     )
 
 

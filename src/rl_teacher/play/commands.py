@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, export_policy
+from rl_teacher.agents.registry import is_library_agent
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.paths import user_path
@@ -93,12 +94,12 @@ def export_agent(name: str, out: Path, step: str) -> Path:
     """Export an experiment's policy and return its folder.
 
     Raises:
-        BadInput: there is no agent, it is another library's, or the folder has other files.
+        BadInput: there is no agent, it cannot be exported, or the folder has other files.
         CorruptCheckpoint: the checkpoint is damaged.
         RunFolderUnusable: the folder cannot be written.
     """
     runtime.prepare(home() / "cache" / "xla")
-    check_is_native(name)
+    check_not_of_library(name)
     out = user_path(out)
     failure, remedy = f"The agent cannot be written into {out}", "Name another folder with --out."
     with write_errors(failure, remedy):
@@ -120,14 +121,14 @@ def export_agent(name: str, out: Path, step: str) -> Path:
     return out
 
 
-def check_is_native(name: str) -> None:
+def check_not_of_library(name: str) -> None:
     """Refuse the agent of another library.
 
     Raises:
         BadInput: the agent is another library's.
     """
     kind = load_config(Experiment.find(name)).agent
-    if ":" in kind:
+    if is_library_agent(kind):
         raise BadInput(
             f"The agent of {name} is {kind}, which is another library's, and cannot be exported. "
             "Use that library's own file."
