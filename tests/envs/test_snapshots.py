@@ -160,3 +160,31 @@ def test_non_deterministic_environment_is_logged(caplog):
     with caplog.at_level(logging.WARNING):
         envs.set_state(envs.get_state())
     assert "not deterministic" in caplog.text
+
+
+class Accumulator(gymnasium.Env):
+    """Sum of the actions of two steps, in an array that the next episode overwrites."""
+
+    observation_space = Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = Box(-1.0, 1.0, (1,))
+
+    def __init__(self):
+        self.place = np.zeros(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self.place[:] = 0.0
+        return self.place, {}
+
+    def step(self, action):
+        self.place += float(action[0]), 1.0
+        return self.place, 0.0, False, bool(self.place[1] == 2.0), {}
+
+
+def test_final_observation_is_kept_when_reset_overwrites_its_array():
+    envs = ReplayVectorEnv(Accumulator, 1)
+    envs.reset(seed=0)
+    envs.step(np.ones((1, 1), np.float32))
+    observations, *_, infos = envs.step(np.ones((1, 1), np.float32))
+    np.testing.assert_array_equal(infos["final_obs"], [[2, 2]])
+    np.testing.assert_array_equal(observations, [[0, 0]])

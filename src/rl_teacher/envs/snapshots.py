@@ -88,9 +88,12 @@ class ReplayableEnv(gymnasium.Wrapper):
         """Take one step and record its action."""
         self._actions.append(np.array(action))
         self._history.count_step()
-        obs, *others = super().step(action)
+        obs, reward, terminated, truncated, step_info = super().step(action)
         self._check_shape(obs)
-        return obs, *others  # pyright: ignore[reportReturnType]
+        if terminated or truncated:
+            # Environments may write the first observation of the next episode to the same array.
+            obs = copy.deepcopy(obs)
+        return obs, reward, terminated, truncated, step_info
 
     def _check_shape(self, obs: Any) -> None:
         # Spaces of several parts, such as Dict, have no shape.
