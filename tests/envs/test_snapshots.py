@@ -188,3 +188,11 @@ def test_final_observation_is_kept_when_reset_overwrites_its_array():
     observations, *_, infos = envs.step(np.ones((1, 1), np.float32))
     np.testing.assert_array_equal(infos["final_obs"], [[2, 2]])
     np.testing.assert_array_equal(observations, [[0, 0]])
+
+
+def test_actions_of_another_float_type_are_replayed_exactly():
+    envs, restored = ReplayVectorEnv(Accumulator, 1), ReplayVectorEnv(Accumulator, 1)
+    envs.reset(seed=0)
+    envs.step(np.array([[0.1]], np.float64))
+    restored.set_state(envs.get_state())
+    np.testing.assert_array_equal(restored.observations, envs.observations)

@@ -86,6 +86,10 @@ class ReplayableEnv(gymnasium.Wrapper):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take one step and record its action."""
+        if isinstance(self.action_space, gymnasium.spaces.Box):
+            # Of the recorded type, so that a replay gives the same results; a copy, since
+            # environments may change it.
+            action = np.array(action, self.action_space.dtype)
         self._actions.append(np.array(action))
         self._history.count_step()
         obs, reward, terminated, truncated, step_info = super().step(action)
