@@ -196,3 +196,32 @@ def test_actions_of_another_float_type_are_replayed_exactly():
     envs.step(np.array([[0.1]], np.float64))
     restored.set_state(envs.get_state())
     np.testing.assert_array_equal(restored.observations, envs.observations)
+
+
+class WithInfo(Accumulator):
+    """Accumulator with an info of a given value."""
+
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def step(self, action):
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, {"given": self.value}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        *[(np.ones(2), np.ones(3)), (1, None), (1, "none"), (np.ones(2), {"part": 1})],
+        *[(1, 10**30), (10**30, 1)],
+    ],
+)
+def test_infos_that_do_not_fit_into_one_array_become_objects(first, second):
+    values = iter([first, second])
+    envs = ReplayVectorEnv(lambda: WithInfo(next(values)), 2)
+    envs.reset(seed=0)
+    *_, infos = envs.step(np.ones((2, 1), np.float32))
+    for given, expected in zip(infos["given"], (first, second), strict=True):
+        np.testing.assert_equal(given, expected)
+    assert infos["_given"].all()

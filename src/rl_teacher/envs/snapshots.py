@@ -226,6 +226,23 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             infos["final_obs"] = next_obs
         return obs, rewards, terminated, truncated, infos
 
+    def _add_info(
+        self, vector_infos: dict[str, Any], env_info: dict[str, Any], env_num: int
+    ) -> dict[str, Any]:
+        """Add the info of one environment; values that do not fit into one array become objects."""
+        for name, value in env_info.items():
+            try:
+                vector_infos = super()._add_info(vector_infos, {name: value}, env_num)
+            except (AttributeError, OverflowError, TypeError, ValueError):
+                # Gymnasium expects that all values are like the first one.
+                is_given = vector_infos.get(f"_{name}", np.zeros(self.num_envs, np.bool_))
+                objects = np.full(self.num_envs, None, object)
+                for index in np.flatnonzero(is_given):
+                    objects[index] = vector_infos[name][index]
+                objects[env_num], is_given[env_num] = value, True
+                vector_infos |= {name: objects, f"_{name}": is_given}
+        return vector_infos
+
     def get_state(self) -> dict[str, np.ndarray]:
         """Return the records of the running episodes and the history."""
         running = pack_replay_records(
