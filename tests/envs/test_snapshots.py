@@ -139,6 +139,18 @@ def test_second_box2d_episode_equals_first_of_fresh_environment():
         np.testing.assert_array_equal(step[0], same_step[0])
 
 
+def test_world_of_another_library_is_kept():
+    class OwnWorld(Accumulator):
+        world = object()
+
+        def _destroy(self):
+            raise AssertionError
+
+    envs = ReplayVectorEnv(OwnWorld, 1)
+    envs.reset(seed=0)
+    assert envs.get_attr("world") == (OwnWorld.world,)
+
+
 class NonDeterministic(gymnasium.Env):
     """Environment whose observations ignore the seed."""
 

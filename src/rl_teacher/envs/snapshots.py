@@ -76,8 +76,9 @@ class ReplayableEnv(gymnasium.Wrapper):
         # A used Box2D world keeps state of earlier episodes. Gymnasium's LunarLander renews its own
         # (Gymnasium's issue 728), its BipedalWalker does not.
         own: Any = self.unwrapped
-        world, destroy = getattr(own, "world", None), getattr(own, "_destroy", None)
-        if world is not None and destroy is not None:
+        world: Any = getattr(own, "world", None)
+        destroy = getattr(own, "_destroy", None)
+        if type(world).__module__.startswith("Box2D") and destroy is not None:
             destroy()
             own.world = type(world)(gravity=world.gravity)
         obs, reset_info = super().reset(seed=seed, options=options)
