@@ -181,6 +181,10 @@ class OtherType(Point):
         return np.array([self.place], np.float64)
 
 
+class FloatForInteger(Point):
+    observation_space = gym.spaces.Box(-100, 100, (1,), np.int64)
+
+
 class RewardIsAnArray(Point):
     def step(self, action):
         return self.observation(), np.zeros(3), False, False, {}

@@ -46,6 +46,7 @@ def test_known_environments_have_no_fatal_faults(env_id):
         ("WrongShape", "observation of shape (2,): observation_space declares (1,)"),
         ("IsAList", "returned builtins.list as the observation: a NumPy array is needed"),
         ("IsNaN", "not finite: nan at (0,)"),
+        ("FloatForInteger", "of float32: observation_space declares int64. Use `.astype`"),
         ("LongMask", "action_mask of shape (3,): one value for each of the 2 actions is needed"),
         ("RewardIsAnArray", "returned numpy.ndarray as the reward: a number is needed"),
         ("RewardIsNaN", "a reward that is not finite: nan"),

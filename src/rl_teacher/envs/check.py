@@ -269,10 +269,12 @@ def check_observation(env: gymnasium.Env, obs: Any, source: str, note: Note) -> 
             "Training needs finite numbers; find where it comes from."
         )
     if obs.dtype != space.dtype:
+        is_converted = np.can_cast(obs.dtype, space.dtype or obs.dtype, "same_kind")
         note(
             f"{source} returned an observation of {obs.dtype}: observation_space declares "
-            f"{space.dtype}. It is converted; use `.astype` to return the declared type.",
-            is_fatal=False,
+            f"{space.dtype}. {'It is converted; use' if is_converted else 'Use'} `.astype` to "
+            "return the declared type.",
+            is_fatal=not is_converted,
         )
     check_bounds(space, obs, source, note)
 
