@@ -2,6 +2,8 @@
 # Faulty signatures are deliberate.
 # pyright: reportIncompatibleMethodOverride=false
 
+import random
+
 import gymnasium as gym
 import numpy as np
 
@@ -205,6 +207,15 @@ class Random(Point):
         super().reset(seed=seed)
         self.place = np.random.default_rng().uniform(-1, 1)
         return self.observation(), {}
+
+
+class OtherGenerator(Point):
+    """Environment with a generator of Python."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            self.np_random = random.Random(seed)  # pyright: ignore[reportAttributeAccessIssue]
+        return super().reset()
 
 
 class NoPictures(Point):

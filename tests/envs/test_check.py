@@ -61,6 +61,7 @@ def test_known_environments_have_no_fatal_faults(env_id):
         ("ManyColours", "render mode rgb_array"),
         ("RendersNothing", "render() returned None: uint8 [height, width, 3]"),
         ("the_same_point", "returned the same object twice"),
+        ("OtherGenerator", "np_random is random.Random: a numpy.random.Generator is needed"),
         ("WrongPicture", "render() returned float64 (4, 4): uint8 [height, width, 3]"),
     ],
 )

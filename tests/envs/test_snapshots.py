@@ -139,6 +139,28 @@ def test_second_box2d_episode_equals_first_of_fresh_environment():
         np.testing.assert_array_equal(step[0], same_step[0])
 
 
+@pytest.mark.parametrize(
+    "make",
+    [np.random.RandomState, lambda seed: np.random.Generator(np.random.MT19937(seed))],
+)
+def test_episodes_of_other_generators_are_replayed(make):
+    class OtherGenerator(Accumulator):
+        def reset(self, *, seed=None, options=None):
+            if seed is not None:
+                self.np_random = make(seed)
+            self.place[:] = self.np_random.normal(), 0.0
+            return self.place, {}
+
+    envs, restored = ReplayVectorEnv(OtherGenerator, 1), ReplayVectorEnv(OtherGenerator, 1)
+    envs.reset(seed=0)
+    random_steps(envs, 3, seed=1)
+    restored.set_state(envs.get_state())
+    for one, other in zip(
+        random_steps(envs, 5, seed=2), random_steps(restored, 5, seed=2), strict=True
+    ):
+        np.testing.assert_array_equal(one[0], other[0])
+
+
 def test_world_of_another_library_is_kept():
     class OwnWorld(Accumulator):
         world = object()

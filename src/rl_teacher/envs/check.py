@@ -36,6 +36,7 @@ from rl_teacher.envs.registry import (
     mujoco_model,
 )
 from rl_teacher.envs.rendering import find_frame_fault
+from rl_teacher.envs.snapshots import Generator
 from rl_teacher.nn.image_layout import ImageLayout
 
 logger = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
                     is_fatal=False,
                 )
             check_independence(env, env_info.id, note)
+            check_generator(env, note)
             check_determinism(env_info.id, note)
         except CheckFailed:
             pass
@@ -354,6 +356,16 @@ def check_independence(env: gymnasium.Env, env_id: str, note: Note) -> None:
                 "The function that creates the environment returned the same object twice: "
                 "training steps several environments at a time. Create a new one in each call."
             )
+
+
+def check_generator(env: gymnasium.Env, note: Note) -> None:
+    """Check that a reset without a seed can be repeated from the state of `np_random`."""
+    rng = attempt("np_random", lambda: env.unwrapped.np_random, note)
+    if not isinstance(rng, Generator):
+        note(
+            f"np_random is {type_name(rng)}: a numpy.random.Generator is needed, whose state can "
+            "be saved. Leave it to super().reset(seed=seed), which creates one."
+        )
 
 
 def check_determinism(env_id: str, note: Note) -> None:

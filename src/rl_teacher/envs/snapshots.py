@@ -5,6 +5,7 @@ episodes from their records. Clips of environments without MuJoCo are rendered i
 """
 
 import copy
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -33,7 +34,14 @@ from rl_teacher.envs.episode_replay import (
     unpack_replay_records,
 )
 from rl_teacher.envs.factories import find_time_limits, time_limit_of
-from rl_teacher.envs.interface import Shard, StatefulVectorEnv, checked_elapsed, generator_at
+from rl_teacher.envs.interface import Shard, StatefulVectorEnv, checked_elapsed
+
+Generator = np.random.Generator | np.random.RandomState
+"""Random generator of an environment; NumPy's legacy one in packages such as shimmy."""
+BIT_GENERATORS: dict[str, Any] = {
+    name: getattr(np.random, name) for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+}
+"""Sources of random bits whose state can be restored, by name."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +75,7 @@ class ReplayableEnv(gymnasium.Wrapper):
         """Start an episode and record its reset."""
         if self._actions and not self._is_drawn_from_positions:
             self._history.end_episode(self.episode, self.replay_record)
-        rng = None if seed is not None else self.unwrapped.np_random.bit_generator.state
+        rng = None if seed is not None else generator_state(self.unwrapped.np_random)
         self.episode = self._history.start_episode()
         self._reset_state = {"seed": seed, "rng": rng, "elapsed": 0}
         if options:
@@ -120,7 +128,8 @@ class ReplayableEnv(gymnasium.Wrapper):
         """Repeat the reset of an episode and return its first observation."""
         if reset_state["rng"] is not None:
             # Without a seed, `reset` draws from the generator as it is.
-            self.unwrapped.np_random = generator_at(reset_state["rng"])
+            unwrapped: Any = self.unwrapped
+            unwrapped.np_random = generator_from(reset_state["rng"])
         obs, _ = self.reset(seed=reset_state["seed"], options=reset_state.get("options"))
         self.start_at(reset_state["elapsed"])
         return obs
@@ -318,6 +327,25 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         self._terminations[:] = False
         self._truncations[:] = False
         self._autoreset_envs = np.zeros(self.num_envs, dtype=np.bool_)
+
+
+def generator_state(rng: Generator) -> dict[str, Any]:
+    """Return the state of a generator as JSON values."""
+    is_legacy = isinstance(rng, np.random.RandomState)
+    state: Any = rng.get_state(legacy=False) if is_legacy else rng.bit_generator.state
+    # Some states contain arrays.
+    return json.loads(json.dumps(state | {"is_legacy": is_legacy}, default=np.ndarray.tolist))
+
+
+def generator_from(state: Mapping[str, Any]) -> Generator:
+    """Return a generator with a state of `generator_state`."""
+    bits = BIT_GENERATORS[state["bit_generator"]]()
+    if state.get("is_legacy"):
+        rng = np.random.RandomState(bits)
+        rng.set_state(dict(state))
+        return rng
+    bits.state = state
+    return np.random.Generator(bits)
 
 
 def mujoco_positions(env: gymnasium.Env) -> Float[np.ndarray, " nq"] | None:
