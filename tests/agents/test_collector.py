@@ -240,6 +240,15 @@ def test_actions_of_integer_box_are_integers_and_replayed():
     np.testing.assert_array_equal(restored.venv.observations, expected)  # pyright: ignore[reportAttributeAccessIssue]
 
 
+def test_random_actions_of_integer_box_are_equally_likely():
+    collector = Collector(SyncVectorEnv([SumOfIntegers] * 7000), seed=0)
+    # The environments are given the nearest integers.
+    actions = np.rint(collector.random_actions(np.zeros((7000, 1))))
+    numbers, counts = np.unique(actions, return_counts=True)
+    np.testing.assert_array_equal(numbers, np.arange(-3, 4))
+    np.testing.assert_allclose(counts, 1000, atol=150)
+
+
 def test_state_without_action_masks_omits_them():
     collector = Collector(make_vector("CartPole-v1", 2), seed=0)
     assert collector.collect(collector.random_actions, 3).action_masks is None

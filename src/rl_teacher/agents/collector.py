@@ -117,7 +117,12 @@ class Collector:
         highest = np.where(low < 1.0, 1.0, low + 1)
         low = np.where(np.isfinite(low), low, lowest)
         high = np.where(np.isfinite(high), high, highest)
-        return self._rng.uniform(low, high, (self.num_envs, *low.shape)).astype(np.float32)
+        shape = (self.num_envs, *low.shape)
+        if self._integer_dtype is not None:
+            # Rounded to the nearest, the bounds would be half as likely as other integers.
+            sampled = np.floor(self._rng.uniform(low, high + 1, shape))
+            return np.minimum(sampled, high).astype(np.float32)
+        return self._rng.uniform(low, high, shape).astype(np.float32)
 
     def null_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:  # noqa: ARG002
         """Return null actions: the first one that is allowed (Atari: NOOP); zeros of a Box."""
