@@ -63,7 +63,7 @@ from rl_teacher.session import (
     SessionSettings,
     open_experiment,
 )
-from rl_teacher.store.files import folder_errors
+from rl_teacher.store.files import folder_errors, jsonable
 
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
@@ -357,7 +357,8 @@ class TrainingLoop:
         if not session.fit():
             self._relabel_if_due(rollout.num_steps)
         self._reset_agent_if_due(rollout)
-        return {f"agent/{name}": value for name, value in losses.items()}
+        # Custom agents may return numbers of another library.
+        return {f"agent/{name}": jsonable(value) for name, value in losses.items()}
 
     def _relabel_if_due(self, num_steps: int) -> None:
         """Relabel the replay buffer from time to time without a fit, given a rollout's steps.

@@ -60,6 +60,12 @@ class NoLearn(CustomAgent):
         return observations
 
 
+class OfAnotherLibrary(Constant):
+    def learn(self, rollout, rewards):
+        super().learn(rollout, rewards)
+        return {"loss": jnp.float32(0.5)}
+
+
 class Bare:
     def __init__(self, *args, **others):
         pass
@@ -115,6 +121,11 @@ def test_run_checkpoint_holds_saved_attributes():
     saved = part_of(checkpoint.arrays, "agent")
     assert saved.keys() == {"place", "num_rollouts", "rng"}
     assert saved["num_rollouts"] == 4
+
+
+def test_metrics_may_be_numbers_of_another_library():
+    teach(config_with(agent=f"{HERE}:OfAnotherLibrary"), QUIET)
+    assert Experiment.find("test").latest_metrics["agent/loss"] == 0.5
 
 
 def test_custom_agent_learns_from_labels():

@@ -268,13 +268,14 @@ def is_finite(value: Any) -> TypeGuard[float]:
 
 
 def jsonable(value: Any) -> Any:
-    """Convert NumPy values at any depth to JSON types; NaN and infinity become None."""
+    """Convert arrays and their numbers at any depth to JSON types; NaN and infinity become None."""
     match value:
         case Mapping():
             return {str(key): jsonable(each) for key, each in value.items()}
         case list() | tuple():
             return [jsonable(each) for each in value]
-        case np.ndarray() | np.generic():
+        case _ if hasattr(value, "tolist"):
+            # NumPy, JAX and PyTorch have it.
             return jsonable(value.tolist())
         case float() if not math.isfinite(value):
             return None
