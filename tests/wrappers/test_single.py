@@ -276,6 +276,18 @@ def test_reset_within_episode_ends_segments():
     env.close()
 
 
+def test_steps_after_an_inner_autoreset_belong_to_the_next_episode():
+    env = PreferenceWrapper(gym.wrappers.Autoreset(Counter()), **QUICK)
+    env.reset(seed=0)
+    # The 8th step only resets.
+    is_over = []
+    for _ in range(16):
+        env.step(0)
+        is_over.append(bool(env.session.is_over[0]))
+    assert np.flatnonzero(is_over).tolist() == [6, 14]
+    env.close()
+
+
 def test_observation_transform_applies_to_predictor():
     env = wrapped(Parts, observation_transform=lambda observation: observation["place"] * 2)
     env.pretrain()

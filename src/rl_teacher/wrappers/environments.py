@@ -87,7 +87,11 @@ def describe_env(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, Wrap
         converter=ObservationConverter(env.observation_space, None, settings.observation_transform),
         action_space=env.action_space,
         segment_steps=segment_steps(settings, env_info),
-        autoreset_mode=AutoresetMode.DISABLED,
+        autoreset_mode=(
+            AutoresetMode.NEXT_STEP
+            if has_wrapper(env, gym.wrappers.Autoreset)
+            else AutoresetMode.DISABLED
+        ),
         scene_states=scene_states,
         replayer=replayer,
         is_replay_verified=settings.observation_transform is None,
@@ -105,7 +109,8 @@ def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
         scene_states, replayer = record_vector(inner)
     first = first_env(inner)
     env_info = info_of(venv.spec or first.spec, first, venv.metadata)
-    is_converted = venv is not inner or is_preprocessed(first)
+    # `registry.make_vector` preprocesses images.
+    is_converted = venv is not inner or has_wrapper(first, ImagePreprocessing)
     return WrappedEnvs(
         env_info=env_info,
         num_envs=venv.num_envs,
@@ -136,11 +141,11 @@ def first_env(inner: VectorEnv) -> gym.Env | VectorEnv:
     return inner
 
 
-def is_preprocessed(env: gym.Env | VectorEnv) -> bool:
-    """Return whether `registry.make_vector` preprocesses the images of an environment."""
-    while isinstance(env, gym.Wrapper) and not isinstance(env, ImagePreprocessing):
+def has_wrapper(env: gym.Env | VectorEnv, kind: type[gym.Wrapper]) -> bool:
+    """Return whether an environment has a wrapper of this type, possibly inside others."""
+    while isinstance(env, gym.Wrapper) and not isinstance(env, kind):
         env = env.env
-    return isinstance(env, ImagePreprocessing)
+    return isinstance(env, kind)
 
 
 def info_of(spec: EnvSpec | None, env: gym.Env | VectorEnv, metadata: Mapping[str, Any]) -> EnvInfo:
