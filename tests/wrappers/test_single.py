@@ -854,6 +854,18 @@ def test_non_finite_action_is_refused_before_it_is_recorded():
     env.close()
 
 
+def test_reward_may_be_an_array_of_one_number():
+    class Arrays(Counter):
+        def step(self, action) -> Any:
+            observation, reward, *others = super().step(action)
+            return observation, np.array([reward]), *others
+
+    env = wrapped(Arrays)
+    rewards = take_steps(env, 200)
+    assert {true for _, true in rewards} == {0.0, 1.0, 2.0}
+    env.close()
+
+
 def test_step_before_reset_is_refused():
     env = wrapped()
     env.env.reset()

@@ -71,12 +71,13 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         result = StepResult(
             observations=converted,
             next_observations=converted,
-            rewards=np.array([reward], np.float64),
+            # Some environments return an array with one number.
+            rewards=np.array(reward, np.float64).reshape(1),
             terminated=np.array([terminated], bool),
             truncated=np.array([truncated], bool),
         )
         rewards = self.session.step(actions, result)
-        info = {**info, "true_reward": float(reward)}
+        info = {**info, "true_reward": float(result.rewards[0])}
         return observation, float(rewards[0]), terminated, truncated, info
 
     def _random_steps(self, infos: dict[str, Any]) -> Iterator[int]:
