@@ -429,9 +429,9 @@ class PreferenceSession:
         """
         return self._complete_fit(partial(self.rewards.fit, force=force))
 
-    def finish_fit(self) -> None:
-        """Wait for a fit in the background."""
-        self._complete_fit(self.rewards.finish_fit)
+    def finish_fit(self) -> bool:
+        """Wait for a fit in the background; return whether there was one."""
+        return self._complete_fit(self.rewards.finish_fit)
 
     def _complete_fit(self, fit: Callable[[], bool]) -> bool:
         """Fit, and let the driver and labelers see what labels have changed in the predictor."""

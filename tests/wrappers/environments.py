@@ -124,7 +124,7 @@ def quick_with(keywords: dict[str, Any]) -> dict[str, Any]:
     quick = set(QUICK)
     if "predictor_path" in keywords:
         quick = quick - {"reward"} if keywords.get("keep_asking") else set()
-    elif keywords.get("train_only"):
+    if keywords.get("train_only"):
         quick &= {"fit", "segment_length", "reward"}
     elif keywords.get("collect_only"):
         quick -= {"reward"}

@@ -368,6 +368,25 @@ def test_train_only_fits_given_labels_and_asks_nothing():
     assert answers_of("trained") == []
 
 
+def test_train_only_fine_tunes_a_saved_predictor():
+    predictor = RewardPredictor(InputSpace((2,), (), 3), PredictorConfig(hidden=(16,)))
+    env = wrapped(
+        predictor_path=predictor,
+        keep_asking=True,
+        train_only=True,
+        labels=labels_that_prefer_2(),
+    )
+    returned, true = np.array(take_steps(env, 200)).T
+    assert np.corrcoef(returned, true)[0, 1] > 0.8
+    env.close()
+
+
+def test_train_only_completes_all_initial_fits_in_the_background():
+    env = wrapped(train_only=True, labels=labels_that_prefer_2(), initial_fits=2, fit="async")
+    assert env.using_predicted_reward
+    env.close()
+
+
 def test_given_labels_count_as_pretraining_labels():
     env = wrapped(labels=labels_that_prefer_2(), pretrain_labels=30, n_labels=35, name="more")
     assert env.using_predicted_reward

@@ -74,14 +74,21 @@ class WrapperLearning:
             )
             self.session.on_status = self.warn_person
             self.learner.add_given_labels(given)
-            if self.session.resume():
+            is_resumed = self.session.resume()
+            if is_resumed:
                 # A checkpoint does not contain the environments, which start new episodes.
                 self.learner.recorder.end_episodes()
                 self.session.restart_episodes()
             # Labels of a data set or of an earlier run are fitted without any step.
             self.learner.read_answers()
-            while self._is_ready_to_fit and not self.has_fitted and self.session.fit(force=True):
-                pass
+            # A pretrained predictor counts as fitted, but not to the labels of `train_only`.
+            must_fit = settings.train_only and not is_resumed
+            while (
+                self._is_ready_to_fit
+                and (must_fit or not self.has_fitted)
+                and (self.session.fit(force=True) or self.session.finish_fit())
+            ):
+                must_fit = False
             self._begin_training_if_fitted()
             self._stack = stack.pop_all()
 
