@@ -1,6 +1,7 @@
 """Tests of labelers, credentials and invites, on SQLite and on PostgreSQL."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -359,6 +360,22 @@ class TestInvites:
         assert identify(store, token) == identity
         assert len(rows_of(store, select(Credential.id))) == 1
         assert kinds(store) == ["invite", "accept"]
+
+    @pytest.mark.parametrize("max_uses", [1, 3])
+    def test_request_repeated_before_its_end_gives_same_credential(self, store, tomorrow, max_uses):
+        invite = store.access.invite("labeler", expires_at=tomorrow, max_uses=max_uses).token
+        request_id = uuid4()
+        start = threading.Barrier(6)
+
+        def accept():
+            start.wait()
+            return store.access.accept_invite(invite, "Zoë", request_id)
+
+        with ThreadPoolExecutor(6) as threads:
+            futures = [threads.submit(accept) for _ in range(6)]
+            given = {each.result() for each in futures}
+        assert len(given) == 1
+        assert store.access.invites()[0].num_uses == 1
 
     def test_another_request_gives_no_known_credential(self, store, tomorrow):
         request_id = uuid4()

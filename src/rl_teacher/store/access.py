@@ -339,9 +339,17 @@ class Access:
         credential = new_token()
         if request_id is not None:
             credential = token_of_request(token, name, request_id)
+        try:
+            return self._accept_invite(token, name, credential), credential
+        except (InviteUnusable, LabelerExists):
+            # Only now: the same request may have been accepted since this one began.
             (known,) = self.identify_hashes([hash_token(credential)])
-            if known is not None:
-                return known, credential
+            if known is None:
+                raise
+            return known, credential
+
+    def _accept_invite(self, token: str, name: str | None, credential: str) -> Identity:
+        """Use an invite and store the credential; see `accept_invite`."""
         moment = self._database.now()
         with self._database.writing() as connection:
             # Counted first: an error below rolls the count back, so that the invite remains valid.
@@ -355,7 +363,7 @@ class Access:
             details = {"invite": invite["id"], "hint": credential[:HINT_LENGTH]}
             about = connection.execute(EXPERIMENT_ID, {"name": invite["experiment"]}).scalar()
             self._events.append(connection, "accept", details, identity.labeler_id, about)
-        return identity, credential
+        return identity
 
     def _admit(
         self, connection: Connection, invite: Mapping[Any, Any], name: str | None
