@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 
-import { request, RequestRejected, ServerUnreachable, SignedOut, Throttled } from '../src/lib/api'
+import { getBytes, request, RequestRejected, ServerUnreachable, SignedOut, Throttled } from '../src/lib/api'
 
 const PROBLEM = 'application/problem+json'
 
@@ -44,4 +44,48 @@ describe('request', () => {
 
   it('is signed out by status 401 of any server', async () =>
     expect(await errorOf(401, 'text/html')).toBeInstanceOf(SignedOut))
+})
+
+describe('reading a body', () => {
+  afterEach(() => {
+    vi.useRealTimers()
+    vi.restoreAllMocks()
+  })
+
+  /** Answer requests with a body whose parts, of a byte each, arrive at an interval. */
+  function respondSlowly(numParts: number, interval_ms: number): void {
+    vi.useFakeTimers()
+    vi.spyOn(AbortSignal, 'timeout').mockImplementation((delay_ms) => {
+      const timeout = new AbortController()
+      setTimeout(() => timeout.abort(), delay_ms)
+      return timeout.signal
+    })
+    vi.stubGlobal('fetch', (_: string, { signal }: { signal: AbortSignal }) => {
+      const body = new ReadableStream<Uint8Array>({
+        async start(controller) {
+          signal.addEventListener('abort', () => controller.error(signal.reason))
+          for (let i = 0; i < numParts; i++) {
+            await new Promise((resolve) => setTimeout(resolve, interval_ms))
+            controller.enqueue(new Uint8Array([i]))
+          }
+          controller.close()
+        },
+      })
+      return Promise.resolve(new Response(body))
+    })
+  }
+
+  it('takes as long as parts of it arrive', async () => {
+    respondSlowly(6, 10_000)
+    const reading = getBytes('/scene').catch((error: unknown) => error)
+    await vi.advanceTimersByTimeAsync(60_000)
+    expect(new Uint8Array((await reading) as ArrayBuffer)).toEqual(new Uint8Array([0, 1, 2, 3, 4, 5]))
+  })
+
+  it('fails if no part arrives for a while', async () => {
+    respondSlowly(2, 20_000)
+    const reading = getBytes('/scene').catch((error: unknown) => error)
+    await vi.advanceTimersByTimeAsync(40_000)
+    expect(await reading).toBeInstanceOf(ServerUnreachable)
+  })
 })

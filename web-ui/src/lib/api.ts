@@ -24,6 +24,7 @@ import type {
 } from './api-types'
 
 export const API = '/api/v1'
+/** Longest time until the response to a request, and between two parts of a body that is read. */
 const TIMEOUT_MS = 15_000
 /** The only problem with a status of 5xx that stays: the requested file is corrupt. */
 const DAMAGED = '/api/docs#damaged'
@@ -76,14 +77,42 @@ async function problemOf(response: Response): Promise<Problem> {
   }
 }
 
+/** Read the body of a response. A large one, such as a scene, may take long on a slow network. */
 async function getBody<T>(
   url: string,
   read: (response: Response) => Promise<T>,
   init: RequestInit = {},
 ): Promise<T> {
-  const response = await request(url, init)
+  const timeout = new AbortController()
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const restartTimer = () => {
+    clearTimeout(timer)
+    timer = setTimeout(() => timeout.abort(), TIMEOUT_MS)
+  }
+  restartTimer()
   try {
-    return await read(response)
+    const response = await request(url, { signal: timeout.signal, ...init })
+    return await readParts(response, read, restartTimer)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+/** @param onpart is called for each part of the body that arrives. */
+async function readParts<T>(
+  response: Response,
+  read: (response: Response) => Promise<T>,
+  onpart: () => void,
+): Promise<T> {
+  const watch = new TransformStream<Uint8Array, Uint8Array>({
+    transform(part, controller) {
+      onpart()
+      controller.enqueue(part)
+    },
+  })
+  try {
+    const { body, headers } = response
+    return await read(new Response(body?.pipeThrough(watch), { headers }))
   } catch (error) {
     throw new ServerUnreachable('The response of the server was incomplete.', { cause: error })
   }
