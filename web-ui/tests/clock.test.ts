@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Clock, HOLD_S, frameAt } from '../src/lib/clock'
+import { Clock, HOLD_S, frameAt, syncVideo, type Timed } from '../src/lib/clock'
 
 const LONG = { num_frames: 30, fps: 20, seconds: 1.5, speed: 1 }
 const SHORT = { num_frames: 10, fps: 20, seconds: 0.5, speed: 0.5 }
@@ -58,5 +58,58 @@ describe('Clock', () => {
 
   it.each(Array.from({ length: 30 }, (_, i) => i))('returns frame %i at its timestamp', (frame) => {
     expect(frameAt(LONG, frame / 20)).toBe(frame)
+  })
+})
+
+describe('syncVideo', () => {
+  /** Return a video that refuses low rates as Chromium does. */
+  function createVideo() {
+    let playbackRate = 1
+    return {
+      currentTime: 0,
+      paused: true,
+      seeking: false,
+      get playbackRate() {
+        return playbackRate
+      },
+      set playbackRate(rate: number) {
+        if (rate < 1 / 16) throw new DOMException('not in the supported range', 'NotSupportedError')
+        playbackRate = rate
+      },
+      play() {
+        this.paused = false
+        return Promise.resolve()
+      },
+      pause() {
+        this.paused = true
+      },
+    }
+  }
+
+  function load(clip: Timed, speed: number): Clock {
+    const clock = new Clock()
+    clock.load([clip])
+    clock.speed = speed
+    return clock
+  }
+
+  it('plays a video at the rate of the clock', () => {
+    const video = createVideo()
+    syncVideo(video, LONG, load(LONG, 0.25))
+    expect([video.paused, video.playbackRate]).toEqual([false, 0.25])
+  })
+
+  it('shows each frame of a video that is too slow to be played', () => {
+    const clip = { num_frames: 10, fps: 50, seconds: 0.2, speed: 0.2 }
+    const video = createVideo()
+    const clock = load(clip, 0.25)
+    const shown = new Set<number>()
+    for (let i = 0; i < 78; i++) {
+      clock.advance(0.05)
+      syncVideo(video, clip, clock)
+      shown.add(Math.floor(video.currentTime * clip.fps))
+    }
+    expect([...shown]).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+    expect(video.paused).toBe(true)
   })
 })

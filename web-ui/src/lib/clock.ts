@@ -29,6 +29,35 @@ export function frameAt(clip: Timed, time_s: number): number {
   return Math.floor(positionAt(clip, time_s) + 1e-6)
 }
 
+/** Lowest rate of a video; Chromium throws an error if a lower one is set. */
+const SLOWEST_VIDEO = 1 / 16
+
+type Video = Pick<
+  HTMLVideoElement,
+  'currentTime' | 'paused' | 'playbackRate' | 'seeking' | 'play' | 'pause'
+>
+
+/**
+ * Let a video play by itself, and seek when it drifts from the clock. One that is slower than
+ * browsers play it shows each frame by a seek.
+ */
+export function syncVideo(video: Video, clip: Timed, clock: Clock): void {
+  const { fps, num_frames } = clip
+  const { rate } = clock
+  const position = positionAt(clip, clock.time_s)
+  const isRunning = clock.isPlaying && position < num_frames - 1 && rate >= SLOWEST_VIDEO
+  // While paused, aim at the middle of the frame: a seek to its edge may show the one before.
+  const wanted_s = (position + (isRunning ? 0 : 0.5)) / fps
+  const slack_s = 1.5 / fps
+  if (isRunning) video.playbackRate = rate
+  if (isRunning && video.paused) void video.play().catch(() => undefined)
+  if (!isRunning && !video.paused) video.pause()
+  const maxDrift_s = isRunning ? Math.max(slack_s, 0.06 * rate) : slack_s / 3
+  if (!video.seeking && Math.abs(video.currentTime - wanted_s) > maxDrift_s) {
+    video.currentTime = wanted_s
+  }
+}
+
 export class Clock {
   time_s = 0
   speed = 1
