@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import math
 import os
 import re
 import signal
@@ -107,9 +108,11 @@ def raw_connection(service):
         yield connection
 
 
-def test_negative_time_until_the_end_is_refused():
-    with pytest.raises(BadInput, match="--end-after-runs -1 was given; a number of seconds from 0"):
-        serve.serve(ServeOptions(end_after_runs=-1, port=0, no_browser=True))
+@pytest.mark.parametrize("end_after_runs", [-1, math.nan])
+def test_impossible_time_until_the_end_is_refused(end_after_runs):
+    refusal = f"--end-after-runs {end_after_runs} was given; a number of seconds from 0"
+    with pytest.raises(BadInput, match=refusal):
+        serve.serve(ServeOptions(end_after_runs=end_after_runs, port=0, no_browser=True))
 
 
 def test_links_begin_with_the_public_url(home):

@@ -136,7 +136,7 @@ def serve(
     """
     database = default_url(home())
     check_processes(options.processes, database)
-    if options.end_after_runs is not None and options.end_after_runs < 0:
+    if options.end_after_runs is not None and not options.end_after_runs >= 0:  # NaN, too
         raise BadInput(
             f"--end-after-runs {options.end_after_runs:g} was given; a number of seconds from 0 is "
             "needed."
