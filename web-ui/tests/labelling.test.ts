@@ -1,7 +1,7 @@
 import 'fake-indexeddb/auto'
 import { describe, expect, it, vi } from 'vitest'
 
-import type { LoadedClip } from '../src/lib/clips'
+import type { LoadedClip, LoadedComparison } from '../src/lib/clips'
 import type { EventHandlers } from '../src/lib/events'
 import { LabellingSession, type LabellingOptions, type Service } from '../src/lib/labelling.svelte'
 import { RequestRejected, ServerUnreachable, Throttled } from '../src/lib/api'
@@ -360,6 +360,34 @@ describe('labelling session', () => {
     events.poll?.()
     await settle()
     expect([session.current?.comparison.id, session.summary?.instructions]).toEqual([1, 'Hop high.'])
+    session.stop()
+  })
+
+  it('loads new comparisons without reporting them as held by others', async () => {
+    const none = { comparisons: [], progress: { ...progress, waiting: 0 } }
+    const loaded = (one: Comparison) => ({ comparison: one }) as LoadedComparison
+    let respond: () => void = () => undefined
+    let load: () => void = () => undefined
+    const getNext = vi.fn<Service['getNext']>().mockResolvedValueOnce(none)
+    const { session, events } = createSession({
+      service: { getNext },
+      clips: { comparison: (one: Comparison) => new Promise((resolve) => (load = () => resolve(loaded(one)))) },
+    })
+    const state = () => [session.isIdle, session.isHeldByOthers]
+    await session.start()
+    expect(state()).toEqual([true, false])
+    getNext.mockReturnValueOnce(
+      new Promise((resolve) => (respond = () => resolve({ comparisons: [comparison(1)], progress }))),
+    )
+    events.progress!(progress)
+    expect(state()).toEqual([true, false])
+    respond()
+    await settle()
+    expect(state()).toEqual([false, false])
+    getNext.mockResolvedValue({ comparisons: [], progress })
+    load()
+    await settle()
+    expect(session.current?.comparison.id).toBe(1)
     session.stop()
   })
 

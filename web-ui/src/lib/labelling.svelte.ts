@@ -91,6 +91,8 @@ export class LabellingSession {
   #hasFetched = $state(false)
   /** The service had nothing for this labeler when it was last asked. */
   #isExhausted = $state(false)
+  /** Although comparisons were waiting. */
+  #isHeld = $state(false)
   #shown_ms = 0
   /** The ranking that was sent last, whether it has arrived or not. */
   #attempt: { key: string; id: string } | null = null
@@ -162,7 +164,8 @@ export class LabellingSession {
 
   /** Whether the remaining comparisons are leased to others or labelled by this labeler. */
   get isHeldByOthers(): boolean {
-    return this.#isExhausted && this.progress.numWaiting > 0
+    // Not by the present number alone: new comparisons have yet to be fetched.
+    return this.#isHeld && this.progress.numWaiting > 0
   }
 
   /** Estimated time until the next comparison, or null if it cannot be estimated. */
@@ -459,6 +462,7 @@ export class LabellingSession {
       this.#release(comparisons)
       return []
     }
+    if (comparisons.length > 0) this.#isExhausted = false
     this.progress.update(progress)
     this.#hasFetched = true
     // An experiment may be replaced by one of the same name.
@@ -479,6 +483,7 @@ export class LabellingSession {
     }
     this.#showRest()
     this.#isExhausted = this.current === null && !this.isOpening
+    this.#isHeld = this.#isExhausted && this.progress.numWaiting > 0
     if (!this.isHeldByOthers) return
     // The service does not announce the end of another labeler's lease.
     this.#retryTimer.schedule(() => this.queue.fill(), RECHECK_MS)
