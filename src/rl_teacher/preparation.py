@@ -25,7 +25,7 @@ from rl_teacher.rewards.factory import segment_steps
 from rl_teacher.rewards.memory import check_memory
 from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.control import given_assignment
-from rl_teacher.runs.folder import Experiment, home, open_store, validate_name
+from rl_teacher.runs.folder import Experiment, home, media_url, open_store, validate_name
 from rl_teacher.runs.management import archive_for_new
 from rl_teacher.runs.video_writer import check_videos
 from rl_teacher.runs.warm_start import (
@@ -35,9 +35,10 @@ from rl_teacher.runs.warm_start import (
     load_warm_start,
     parts_to_keep,
 )
-from rl_teacher.session import ExperimentSpec, OpenExperiment, media_at
+from rl_teacher.session import ExperimentSpec, OpenExperiment
 from rl_teacher.store.experiments import check_assignment
 from rl_teacher.store.files import check_writable
+from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
@@ -141,7 +142,7 @@ def check_machine(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -
         StoreUnavailable: the storage of the media does not answer.
         RunFolderUnusable: the folder of clips or of TensorBoard logs cannot be written.
     """
-    media = media_at(options.media)
+    media = MediaFiles(media_url(options.media))
     media.check()
     if options.media is not None and not media.is_remote:
         check_writable(user_path(options.media), "--media")

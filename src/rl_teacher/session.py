@@ -38,14 +38,21 @@ from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from rl_teacher.runs.control import Phase, RunControl, RunStatus
-from rl_teacher.runs.folder import Experiment, hide_places, home, open_store, private_places
+from rl_teacher.runs.folder import (
+    Experiment,
+    hide_places,
+    media_url,
+    open_store,
+    private_places,
+    segment_files,
+)
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.checkpoints import list_checkpoints
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.files import folder_errors
-from rl_teacher.store.media import MediaFiles, SegmentFiles, default_media
+from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.store.waiting import DatabaseWait
 
@@ -127,23 +134,18 @@ class OpenExperiment:
     @property
     def clip_store(self) -> ClipStore:
         """Storage of rendered clips."""
-        return ClipStore(self.store, media_at(self.spec.media))
+        return ClipStore(self.store, MediaFiles(media_url(self.spec.media)))
 
     @property
     def segments(self) -> SegmentFiles:
         """Arrays of the compared segments."""
-        return SegmentFiles(home() / "segments")
+        return segment_files()
 
     def query_store(self, renderer: ClipRenderer) -> QueryStore:
         """Return where queries are stored; clips are rendered if a person looks at them."""
         if not self.spec.asks_a_person:
             return QueryStore(self.store, self.id, self.segments)
         return QueryStore(self.store, self.id, self.segments, renderer)
-
-
-def media_at(place: str | None) -> MediaFiles:
-    """Return the storage of clips at a folder or URL; None for the default."""
-    return MediaFiles(place or default_media(home()))
 
 
 @contextlib.contextmanager
@@ -154,7 +156,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
         RlTeacherError: the name or the folder cannot be used, the experiment is in use, or it
             exists with another configuration.
     """
-    media_at(spec.media).check()
+    MediaFiles(media_url(spec.media)).check()
     with contextlib.ExitStack() as stack:
         # Without syncing, a power cut may lose synthetic answers; they are computed again.
         wait = DatabaseWait()

@@ -21,7 +21,7 @@ from rl_teacher.datasets.rows import RESTORED, counts
 from rl_teacher.datasets.spaces import Spaces
 from rl_teacher.envs.registry import env_spaces, get_env_info
 from rl_teacher.report.label_export import Row, label_rows
-from rl_teacher.runs.folder import find_source, home, open_store
+from rl_teacher.runs.folder import find_source, open_store, segment_files
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.store.labelers import IMPORTED_PREFIX
 from rl_teacher.store.media import SegmentFiles
@@ -79,7 +79,7 @@ def recorded_spaces(env_id: str, config: Mapping[str, Any]) -> Spaces:
 def labels_in_home(name: str) -> Dataset:
     """Export an experiment of the home folder; see `from_experiment`."""
     with open_store() as store:
-        return from_experiment(store, SegmentFiles(home() / "segments"), name)
+        return from_experiment(store, segment_files(), name)
 
 
 def labels_of(name_or_path: str) -> Dataset:
@@ -142,7 +142,7 @@ def import_as(dataset: Dataset, name: str) -> int:
     with open_store() as store, locked_experiment(store, name, config) as locked:
         experiment = locked.folder
         # Segments are written before the comparisons that refer to them.
-        files = SegmentFiles(home() / "segments")
+        files = segment_files()
         for row in rows:
             for clip in pair_of(row):
                 files.save(dataset.segments[clip])

@@ -23,23 +23,21 @@ from rl_teacher.runs.backup import database_files
 from rl_teacher.runs.clip_renderer import keys_of
 from rl_teacher.runs.folder import (
     Experiment,
+    database_url,
     experiment_names,
     experiments_folder,
     home,
     is_unfinished,
+    media_url,
+    open_store,
+    segment_files,
 )
 from rl_teacher.store import sql
 from rl_teacher.store.checkpoints import list_checkpoints, read_checkpoint
 from rl_teacher.store.counters import find_wrong_counts, recount_all
-from rl_teacher.store.database import (
-    as_url,
-    default_url,
-    file_of,
-    schema_version,
-    versions,
-)
+from rl_teacher.store.database import as_url, file_of, schema_version, versions
 from rl_teacher.store.files import TEMPORARY_SUFFIX, folder_errors
-from rl_teacher.store.media import MediaFiles, SegmentFiles, default_media
+from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import ClipView
 from rl_teacher.store.snapshot import faults_of, read_all, snapshot_of
 from rl_teacher.store.store import Store
@@ -71,7 +69,7 @@ class Check:
     repairs: list[str] = field(default_factory=list)
 
 
-def examine(media: str | Path | None = None, *, is_repairing: bool = False) -> list[Check]:
+def examine(media: str | None = None, *, is_repairing: bool = False) -> list[Check]:
     """Examine the home and its database, also while they are used.
 
     Args:
@@ -87,12 +85,12 @@ def examine(media: str | Path | None = None, *, is_repairing: bool = False) -> l
             raise BadInput(f"There is no home at {home()}. `rl-teacher teach` creates one.")
     if not is_accessible(home(), os.R_OK | os.X_OK):
         return [Check("permissions", 1, [no_access(home())])]
-    media = media or default_media(home())
+    media = media_url(media)
     checks = [check_database()]
     if checks[0].num_examined and not checks[0].faults:
         checks.append(check_version(is_repairing=is_repairing))
         if not checks[-1].faults:
-            with Store.open(default_url(home())) as store:
+            with open_store() as store:
                 examination = Examination(store, media, is_repairing)
                 checks += [each() for each in examination.checks]
     checks += [check_run_folders(), check_checkpoints()]
@@ -104,12 +102,12 @@ def examine(media: str | Path | None = None, *, is_repairing: bool = False) -> l
 def check_database() -> Check:
     """Check the integrity of the database."""
     check = Check("database")
-    url = default_url(home())
+    url = database_url()
     file = file_of(as_url(url))
     if file is None:
         try:
             if schema_version(url) is not None:
-                with Store.open(url) as store:
+                with open_store() as store:
                     read_all(store.database)
                 check.num_examined = 1
         except RlTeacherError as error:
@@ -129,7 +127,7 @@ def check_database() -> Check:
 def check_version(*, is_repairing: bool) -> Check:
     """Check that the database has the schema of this release; migrating it is the repair."""
     check = Check("schema version", 1)
-    found, newest = schema_version(default_url(home())), versions()[0]
+    found, newest = schema_version(database_url()), versions()[0]
     if found not in versions():
         check.faults.append(f"the version is {found}, newer than {newest}. Update rl-teacher")
     elif found != newest and is_repairing:
@@ -150,7 +148,7 @@ class Examination:
     """
 
     store: Store
-    media: str | Path
+    media: str
     is_repairing: bool
 
     @property
@@ -168,7 +166,7 @@ class Examination:
         is_own = file is not None and file.resolve().is_relative_to(home().resolve())
         compared = self.store.clips.compared(None if is_own else {*experiment_names()})
         check = Check("segments", len(compared))
-        files = SegmentFiles(home() / "segments")
+        files = segment_files()
         for content_hash, experiment in compared.items():
             try:
                 files.load(content_hash)
@@ -288,10 +286,10 @@ def check_checkpoints() -> Check:
     return check
 
 
-def examined_folders(media: str | Path) -> list[Path]:
+def examined_folders(media: str) -> list[Path]:
     """Return the home, and the folder of the clips if it is outside of it."""
     folders = [home()]
-    if "://" not in str(media):
+    if "://" not in media:
         folder = user_path(media)
         folders += [] if folder.resolve().is_relative_to(home().resolve()) else [folder]
     return folders
@@ -372,6 +370,6 @@ def no_access(folder: Path) -> str:
 
 def private_files() -> Iterator[Path]:
     """Yield the existing files that contain credentials or their hashes."""
-    file = file_of(as_url(default_url(home())))
+    file = file_of(as_url(database_url()))
     databases = [] if file is None else database_files(file)
     yield from filter(Path.exists, [home() / "access-token", *databases])

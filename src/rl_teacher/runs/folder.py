@@ -51,6 +51,7 @@ from rl_teacher.store.files import (
     write_atomically,
 )
 from rl_teacher.store.lock import FolderLock, is_locked
+from rl_teacher.store.media import SegmentFiles, default_media
 from rl_teacher.store.records import Counts, ExperimentView, normalise_experiment_name
 
 if TYPE_CHECKING:
@@ -130,10 +131,26 @@ def hide_places(text: str, places: Mapping[str, str]) -> str:
 
 def open_store(*, is_synced: bool = True, wait: "DatabaseWait | None" = None) -> "Store":
     """Open the database of the home; see `Store.open`."""
-    from rl_teacher.store.database import default_url  # noqa: PLC0415 - slow
     from rl_teacher.store.store import Store  # noqa: PLC0415 - slow
 
-    return Store.open(default_url(home()), is_synced=is_synced, wait=wait)
+    return Store.open(database_url(), is_synced=is_synced, wait=wait)
+
+
+def database_url() -> str:
+    """Return the URL or the path of the home's database."""
+    from rl_teacher.store.database import default_url  # noqa: PLC0415 - slow
+
+    return default_url(home())
+
+
+def segment_files() -> SegmentFiles:
+    """Return the arrays of the home's segments."""
+    return SegmentFiles(home() / "segments")
+
+
+def media_url(given: str | None) -> str:
+    """Return the folder or URL of the clips: the given one, or else the home's."""
+    return given or default_media(home())
 
 
 def experiments_folder() -> Path:
@@ -619,9 +636,9 @@ def stored_experiments() -> dict[str, StoredExperiment]:
     Raises:
         StoreUnavailable: the store cannot be read.
     """
-    from rl_teacher.store.database import as_url, default_url, file_of  # noqa: PLC0415 - slow
+    from rl_teacher.store.database import as_url, file_of  # noqa: PLC0415 - slow
 
-    file = file_of(as_url(default_url(home())))
+    file = file_of(as_url(database_url()))
     # Opening a store creates its database.
     if file is not None and not file.exists():
         return {}

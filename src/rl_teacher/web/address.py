@@ -22,8 +22,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from rl_teacher.common.errors import INVALID_CONTENT, BadInput, RunFolderUnusable
 from rl_teacher.config.fields import MAX_PORT, has_type, settings_in
-from rl_teacher.runs.folder import home
-from rl_teacher.store.database import default_url
+from rl_teacher.runs.folder import database_url, home
 from rl_teacher.store.files import folder_errors, make_private_home, write_atomically
 
 SERVICES_FOLDER = "services"
@@ -70,7 +69,7 @@ def location_id(location: str | Path) -> str:
 
 def database_id() -> str:
     """Return the identifier of the home's database."""
-    return location_id(default_url(home()))
+    return location_id(database_url())
 
 
 def link(address: Address, name: str | None = None, *, labels: bool = True) -> str:

@@ -27,10 +27,9 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.common.runtime import stop_requests
-from rl_teacher.runs.folder import home
-from rl_teacher.store.database import as_url, default_url
+from rl_teacher.runs.folder import database_url, home, media_url
+from rl_teacher.store.database import as_url
 from rl_teacher.store.files import folder_errors
-from rl_teacher.store.media import default_media
 from rl_teacher.store.media_cache import CACHE_FOLDER, open_cached
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import (
@@ -134,7 +133,7 @@ def serve(
         StoreUnavailable: The database, or a remote storage of media, cannot be used.
         RunFolderUnusable: The home cannot be written.
     """
-    database = default_url(home())
+    database = database_url()
     check_processes(options.processes, database)
     if options.end_after_runs is not None and not options.end_after_runs >= 0:  # NaN, too
         raise BadInput(
@@ -142,7 +141,7 @@ def serve(
             "needed."
         )
     public_url = None if options.public_url is None else base_url(options.public_url)
-    media = options.media or default_media(home())
+    media = media_url(options.media)
     media_files = open_cached(media, home() / CACHE_FOLDER)
     if player is None:
         media_files.check()
@@ -282,10 +281,9 @@ def serve_as_worker(
         try:
             with (
                 listen(options.host, options.port, is_shared=True) as listener,
-                Store.open(default_url(home()), busy_timeout_s=BUSY_TIMEOUT_S) as store,
+                Store.open(database_url(), busy_timeout_s=BUSY_TIMEOUT_S) as store,
             ):
-                media = options.media or default_media(home())
-                media_files = open_cached(media, home() / CACHE_FOLDER)
+                media_files = open_cached(media_url(options.media), home() / CACHE_FOLDER)
                 settings = Settings(access_token(home()), instance)
                 app = create_app(store, media_files, settings, shared=SharedState(state, number))
                 Service(app, limits, reported(ready)).run([listener])

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rl_teacher.config.experiment import RunOptions
-from rl_teacher.runs.folder import home
+from rl_teacher.runs.folder import home, media_url
 from rl_teacher.store.files import folder_errors, make_private_home
 from rl_teacher.store.lock import FolderLock, SharedLock
-from rl_teacher.store.media import default_media
 from rl_teacher.web.address import (
     Address,
     await_service,
@@ -57,7 +56,7 @@ class PageService:
         errors = log_folder(home()) / ERRORS_NAME
         # Held before services are looked for, so that the one that is found does not stop.
         self._shown.acquire(BEGIN_TIMEOUT_S)
-        self._served = database_id(), location_id(options.media or default_media(home()))
+        self._served = database_id(), location_id(media_url(options.media))
         self._found = running_service(*self._served)
         self._process = None if self._found else start_service(options, errors)
         if self._found is not None:
@@ -108,8 +107,7 @@ def check_page(options: RunOptions) -> None:
     Raises:
         BadInput: The address is unavailable.
     """
-    media = location_id(options.media or default_media(home()))
-    if running_service(database_id(), media) is None:
+    if running_service(database_id(), location_id(media_url(options.media))) is None:
         with listening(options.host, options.port):
             pass
 
