@@ -178,7 +178,7 @@ def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = 
             ) from None
 
 
-def archive_for_new(store: Store, name: str, *, by: str = OWNER) -> str:
+def archive_for_new(store: Store, name: str) -> str:
     """Archive an experiment under another name, so that a new one can have its name.
 
     Labelers whose access is limited to the experiment have access to the new one.
@@ -191,10 +191,10 @@ def archive_for_new(store: Store, name: str, *, by: str = OWNER) -> str:
     """
     stored = [each.name for each in store.experiments.all()]
     new_name = archive_name(name, stored)
-    rename_experiment(store, name, new_name, moves_access=False, by=by)
+    rename_experiment(store, name, new_name, moves_access=False)
     # Labelers do not see an experiment of `rl-teacher fit`, which is not in the store.
     if name in stored:
-        archive_experiment(store, new_name, is_archived=True, by=by)
+        archive_experiment(store, new_name, is_archived=True)
     return new_name
 
 
