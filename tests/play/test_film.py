@@ -237,4 +237,4 @@ class TestRewardOverlay:
 
     def test_long_text_is_truncated(self):
         assert fitting("short", 200) == "short"
-        assert font(12).getlength(fitting("x" * 300, 200)) <= 200
+        assert font().getlength(fitting("x" * 300, 200)) <= 200

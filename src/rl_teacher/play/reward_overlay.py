@@ -73,7 +73,7 @@ class RewardOverlay:
         draw.line(points, self._colour, 6, joint="curve")
         self._image = large.resize((width, HEIGHT), Image.Resampling.LANCZOS)
         caption = f"{curve.title}   total {format_reward(curve.total)}"
-        ImageDraw.Draw(self._image).text((EDGE, 2), caption, MUTED, font(TEXT_SIZE))
+        ImageDraw.Draw(self._image).text((EDGE, 2), caption, MUTED, font())
 
     def at(self, frame: int) -> RgbImage:
         """Return the overlay of a frame; after the last frame the marker stays."""
@@ -88,7 +88,7 @@ class RewardOverlay:
             (self._width - EDGE, 2),
             format_reward(float(values[frame])),
             TEXT,
-            font(TEXT_SIZE),
+            font(),
             anchor="ra",
         )
         return np.asarray(image)
@@ -121,28 +121,29 @@ def with_title(frame: RgbImage, lines: Sequence[str]) -> Image.Image:
     y = 8
     for text in lines:
         shown = fitting(text, image.width - 4 * EDGE)
-        left, top, right, bottom = draw.textbbox((EDGE + 8, y + 3), shown, font(TEXT_SIZE))
+        left, top, right, bottom = draw.textbbox((EDGE + 8, y + 3), shown, font())
         draw.rounded_rectangle([left - 8, top - 3, right + 8, bottom + 4], 9, (*CARD, 190))
-        draw.text((EDGE + 8, y + 3), shown, TEXT, font(TEXT_SIZE))
+        draw.text((EDGE + 8, y + 3), shown, TEXT, font())
         y += TEXT_SIZE + 12
     return image
 
 
 def fitting(text: str, width: int) -> str:
     """Truncate a text to a width in pixels."""
-    if font(TEXT_SIZE).getlength(text) <= width:
+    if font().getlength(text) <= width:
         return text
-    while text and font(TEXT_SIZE).getlength(f"{text}…") > width:
+    while text and font().getlength(f"{text}…") > width:
         text = text[:-1]
     return f"{text}…"
 
 
 @cache
-def font(size: int) -> ImageFont.FreeTypeFont:
+def font() -> ImageFont.FreeTypeFont:
     """Load Matplotlib's font, which covers more than Latin letters."""
     import matplotlib  # noqa: PLC0415 - here only
 
-    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", size)
+    file = Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"
+    return ImageFont.truetype(file, TEXT_SIZE)
 
 
 def format_reward(value: float) -> str:
