@@ -34,7 +34,6 @@ from rl_teacher.common.errors import (
     RunFolderUnusable,
 )
 from rl_teacher.common.text import counted
-from rl_teacher.runs.clip_renderer import keys_of
 from rl_teacher.runs.folder import home, is_unfinished, open_store
 from rl_teacher.store.database import (
     as_url,
@@ -51,7 +50,14 @@ from rl_teacher.store.files import (
     write,
     write_errors,
 )
-from rl_teacher.store.media import MEDIA_KEY, MediaFiles, default_media, seal, unseal
+from rl_teacher.store.media import (
+    MEDIA_KEY,
+    MediaFiles,
+    default_media,
+    keys_of,
+    seal,
+    unseal,
+)
 from rl_teacher.store.snapshot import (
     faults_of,
     load_snapshot,

@@ -40,8 +40,8 @@ from rl_teacher.envs.episode_replay import ReplayRecord, SupportsReplay
 from rl_teacher.envs.registry import EnvInfo, camera_settings, mujoco_model
 from rl_teacher.envs.rendering import iterate_frames, render_steps
 from rl_teacher.runs.uploads import Uploads
-from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.records import ClipView, RenderedClip
+from rl_teacher.store.media import MediaFiles, keys_of, scene_key
+from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -507,14 +507,3 @@ def finish(work: Future[Future[ClipFile] | None]) -> None:
     upload = work.result()
     if upload is not None:
         upload.result()
-
-
-def keys_of(clip: ClipView) -> list[str]:
-    """Return the keys of a clip's files; none if it is not rendered."""
-    scene_keys = [] if clip.scene_hash is None else [scene_key(clip.scene_hash)]
-    return [] if clip.media_key is None else [clip.media_key, *scene_keys]
-
-
-def scene_key(scene_hash: str) -> str:
-    """Return the key of a scene in the media store."""
-    return f"scenes/{scene_hash}.json"

@@ -20,7 +20,6 @@ from rl_teacher.common.errors import (
 )
 from rl_teacher.common.paths import user_path
 from rl_teacher.runs.backup import database_files
-from rl_teacher.runs.clip_renderer import keys_of
 from rl_teacher.runs.folder import (
     Experiment,
     database_url,
@@ -37,7 +36,7 @@ from rl_teacher.store.checkpoints import list_checkpoints, read_checkpoint
 from rl_teacher.store.counters import find_wrong_counts, recount_all
 from rl_teacher.store.database import as_url, file_of, schema_version, versions
 from rl_teacher.store.files import TEMPORARY_SUFFIX, folder_errors
-from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.media import MediaFiles, keys_of
 from rl_teacher.store.records import ClipView
 from rl_teacher.store.snapshot import faults_of, read_all, snapshot_of
 from rl_teacher.store.store import Store

@@ -24,6 +24,7 @@ from rl_teacher.store.files import (
     write_atomically,
 )
 from rl_teacher.store.media_backends import RemoteFolder, open_backend
+from rl_teacher.store.records import ClipView
 
 CONTENT_HASH = re.compile(r"[0-9a-f]{64}")
 PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -165,7 +166,7 @@ class MediaFiles:
             StoreUnavailable: It does not answer, the bucket does not exist, or access is denied.
         """
         if isinstance(self._backend, RemoteFolder):
-            self._backend.check(f"scenes/{'0' * 64}.json")
+            self._backend.check(scene_key("0" * 64))
 
     def put(self, key: str, content: bytes) -> None:
         """Write the content of a key, unless it exists; a damaged file is replaced.
@@ -224,6 +225,17 @@ class MediaFiles:
 def default_media(home: Path) -> str:
     """Return RL_TEACHER_MEDIA_URL, or the path of the folder in the home folder."""
     return os.environ.get("RL_TEACHER_MEDIA_URL") or str(home / "media")
+
+
+def keys_of(clip: ClipView) -> list[str]:
+    """Return the keys of a clip's files; none if it is not rendered."""
+    scene_keys = [] if clip.scene_hash is None else [scene_key(clip.scene_hash)]
+    return [] if clip.media_key is None else [clip.media_key, *scene_keys]
+
+
+def scene_key(scene_hash: str) -> str:
+    """Return the key of a scene."""
+    return f"scenes/{scene_hash}.json"
 
 
 def check_key(key: str) -> None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from rl_teacher.clips.poses import unpack
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
-from rl_teacher.store.media import MediaFiles
+from rl_teacher.store.media import CONTENT_HASH, MediaFiles, scene_key
 from rl_teacher.store.records import ClipView
 from rl_teacher.web.access import Access, requires
 from rl_teacher.web.clip_export import MEDIA_TYPES as EXPORT_TYPES
@@ -16,7 +16,6 @@ from rl_teacher.web.clip_export import ExportedClip, ExportFormat, download
 from rl_teacher.web.serializers import serialize_clip
 from rl_teacher.web.services import ServicesDep
 
-HASH = re.compile(r"[0-9a-f]{64}")
 BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 MEDIA_TYPES = {"poses": "application/octet-stream", "video": "video/mp4"}
 IMMUTABLE = "private, max-age=31536000, immutable"
@@ -70,7 +69,7 @@ def send_scene(scene_hash: str, request: Request, services: ServicesDep) -> Resp
     check_hash("scene", scene_hash)
     if is_not_modified(request, scene_hash):
         return Response(status_code=304, headers=immutable_headers(scene_hash))
-    content = services.media.get(f"scenes/{scene_hash}.json")
+    content = services.media.get(scene_key(scene_hash))
     return Response(content, headers=immutable_headers(scene_hash), media_type="application/json")
 
 
@@ -80,7 +79,7 @@ def check_hash(what: str, value: str) -> str:
     Raises:
         MediaNotFound: The hash is malformed.
     """
-    if not HASH.fullmatch(value):
+    if not CONTENT_HASH.fullmatch(value):
         raise MediaNotFound(
             f"There is no {what} {value[:80]!r}: 64 characters 0-9, a-f are needed."
         )
@@ -115,7 +114,7 @@ def exported_clip(clip: ClipView, media: MediaFiles) -> ExportedClip:
         MediaNotFound: The scene is missing.
     """
     shown = serialize_clip(clip)
-    scene = None if clip.scene_hash is None else media.get(f"scenes/{clip.scene_hash}.json")
+    scene = None if clip.scene_hash is None else media.get(scene_key(clip.scene_hash))
     return ExportedClip(read_clip(clip, media), shown.fps, shown.speed, scene)
 
 
