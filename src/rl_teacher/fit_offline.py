@@ -171,7 +171,7 @@ def open_destination(
         open_store() as store,
         locked_experiment(store, config.name, identity, defaults=defaults) as locked,
     ):
-        yield locked.folder.folder / "predictor", locked.folder
+        yield locked.folder.predictor_folder, locked.folder
 
 
 def fit_predictor(

@@ -49,7 +49,6 @@ from rl_teacher.runs.folder import (
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
 from rl_teacher.runs.video_writer import VideoWriter
-from rl_teacher.store.checkpoints import list_checkpoints
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.files import folder_errors
 from rl_teacher.store.media import MediaFiles, SegmentFiles
@@ -186,7 +185,7 @@ def report_failure(experiment: OpenExperiment, error: Exception) -> None:
     media = experiment.clip_store.media.label
     reason = hide_places(reason, private_places(experiment.store.database.label, media))
     checkpoint = "There is no checkpoint yet."
-    files = list_checkpoints(experiment.folder.folder / "checkpoints")
+    files = experiment.folder.checkpoint_files()
     if files:
         checkpoint = f"The last checkpoint is of step {files[0].step:,}."
     error.add_note(f"{checkpoint} ({files[0].path})" if files else checkpoint)
@@ -709,9 +708,9 @@ class PreferenceSession:
     def save_predictor(self) -> None:
         """Save a learned predictor where `RewardPredictor.load` finds it."""
         if isinstance(self.rewards, RewardLearner) and self.rewards.num_fits:
-            folder = self.experiment.folder.folder
-            with folder_errors(folder):
-                self.rewards.predictor.save(folder / "predictor")
+            experiment = self.experiment.folder
+            with folder_errors(experiment.folder):
+                self.rewards.predictor.save(experiment.predictor_folder)
 
     def finish_videos(self) -> None:
         """Wait until the videos of all kept episodes are written."""

@@ -4,11 +4,12 @@ import pytest
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput, CorruptCheckpoint
 from rl_teacher.play.actors import load_actor, select_agent
+from rl_teacher.runs.folder import Experiment
 from tests.play.conftest import COMMON, SYNTH
 
 
 def select(checkpoints, wanted):
-    return select_agent("synth", checkpoints[0].parent.parent, wanted)
+    return select_agent(Experiment("synth", checkpoints[0].parent.parent), wanted)
 
 
 def chosen(checkpoints, wanted):
@@ -86,7 +87,7 @@ def test_damaged_agent_of_history_is_refused(home, checkpoints):
 
 def test_experiment_without_checkpoint_explains_when_one_is_written(tmp_path):
     with pytest.raises(BadInput, match="has no checkpoint yet"):
-        select_agent("new", tmp_path / "nowhere", "latest")
+        select_agent(Experiment("new", tmp_path / "nowhere"), "latest")
 
 
 def test_previous_needs_two_checkpoints(checkpoints):

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import gymnasium as gym
@@ -37,12 +36,7 @@ from rl_teacher.runs.warm_start import (
     load_predictor,
     no_agent,
 )
-from rl_teacher.store.checkpoints import (
-    Checkpoint,
-    CheckpointFile,
-    list_checkpoints,
-    read_checkpoint,
-)
+from rl_teacher.store.checkpoints import Checkpoint, CheckpointFile, read_checkpoint
 
 LATEST, PREVIOUS = "latest", "previous"
 FROM_HISTORY = "from the history"
@@ -76,20 +70,20 @@ class SelectedAgent:
     note: str | None = None
 
 
-def select_agent(name: str, folder: Path, wanted: str) -> SelectedAgent:
+def select_agent(experiment: Experiment, wanted: str) -> SelectedAgent:
     """Select the agent of a checkpoint or of the history.
 
     Args:
-        name: name of the experiment.
-        folder: folder of the experiment.
+        experiment: the experiment.
         wanted: `latest`, `previous`, or a step, for which the nearest agent is selected.
 
     Raises:
         BadInput: there is no agent, or `wanted` is not valid; the message lists the agents.
         CorruptCheckpoint: the checkpoint or the policy is damaged.
     """
+    name = experiment.name
     for _ in range(MAX_ATTEMPTS):
-        kept = list_checkpoints(folder / "checkpoints")
+        kept = experiment.checkpoint_files()
         if not kept:
             raise BadInput(
                 f"{name} has no checkpoint yet, so there is no agent to load. One is written when "
@@ -98,10 +92,12 @@ def select_agent(name: str, folder: Path, wanted: str) -> SelectedAgent:
         try:
             if wanted == LATEST:
                 return _select_latest(name, kept)
-            return _select(name, kept, PolicyHistory(folder / "history"), wanted)
+            return _select(name, kept, experiment.history, wanted)
         except FileNotFoundError:
             continue
-    raise CorruptCheckpoint(f"The checkpoints in {folder} change faster than they can be read.")
+    raise CorruptCheckpoint(
+        f"The checkpoints in {experiment.folder} change faster than they can be read."
+    )
 
 
 def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> SelectedAgent:
@@ -276,7 +272,7 @@ def load_actor(name: str, step: str, predictor_path: str | None = None) -> Actor
     """
     experiment = Experiment.find(name)
     config = load_config(experiment)
-    chosen = select_agent(experiment.name, experiment.folder, step)
+    chosen = select_agent(experiment, step)
     env_info = get_env_info(config.env_id)
     venv = make_vector(env_info.id, 1, 1, frames=config.frames)
     try:
@@ -413,7 +409,7 @@ def find_actor_predictor(
 def find_predictor(named: str) -> RewardPredictor | None:
     """Find the predictor with this content hash in any experiment; None if there is none."""
     for name in experiment_names():
-        folder = Experiment.find(name).folder / "predictor"
+        folder = Experiment.find(name).predictor_folder
         if not (folder / PREDICTOR_FILE).exists():
             continue
         try:

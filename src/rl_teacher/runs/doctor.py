@@ -32,7 +32,7 @@ from rl_teacher.runs.folder import (
     segment_files,
 )
 from rl_teacher.store import sql
-from rl_teacher.store.checkpoints import list_checkpoints, read_checkpoint
+from rl_teacher.store.checkpoints import read_checkpoint
 from rl_teacher.store.counters import find_wrong_counts, recount_all
 from rl_teacher.store.database import as_url, file_of, schema_version, versions
 from rl_teacher.store.files import TEMPORARY_SUFFIX, folder_errors
@@ -273,7 +273,7 @@ def check_checkpoints() -> Check:
     """Check that all checkpoints can be opened and have the hash in their names."""
     check = Check("checkpoints")
     for name in experiment_names():
-        files = list_checkpoints(experiments_folder() / name / "checkpoints")
+        files = Experiment(name, experiments_folder() / name).checkpoint_files()
         check.num_examined += len(files)
         for file in files:
             try:

@@ -3,6 +3,7 @@
 <home>/experiments/<name>/
     config.json      configuration; fixed for the life of the experiment
     checkpoints/     the last two, each written atomically
+    predictor/       the reward predictor, see `RewardPredictor.save`
     metrics.jsonl    one row of metrics per line
     history/         earlier policies, see `PolicyHistory`
     videos/          videos of episodes, see `EpisodeVideos`
@@ -42,7 +43,12 @@ from rl_teacher.common.errors import (
 from rl_teacher.common.paths import user_path
 from rl_teacher.runs.history import EpisodeVideos, PolicyHistory
 from rl_teacher.runs.metrics_file import MetricsFile, Row, number_in
-from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
+from rl_teacher.store.checkpoints import (
+    Checkpoint,
+    CheckpointFile,
+    CheckpointFiles,
+    list_checkpoints,
+)
 from rl_teacher.store.files import (
     TEMPORARY_SUFFIX,
     folder_errors,
@@ -352,6 +358,11 @@ class Experiment:
         return kind_of(self.config) == OFFLINE_FIT
 
     @property
+    def predictor_folder(self) -> Path:
+        """Folder of the saved reward predictor."""
+        return self.folder / "predictor"
+
+    @property
     def plot_path(self) -> Path:
         """Path of the plot of the learning curves."""
         return self.folder / "plot.png"
@@ -378,7 +389,7 @@ class Experiment:
             StoreUnavailable: they cannot be looked up.
         """
         state = self._marked_state()
-        if state is State.FINISHED or list_checkpoints(self._checkpoints.folder):
+        if state is State.FINISHED or self.checkpoint_files():
             return True
         if state is State.STOPPED and self._metrics.last():
             return True
@@ -439,6 +450,10 @@ class Experiment:
         """
         with self._writing():
             self._checkpoints.save(Checkpoint(step, dict(arrays), dict(meta)))
+
+    def checkpoint_files(self) -> list[CheckpointFile]:
+        """Return the files of the checkpoints, newest first."""
+        return list_checkpoints(self._checkpoints.folder)
 
     def load_checkpoint(self) -> Checkpoint | None:
         """Return the newest intact checkpoint, None before the first.

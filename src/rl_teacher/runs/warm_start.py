@@ -101,7 +101,7 @@ def parts_to_keep(config: TeachConfig, options: RunOptions) -> KeptParts | None:
     if experiment is None:
         return None
     has_agent = experiment.load_checkpoint() is not None
-    has_predictor = (experiment.folder / "predictor" / PREDICTOR_FILE).exists()
+    has_predictor = (experiment.predictor_folder / PREDICTOR_FILE).exists()
     learns_anew = config.learns and config.predictor_path is None
     forgets_labels = options.force_new_training_labels or options.force_new_environment_clips
     return KeptParts(
