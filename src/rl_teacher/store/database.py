@@ -31,6 +31,7 @@ from sqlalchemy import (
     create_engine,
     event,
     make_url,
+    text,
 )
 from sqlalchemy.exc import (
     ArgumentError,
@@ -62,6 +63,9 @@ WAL_RETRY_S = 0.01
 """Time between two attempts to switch a new SQLite file to WAL mode."""
 
 MIGRATIONS = Path(__file__).with_name("migrations")
+
+REWRITE_VERSION = text("UPDATE alembic_version SET version_num = version_num")
+"""Statement that writes to the database without changing anything."""
 
 MIGRATION_LOCK = 7_236_001
 """Key of the PostgreSQL advisory lock on migrations: any fixed number."""
@@ -565,7 +569,7 @@ def migrate(engine: Engine, label: str, *, keeps_copy: bool) -> None:
                 copy_before_migration(file)
             command.upgrade(alembic_settings(connection), "head")
         # SQLite starts a write transaction even on a read-only file, and fails at the first write.
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = version_num")
+        connection.execute(REWRITE_VERSION)
 
 
 def copy_before_migration(file: Path) -> None:

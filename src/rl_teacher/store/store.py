@@ -10,7 +10,7 @@ from sqlalchemy.exc import ProgrammingError
 from rl_teacher.store.access import Access
 from rl_teacher.store.clips import Clips
 from rl_teacher.store.comparisons import Comparisons
-from rl_teacher.store.database import BUSY_TIMEOUT_S, Database, open_database
+from rl_teacher.store.database import BUSY_TIMEOUT_S, REWRITE_VERSION, Database, open_database
 from rl_teacher.store.episodes import Episodes
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.experiment_locks import ExperimentLocks
@@ -24,8 +24,6 @@ from rl_teacher.store.waiting import DatabaseWait
 
 # Asking Alembic takes five times as long.
 SCHEMA_VERSION = text("SELECT version_num FROM alembic_version")
-
-REWRITE_VERSION = text("UPDATE alembic_version SET version_num = version_num")
 
 
 def utc_now() -> datetime:
