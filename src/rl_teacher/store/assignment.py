@@ -131,7 +131,7 @@ UNAVAILABLE = union_all(
         sql.OF_THESE, Label.labeler_id.in_(LABELER_IDS), sql.IS_CURRENT
     ),
     select(Lease.comparison_id, Lease.labeler_id).where(
-        Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
+        sql.IS_LEASE_OF_THESE,
         Lease.labeler_id.in_(LABELER_IDS),
         is_held(Lease),
     ),

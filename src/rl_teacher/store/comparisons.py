@@ -95,9 +95,7 @@ WITHDRAW = (
     .returning(Comparison.id)
 )
 
-TOKENS = select(Lease.token).where(
-    Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True))
-)
+TOKENS = select(Lease.token).where(sql.IS_LEASE_OF_THESE)
 
 END_LEASES = delete(Lease).where(
     Lease.comparison_id.in_(select(Comparison.id).where(sql.THESE, Comparison.wanted == 0))

@@ -58,7 +58,7 @@ KNOWN_COMPARISONS = select(Comparison.id).where(sql.THESE)
 
 BY_REQUEST_IDS = select(
     Label.request_id, Label.comparison_id, Label.labeler_id, Label.answer
-).where(Label.request_id.in_(bindparam("request_ids", expanding=True)))
+).where(sql.WITH_REQUEST_IDS)
 
 # A subquery on the label; with a join, SQLite might start with all comparisons.
 EXPERIMENT_OF_LABEL = (

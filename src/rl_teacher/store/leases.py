@@ -84,17 +84,15 @@ HELD = (
     .with_for_update(of=Lease, skip_locked=True)
 )
 
-LOCK_LEASES = sql.LEASES_IN_ORDER.where(Lease.token.in_(bindparam("tokens", expanding=True)))
+WITH_TOKENS = Lease.token.in_(bindparam("tokens", expanding=True))
 
-EXTEND = (
-    update(Lease)
-    .where(Lease.token.in_(bindparam("tokens", expanding=True)))
-    .values(expires_at=bindparam("until"))
-)
+LOCK_LEASES = sql.LEASES_IN_ORDER.where(WITH_TOKENS)
+
+EXTEND = update(Lease).where(WITH_TOKENS).values(expires_at=bindparam("until"))
 
 RENEW = (
     update(Lease)
-    .where(IS_MY_LEASE, Lease.token.in_(bindparam("tokens", expanding=True)))
+    .where(IS_MY_LEASE, WITH_TOKENS)
     .values(expires_at=bindparam("until"))
     .returning(Lease.token)
 )
@@ -102,20 +100,13 @@ RENEW = (
 # Expired, not deleted: another tab may still answer the comparison.
 RELEASE = (
     update(Lease)
-    .where(
-        Lease.labeler_id == ME,
-        Lease.expires_at > MOMENT,
-        Lease.token.in_(bindparam("tokens", expanding=True)),
-    )
+    .where(Lease.labeler_id == ME, Lease.expires_at > MOMENT, WITH_TOKENS)
     .values(expires_at=MOMENT)
 )
 
 LEASES_OF_PAIRS = select(
     Lease.comparison_id, Lease.labeler_id, Lease.created_at, Lease.expires_at
-).where(
-    Lease.labeler_id.in_(LABELER_IDS),
-    Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
-)
+).where(Lease.labeler_id.in_(LABELER_IDS), sql.IS_LEASE_OF_THESE)
 
 LOCK_LEASES_OF_PAIRS = LEASES_OF_PAIRS.with_for_update(skip_locked=True)
 
@@ -144,9 +135,7 @@ LABELLED = select(Label.comparison_id, Label.labeler_id).where(
 
 REPEATS = LABELLED.where(Label.purpose == "repeat")
 
-KNOWN_REQUESTS = select(Label.request_id).where(
-    Label.request_id.in_(bindparam("request_ids", expanding=True))
-)
+KNOWN_REQUESTS = select(Label.request_id).where(sql.WITH_REQUEST_IDS)
 
 # Not ordered: with ORDER BY, SQLite would scan all labels of these labelers.
 LABELS_OF_PAIRS = LABELLED.add_columns(Label.id, Label.purpose, Label.answer)

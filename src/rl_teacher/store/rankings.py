@@ -66,7 +66,7 @@ OF_RANKING = (
     .where(
         sql.OF_EXPERIMENT,
         Label.labeler_id == bindparam("me"),
-        Label.request_id.in_(bindparam("request_ids", expanding=True)),
+        sql.WITH_REQUEST_IDS,
     )
     .order_by(Label.id)
 )

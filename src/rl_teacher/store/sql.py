@@ -56,6 +56,12 @@ THESE = Comparison.id.in_(bindparam("comparison_ids", expanding=True))
 OF_THESE = Label.comparison_id.in_(bindparam("comparison_ids", expanding=True))
 """Condition on labels: those of the comparisons with these ids."""
 
+WITH_REQUEST_IDS = Label.request_id.in_(bindparam("request_ids", expanding=True))
+"""Condition on labels: those with these request ids."""
+
+IS_LEASE_OF_THESE = Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True))
+"""Condition on leases: those of the comparisons with these ids."""
+
 IS_NOT_EXCLUDED = Labeler.excluded_at.is_(None)
 
 
