@@ -693,8 +693,7 @@ def note_of(state: State, stored: StoredExperiment) -> str:
     if status.get("phase") == "waiting" and isinstance(since, str):
         moment = datetime.fromisoformat(since).astimezone()
         return f"waits for labels since {moment:%H:%M:%S}: {status.get('message')}"
-    is_labelled = view.target_labels is not None and view.answered >= view.target_labels
-    is_asking = view.config.get("predictor") == "human" and not is_labelled
+    is_asking = view.config.get("predictor") == "human" and not view.has_all_labels
     if is_asking and not view.waiting and stored.last_label_at is not None:
         moment = stored.last_label_at.astimezone()
         return f"labelers wait since {moment:%H:%M:%S} for comparisons"

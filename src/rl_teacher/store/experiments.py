@@ -225,10 +225,9 @@ class Experiments:
             ExperimentNotFound: The experiment was deleted.
         """
         shown = jsonable(episode)
-        first = select(Experiment.first_episode).where(Experiment.id == experiment_id)
         with self._database.writing() as connection:
-            is_first = connection.execute(first).scalar() is None
-            columns = {"first_episode": shown} if is_first else {}
+            first = connection.execute(column(Experiment.first_episode, experiment_id)).scalar()
+            columns = {"first_episode": shown} if first is None else {}
             update_experiment(connection, experiment_id, latest_episode=shown, **columns)
 
     def set_diagnostics(self, experiment_id: int, diagnostics: Mapping[str, Any]) -> None:

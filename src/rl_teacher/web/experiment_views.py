@@ -290,8 +290,7 @@ def progress_message(view: ExperimentView, phase: Phase) -> str:
     if view.waiting and phase is not Phase.FINISHED:
         noun = "comparison is" if view.waiting == 1 else "comparisons are"
         return f"{view.waiting} {noun} waiting for an answer."
-    has_all = view.target_labels is not None and view.answered >= view.target_labels
-    if has_all and phase not in (*ENDED, *SILENT_MESSAGES):
+    if view.has_all_labels and phase not in (*ENDED, *SILENT_MESSAGES):
         thanks = f"All {view.target_labels} comparisons are answered, thank you."
         if phase is Phase.PAUSED:
             return f"{thanks} The run is paused."
