@@ -103,8 +103,8 @@ def report(records: list[Record]) -> list[str]:
                 f"{first['steps']:,}",
                 over_seeds(group, "final_return"),
                 *reached_cells(group, found),
-                str(minibatch_size_of(first)),
-                number(lambda_of(first)),
+                str(hyperparameter_of(first, "minibatch_size")),
+                number(hyperparameter_of(first, "gae_lambda")),
                 seeds_of(group),
                 mean_and_spread([record["process_s"] for record in group]),
                 source_of(first),
@@ -154,21 +154,13 @@ def reached_cells(group: list[Record], found: list[list[Record]]) -> tuple[str, 
     return f"{num_reached} of {len(group)}", over_seeds(group, share)
 
 
-def minibatch_size_of(record: Record) -> int:
-    """Return the samples of a minibatch of a run; the peer's settings once had our names."""
+def hyperparameter_of(record: Record, name: str) -> Any:
+    """Return a hyperparameter of PPO in a run, also in records of earlier versions."""
     settings = record["settings"]
     if "config" in settings:
-        return settings["config"]["ppo"]["minibatch_size"]
-    return (
-        settings["arguments"]["batch_size"]
-        if "arguments" in settings
-        else settings["minibatch_size"]
-    )
-
-
-def lambda_of(record: Record) -> float:
-    """Return the GAE lambda of a run; the peer's was its default before it was given."""
-    config = record["settings"].get("config")
-    if config is None:
-        return record["settings"].get("arguments", {"gae_lambda": GAE_LAMBDA})["gae_lambda"]
-    return config["ppo"].get("gae_lambda") or config["ppo"]["trace"]
+        ours = settings["config"]["ppo"]
+        return ours.get(name) or ours["trace"]  # the former name of gae_lambda
+    if "arguments" in settings:
+        return settings["arguments"][SB3_NAMES[name]]
+    # The peer's settings once had our names, and lambda was its default.
+    return settings.get(name, GAE_LAMBDA)

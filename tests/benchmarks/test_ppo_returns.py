@@ -69,7 +69,7 @@ def test_rows_name_their_steps_and_changed_settings():
 def test_lambda_of_recorded_runs_is_found_whatever_its_name_was():
     old = [{"config": {"ppo": {"trace": 0.98}}}, {"num_epochs": 10}]
     new = [{"config": {"ppo": {"gae_lambda": 0.95}}}, {"arguments": {"gae_lambda": 0.9}}]
-    found = [ppo_returns.lambda_of({"settings": each}) for each in old + new]
+    found = [ppo_returns.hyperparameter_of({"settings": each}, "gae_lambda") for each in old + new]
     assert found == [0.98, 0.95, 0.95, 0.9]
 
 
@@ -107,4 +107,4 @@ def test_share_of_time_is_that_of_the_peer_with_the_same_seed():
     ],
 )
 def test_minibatch_size_of_recorded_runs_is_found_whatever_its_name_was(settings):
-    assert ppo_returns.minibatch_size_of({"settings": settings}) == 32
+    assert ppo_returns.hyperparameter_of({"settings": settings}, "minibatch_size") == 32
