@@ -6,10 +6,9 @@ from datetime import datetime, timedelta
 from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import open_store
 from rl_teacher.store.access import LONGEST_DAYS
+from rl_teacher.store.labelers import LABELER_ROLES
 from rl_teacher.store.store import utc_now
 from rl_teacher.web.address import credential_path, database_id, invite_path, running_service
-
-ROLES = ("labeler", "owner")
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ def add(name: str, role: str, days: float | None, experiment: str | None = None)
         ExperimentNotFound: No experiment has this name.
         BadInput: The name or lifetime is invalid, or an owner is limited to one experiment.
     """
-    if role not in ROLES:
-        raise BadInput(f"--role {role} was given; it must be {' or '.join(ROLES)}.")
+    if role not in LABELER_ROLES:
+        raise BadInput(f"--role {role} was given; it must be {' or '.join(LABELER_ROLES)}.")
     expires_at = None if days is None else expiry(days)
     with open_store() as store:
         identity, credential = store.access.add_labeler(name, role, expires_at, experiment)
