@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
     from rl_teacher.runs.folder import Experiment
     from rl_teacher.runs.warm_start import KeptParts
+    from rl_teacher.sweep import Sweep
 
 ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
 
@@ -855,20 +856,10 @@ def sweep(
             finds the running one, HOST:PORT is a head node
         cpus: CPUs of a run, with --cluster
     """
-    from dataclasses import replace
-
     from rich.console import Console
 
     from rl_teacher.common.runtime import sigterm_interrupts
-    from rl_teacher.preparation import check as check_teach
-    from rl_teacher.sweep import (
-        HEADINGS,
-        LocalRuns,
-        check_different,
-        execute_on_node,
-        read_sweep,
-        table_rows,
-    )
+    from rl_teacher.sweep import HEADINGS, LocalRuns, execute_on_node, read_sweep, table_rows
     from rl_teacher.sweep import sweep as run
 
     for flag, number in (("--parallel", parallel), ("--cpus", cpus)):
@@ -877,14 +868,7 @@ def sweep(
     if cpus != 1 and cluster is None:
         raise BadInput("--cpus was given, which has no effect without --cluster. Omit it.")
     given = read_sweep(file)
-    parsed = []
-    for each in given.runs():
-        config, options, defaults = parse_teach(each.flags)
-        config = checked_config(config, options, defaults)
-        if config.asks_a_person:
-            raise BadInput("A sweep does not wait for people to answer. Omit -p human.")
-        parsed.append((each, replace(config, env_id=check_teach(config).id), options))
-    check_different(parsed)
+    check_runs(given)
     console = Console()
     report = partial(console.print, soft_wrap=True, markup=False)
     # Otherwise its runs would go on without it, and the repeated command would find them in use.
@@ -904,6 +888,27 @@ def sweep(
     for row in table_rows(results):
         table.add_row(*row)
     _print_table(table)
+
+
+def check_runs(given: "Sweep") -> None:
+    """Check the settings of all runs of a sweep before the first one starts.
+
+    Raises:
+        BadInput: a setting is wrong, people would have to answer, or two runs are the same.
+    """
+    from dataclasses import replace
+
+    from rl_teacher.preparation import check as check_teach
+    from rl_teacher.sweep import check_different
+
+    parsed = []
+    for each in given.runs():
+        config, options, defaults = parse_teach(each.flags)
+        config = checked_config(config, options, defaults)
+        if config.asks_a_person:
+            raise BadInput("A sweep does not wait for people to answer. Omit -p human.")
+        parsed.append((each, replace(config, env_id=check_teach(config).id), options))
+    check_different(parsed)
 
 
 # --- circus ---
