@@ -64,16 +64,13 @@ STATE_COLUMNS = (
 
 STATES = select(*STATE_COLUMNS).where(THESE)
 
-RECOUNT = (
-    update(Comparison)
-    .where(THESE)
-    .values(
-        num_labels=NUM_LABELS,
-        is_disputed=IS_DISPUTED,
-        is_open=and_(Comparison.wanted > NUM_LABELS, IS_RENDERED),
-    )
-    .returning(*STATE_COLUMNS)
-)
+COMPARISON_COUNTS = {
+    "num_labels": NUM_LABELS,
+    "is_disputed": IS_DISPUTED,
+    "is_open": and_(Comparison.wanted > NUM_LABELS, IS_RENDERED),
+}
+
+RECOUNT = update(Comparison).where(THESE).values(COMPARISON_COUNTS).returning(*STATE_COLUMNS)
 
 # Only rows that change, so that RETURNING lists the changes.
 REOPEN = (
@@ -143,11 +140,7 @@ NEW_TALLIES = (
 )
 
 WRONG_COMPARISONS = select(Comparison.id).where(
-    or_(
-        Comparison.num_labels != NUM_LABELS,
-        Comparison.is_disputed != IS_DISPUTED,
-        Comparison.is_open != and_(Comparison.wanted > NUM_LABELS, IS_RENDERED),
-    )
+    or_(*(getattr(Comparison, name) != count for name, count in COMPARISON_COUNTS.items()))
 )
 
 OF_COUNTED = select(func.count()).where(Comparison.experiment_id == Experiment.id)
@@ -162,7 +155,9 @@ WRONG_EXPERIMENTS = select(Experiment.name).where(
     or_(*(getattr(Experiment, name) != count for name, count in EXPERIMENT_COUNTS.items()))
 )
 
-TALLIES = select(*(getattr(Tally, each.name) for each in NEW_TALLIES.selected_columns))
+TALLY_COLUMNS = [each.name for each in NEW_TALLIES.selected_columns]
+
+TALLIES = select(*(getattr(Tally, name) for name in TALLY_COLUMNS))
 
 
 def find_wrong_counts(connection: Connection) -> list[str]:
@@ -190,10 +185,9 @@ def find_wrong_counts(connection: Connection) -> list[str]:
 def recount_all(connection: Connection) -> None:
     """Recompute all counts from the labels; callers hold `sql.lock_labels`."""
     recount(connection, connection.execute(WRONG_COMPARISONS).scalars().all())
-    connection.execute(update(Experiment).values(**EXPERIMENT_COUNTS))
+    connection.execute(update(Experiment).values(EXPERIMENT_COUNTS))
     connection.execute(delete(Tally))
-    names = [each.name for each in NEW_TALLIES.selected_columns]
-    connection.execute(insert(Tally).from_select(names, NEW_TALLIES), {"first_new": 0})
+    connection.execute(insert(Tally).from_select(TALLY_COLUMNS, NEW_TALLIES), {"first_new": 0})
 
 
 def recount(connection: Connection, comparison_ids: Sequence[int]) -> None:
@@ -245,8 +239,7 @@ def add_to_experiment(
 def tally_from(dialect: str) -> Insert:
     """Return a statement that adds the labels since an id to their labelers' tallies."""
     add = insert_into(dialect, Tally)
-    names = [each.name for each in NEW_TALLIES.selected_columns]
-    return add.from_select(names, NEW_TALLIES).on_conflict_do_update(
+    return add.from_select(TALLY_COLUMNS, NEW_TALLIES).on_conflict_do_update(
         index_elements=[Tally.experiment_id, Tally.labeler_id],
         set_={
             "num_labels": Tally.num_labels + add.excluded.num_labels,
