@@ -6,12 +6,12 @@ from dataclasses import replace
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records
+from benchmarks.settings import TRUE_REWARD
 from benchmarks.tables import interval, table
 from benchmarks.tasks import (
     FIELDS,
     NUM_PARALLEL,
     POLICIES,
-    TRUE_REWARD,
     Grid,
     changes_of,
     grids,

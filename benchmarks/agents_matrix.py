@@ -8,13 +8,12 @@ agents: the matrix shows that every agent works, not which one is best.
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
-from benchmarks.settings import teach_config
+from benchmarks.settings import TRUE_REWARD, reward_settings, teach_config
 from benchmarks.tables import named, over_seeds, table
 from benchmarks.tasks import changes_of
 
@@ -24,7 +23,6 @@ BARS = {"CartPole-v1": 400.0, "ShortHopper-v1": 400.0}
 STEPS = {"CartPole-v1": 400_000, "ShortHopper-v1": 800_000}
 STEPS_OF_SAC = 80_000
 """SAC learns more from each step and takes more time per step."""
-TRUE_REWARD = 0
 LABELS = (TRUE_REWARD, 200)
 SEEDS = (0, 1, 2, 3, 4)
 HOW = (
@@ -51,14 +49,11 @@ def cells(options: Options) -> Iterator[Cell]:
 
 def cell(agent: str, env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
     """Create the cell of one run."""
-    labels: dict[str, Any] = {"predictor": "rl"}
-    if num_labels != TRUE_REWARD:
-        labels = {"predictor": "synth", "n_labels": num_labels}
     usual = STEPS_OF_SAC if agent == "sac" else STEPS[env_id]
     steps = options.steps or (10_000 if options.is_quick else usual)
     config = teach_config(
         {"env_id": env_id, "num_timesteps": steps, "seed": seed, "agent": agent},
-        labels,
+        reward_settings(num_labels),
         options.settings,
     )
     facts = {"env_id": env_id, "labels": num_labels, "seed": seed, **options.changes}

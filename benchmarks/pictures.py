@@ -10,11 +10,10 @@ from benchmarks.children import continue_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, key_of, source_of
-from benchmarks.settings import teach_config
+from benchmarks.settings import TRUE_REWARD, reward_settings, teach_config
 from benchmarks.tables import NONE, number, over_seeds, seeds_of, table
 from rl_teacher.config.presets import LABELLED_DISCOUNT, LABELLED_ENTROPY_COEF, preset
 
-TRUE_REWARD = 0
 LABELS = {
     "MovingDot-v0": (300,),
     "Pong-v0": (TRUE_REWARD, 1_000, 5_500),
@@ -49,14 +48,11 @@ def cells(options: Options) -> Iterator[Cell]:
 
 def cell(env_id: str, num_labels: int, seed: int, options: Options) -> Cell:
     """Create a run with the preset that the command line would choose."""
-    labels: dict[str, Any] = {"predictor": "rl"}
-    if num_labels != TRUE_REWARD:
-        labels = {"predictor": "synth", "n_labels": num_labels}
     steps = options.steps or (8_000 if options.is_quick else STEPS[env_id])
     config = teach_config(
         preset("images", has_labels=num_labels != TRUE_REWARD)
         | {"env_id": env_id, "num_timesteps": steps, "seed": seed},
-        labels,
+        reward_settings(num_labels),
         options.settings,
     )
     facts = {"env_id": env_id, "labels": num_labels, "seed": seed}

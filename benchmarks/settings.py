@@ -8,6 +8,9 @@ from typing import Any
 from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 
+TRUE_REWARD = 0
+"""Number of labels of a run that learns from the true reward."""
+
 
 def teach_config(*layers: Mapping[str, Any]) -> TeachConfig:
     """Build a configuration from settings by dotted name: `{"ppo.num_envs": 16}`.
@@ -19,6 +22,13 @@ def teach_config(*layers: Mapping[str, Any]) -> TeachConfig:
     for settings in layers:
         config = with_settings(config, settings)
     return config
+
+
+def reward_settings(num_labels: int) -> dict[str, Any]:
+    """Return the settings of a run with synthetic labels, or with the true reward."""
+    if num_labels == TRUE_REWARD:
+        return {"predictor": "rl"}
+    return {"predictor": "synth", "n_labels": num_labels}
 
 
 def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, key_of, source_of
-from benchmarks.settings import teach_config
+from benchmarks.settings import TRUE_REWARD, reward_settings, teach_config
 from benchmarks.tables import NONE, average, interval, number, scores_of, table
 from rl_teacher.report.statistics import (
     Scores,
@@ -31,7 +31,6 @@ TASKS = (
 )
 """Those of Christiano et al. 2017 that PPO learns in these steps: not Ant, which stands still."""
 ENV_IDS = tuple(f"Short{task}-v1" for task in TASKS)
-TRUE_REWARD = 0
 LABELS = (TRUE_REWARD, 50, 100, 350, 700, 1400)
 SEEDS = (0, 1, 2, 3, 4)
 STEPS = 800_000
@@ -98,10 +97,7 @@ def our_cell(
     env_id: str, num_labels: int, seed: int, options: Options, changes: Mapping[str, Any]
 ) -> Cell:
     """Create a run with the true reward or with labels, with some settings changed."""
-    reward: dict[str, Any] = {"predictor": "rl"}
-    if num_labels != TRUE_REWARD:
-        reward = {"predictor": "synth", "n_labels": num_labels}
-    config = teach_config(_base(env_id, seed, options), reward, changes)
+    config = teach_config(_base(env_id, seed, options), reward_settings(num_labels), changes)
     facts: dict[str, Any] = {"env_id": env_id, "labels": num_labels, "seed": seed}
     if changes:
         facts["changes"] = dict(changes)
