@@ -456,19 +456,18 @@ def _next(records: list[Record]) -> list[str]:
     ]
 
 
+COUNTS = ("sent", "acknowledged", "stored", "lost", "doubled")
+TIMES = ("answer_p50_ms", "answer_p99_ms", "next_p50_ms", "next_p99_ms", "service_cpu_ms")
+HEADINGS = (*COUNTS, "answer p50", "answer p99", "next p50", "next p99", "CPU a request")
+"""Headings of `_cells`."""
+
+
+def _cells(record: Record) -> list[str]:
+    return [*(f"{record[name]:,}" for name in COUNTS), *(number(record[name]) for name in TIMES)]
+
+
 def _labelers(records: list[Record]) -> list[str]:
-    names = ("sent", "acknowledged", "stored", "lost", "doubled")
-    times = ("answer_p50_ms", "answer_p99_ms", "next_p50_ms", "next_p99_ms", "service_cpu_ms")
-    rows = [
-        [
-            record["database"],
-            *(f"{record[name]:,}" for name in names),
-            *(number(record[name]) for name in times),
-        ]
-        for record in records
-    ]
     newest = records[-1]
-    headings = ["", *names, "answer p50", "answer p99", "next p50", "next p99", "CPU a request"]
     return [
         "",
         f"{newest['labelers']} labelers, each of whom answers a comparison a second for "
@@ -476,24 +475,17 @@ def _labelers(records: list[Record]) -> list[str]:
         "clients, service and database share the machine, and the databases are measured in turn. "
         "ms (to reach: p99 under 100 ms, none lost, none doubled):",
         "",
-        *table(headings, rows),
+        *table(["", *HEADINGS], [[record["database"], *_cells(record)] for record in records]),
         "",
     ]
 
 
 def _thousand(records: list[Record]) -> list[str]:
-    names = ("sent", "acknowledged", "stored", "lost", "doubled")
-    times = ("answer_p50_ms", "answer_p99_ms", "next_p50_ms", "next_p99_ms", "service_cpu_ms")
     rows = [
-        [
-            *(f"{record[name]:,}" for name in names),
-            *(number(record[name]) for name in times),
-            " and ".join(f"{each} %" for each in record["cpu_percent_each"]),
-        ]
+        [*_cells(record), " and ".join(f"{each} %" for each in record["cpu_percent_each"])]
         for record in records
     ]
     newest = records[-1]
-    headings = [*names, "answer p50", "answer p99", "next p50", "next p99", "CPU a request"]
     return [
         "",
         f"{newest['labelers']:,} labelers, each of whom answers a comparison every "
@@ -502,6 +494,6 @@ def _thousand(records: list[Record]) -> list[str]:
         f"client, which takes {newest['client_cpu_percent']} % of a core, service and database "
         "share the machine. ms (to reach: p99 under 150 ms, none lost, none doubled):",
         "",
-        *table([*headings, "cores of the processes"], rows),
+        *table([*HEADINGS, "cores of the processes"], rows),
         "",
     ]
