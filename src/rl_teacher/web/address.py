@@ -152,7 +152,7 @@ def one_time_code(token: str, instance: str, now_s: float) -> str:
         now_s: Time in seconds since the epoch.
     """
     content = f"{int(now_s + CODE_LIFETIME_S)}.{secrets.token_hex(16)}"
-    return f"{content}.{hmac_of(token, f'code {instance} {content}')}"
+    return signed(token, f"code {instance}", content)
 
 
 def running_service(database: str | None = None, media: str | None = None) -> Address | None:
@@ -310,6 +310,19 @@ def service_proof(token: str, instance: str, nonce: str) -> str:
 def hmac_of(token: str, message: str) -> str:
     """Return the HMAC-SHA-256 of a message under the access token."""
     return hmac.new(token.encode(), message.encode(errors="replace"), hashlib.sha256).hexdigest()
+
+
+def signed(token: str, purpose: str, content: str) -> str:
+    """Return a text with an HMAC by which `verified` recognises it."""
+    return f"{content}.{hmac_of(token, f'{purpose} {content}')}"
+
+
+def verified(token: str, purpose: str, text: str) -> str | None:
+    """Return the content of a text that was signed for this purpose; None for any other text."""
+    content, _, proof = text.rpartition(".")
+    expected = hmac_of(token, f"{purpose} {content}")
+    is_genuine = secrets.compare_digest(proof.encode(errors="replace"), expected.encode())
+    return content if is_genuine else None
 
 
 def access_token(home: Path) -> str:

@@ -17,7 +17,7 @@ from rl_teacher.store.access import hash_if_token, hash_token
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import Identity
 from rl_teacher.store.store import Store
-from rl_teacher.web.address import hmac_of
+from rl_teacher.web.address import signed, verified
 from rl_teacher.web.batching import Batcher, WorkerPool
 from rl_teacher.web.settings import Rate, Settings
 from rl_teacher.web.shared_state import SharedState, Take
@@ -27,6 +27,8 @@ OWNER_ROLE = "owner"
 HOME_OWNER = Identity(0, OWNER, OWNER_ROLE)
 """Identity of those who have the token of the home."""
 
+SESSION = "session"
+"""Purpose for which the cookie of a session is signed."""
 SESSION_PREFIX = "rls_"
 SESSION_AGE = timedelta(days=90)
 
@@ -256,22 +258,18 @@ class Sessions:
         token_hash = "" if is_home else digest
         began_s = int(self._settings.now().timestamp())
         content = f"{SESSION_PREFIX}{secrets.token_hex(16)}.{began_s}.{token_hash}"
-        return f"{content}.{self._sign(content)}"
+        return signed(self._settings.token, SESSION, content)
 
     def read(self, cookie: str) -> Session | None:
         """Return the session of a cookie; None if it is invalid, or contains a credential."""
         if not cookie.startswith(SESSION_PREFIX):
             return None
-        content, _, proof = cookie.rpartition(".")
-        expected = self._sign(content)
-        if not secrets.compare_digest(proof.encode(errors="replace"), expected.encode()):
+        content = verified(self._settings.token, SESSION, cookie)
+        if content is None:
             return None
         session_id, began_s, token_hash = content.removeprefix(SESSION_PREFIX).split(".")
         age_s = self._settings.now().timestamp() - float(began_s)
         return Session(session_id, token_hash) if age_s < SESSION_AGE.total_seconds() else None
-
-    def _sign(self, content: str) -> str:
-        return hmac_of(self._settings.token, f"session {content}")
 
 
 class OneTimeCodes:
@@ -283,9 +281,8 @@ class OneTimeCodes:
 
     def redeem(self, code: str) -> bool:
         """Use up a code, and return whether it was valid."""
-        content, _, proof = code.rpartition(".")
-        expected = hmac_of(self._settings.token, f"code {self._settings.instance} {content}")
-        if not secrets.compare_digest(proof.encode(errors="replace"), expected.encode()):
+        content = verified(self._settings.token, f"code {self._settings.instance}", code)
+        if content is None:
             return False
         now_s = self._settings.now().timestamp()
         expires_s = float(content.partition(".")[0])
