@@ -218,12 +218,10 @@ class Period:
 
     Attributes:
         from_s: Start time.
-        to_s: End time.
         reports: Reports by labeler.
     """
 
     from_s: float
-    to_s: float
     reports: Mapping[int, LabelerReport]
 
 
@@ -250,7 +248,6 @@ def over_time(
     return [
         Period(
             begin + place * length,
-            begin + (place + 1) * length,
             {
                 who: _report(who, theirs, references[who])
                 for who, theirs in _by_labeler(part).items()
