@@ -51,7 +51,7 @@ from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.files import folder_errors
-from rl_teacher.store.media import MediaFiles, SegmentFiles
+from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.store.waiting import DatabaseWait
 
@@ -135,16 +135,10 @@ class OpenExperiment:
         """Storage of rendered clips."""
         return ClipStore(self.store, MediaFiles(media_url(self.spec.media)))
 
-    @property
-    def segments(self) -> SegmentFiles:
-        """Arrays of the compared segments."""
-        return segment_files()
-
     def query_store(self, renderer: ClipRenderer) -> QueryStore:
         """Return where queries are stored; clips are rendered if a person looks at them."""
-        if not self.spec.asks_a_person:
-            return QueryStore(self.store, self.id, self.segments)
-        return QueryStore(self.store, self.id, self.segments, renderer)
+        display = renderer if self.spec.asks_a_person else None
+        return QueryStore(self.store, self.id, segment_files(), display)
 
 
 @contextlib.contextmanager

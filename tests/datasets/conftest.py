@@ -63,7 +63,7 @@ class LabelledExperiment:
         self.store.labels.add_many([label])
 
     def dataset(self):
-        return from_experiment(self.store, self.files, self.name)
+        return from_experiment(self.store, self.name)
 
 
 @pytest.fixture

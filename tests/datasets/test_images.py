@@ -51,7 +51,7 @@ def labelled(store, segments, config):
     pairs = list(zip(hashes[::2], hashes[1::2], strict=True))
     ids = store.comparisons.add(experiment_id, pairs, ENV_ID, dict.fromkeys(hashes, 25), 0)
     store.labels.add_many([NewLabel(each, Answer.LEFT, "zoe", uuid4()) for each in ids])
-    return from_experiment(store, files, "seen")
+    return from_experiment(store, "seen")
 
 
 def test_labels_of_images_round_trip(store, tmp_path):

@@ -12,7 +12,6 @@ from rl_teacher.datasets.import_export import from_experiment, import_as
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.runs.management import rename_experiment
 from rl_teacher.store.database import default_url
-from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
 from tests.datasets.conftest import ENV_ID
 
@@ -68,7 +67,7 @@ def test_imported_labelers_are_distinct_from_local_ones(dataset, experiment):
     import_as(dataset, "theirs")
     assert {"zoe", "imported:zoe"} <= {each.name for each in experiment.store.labelers.all()}
     with Store.open(default_url(home())) as store:
-        rows = from_experiment(store, SegmentFiles(home() / "segments"), "theirs").rows
+        rows = from_experiment(store, "theirs").rows
     assert {row["labeler"] for row in rows} == {"zoe"}
 
 
@@ -198,7 +197,7 @@ def test_file_that_cannot_be_written_is_named_with_a_remedy(options, tmp_path, c
 
 def test_unknown_experiment_is_named(experiment):
     with pytest.raises(ExperimentNotFound):
-        from_experiment(experiment.store, experiment.files, "nobody")
+        from_experiment(experiment.store, "nobody")
 
 
 def test_description_contains_format_and_counts(dataset, tmp_path):

@@ -63,7 +63,7 @@ def segment(seed):
 
 def exported(store, name):
     """Return the data set of an experiment."""
-    return from_experiment(store, SegmentFiles(home() / "segments"), name)
+    return from_experiment(store, name)
 
 
 def kept(dataset):

@@ -24,7 +24,6 @@ from rl_teacher.report.label_export import Row, label_rows
 from rl_teacher.runs.folder import find_source, open_store, segment_files
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.store.labelers import IMPORTED_PREFIX
-from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import NewLabel
 from rl_teacher.store.store import Store
 
@@ -36,12 +35,11 @@ SPACES = "spaces"
 """Key of the spaces of the segments, in the configuration of a wrapper or in `IMPORTED`."""
 
 
-def from_experiment(store: Store, segments: SegmentFiles, name: str) -> Dataset:
+def from_experiment(store: Store, name: str) -> Dataset:
     """Export the labels of an experiment with their segments.
 
     Args:
         store: Store with the labels.
-        segments: Files of the segments.
         name: Name of the experiment.
 
     Raises:
@@ -56,6 +54,7 @@ def from_experiment(store: Store, segments: SegmentFiles, name: str) -> Dataset:
         )
     view = store.experiments.get(name)
     hashes = dict.fromkeys(clip for row in rows for clip in pair_of(row))
+    segments = segment_files()
     return Dataset(
         env_id=view.env_id,
         spaces=recorded_spaces(view.env_id, view.config),
@@ -79,7 +78,7 @@ def recorded_spaces(env_id: str, config: Mapping[str, Any]) -> Spaces:
 def labels_in_home(name: str) -> Dataset:
     """Export an experiment of the home folder; see `from_experiment`."""
     with open_store() as store:
-        return from_experiment(store, segment_files(), name)
+        return from_experiment(store, name)
 
 
 def labels_of(name_or_path: str) -> Dataset:

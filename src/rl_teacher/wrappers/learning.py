@@ -238,8 +238,7 @@ class WrapperLearning:
         Raises:
             BadInput: there are no labels yet.
         """
-        experiment = self.session.experiment
-        return from_experiment(experiment.store, experiment.segments, self.name)
+        return from_experiment(self.session.experiment.store, self.name)
 
     def close(self, rest: Rollout | None) -> None:
         """Save, and close threads, files and the experiment.
