@@ -1,9 +1,10 @@
-"""Run folder of an experiment: its configuration, checkpoints, metrics and state.
+"""The home, and the run folders of experiments in it.
 
 <home>/experiments/<name>/
     config.json      configuration; fixed for the life of the experiment
     checkpoints/     the last two, each written atomically
     predictor/       the reward predictor, see `RewardPredictor.save`
+    labels.zip       copy of the labels that the run started with, see `GivenLabels.keep`
     metrics.jsonl    one row of metrics per line
     history/         earlier policies, see `PolicyHistory`
     videos/          videos of episodes, see `EpisodeVideos`
