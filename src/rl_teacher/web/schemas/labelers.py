@@ -1,13 +1,17 @@
 """Schemas of labelers, credentials and invites."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, Field
 
 from rl_teacher.store.access import LONGEST_DAYS, MAX_USES
-from rl_teacher.web.schemas.shared import MAX_NAME, GrantedRole, Role, StrictRequest, UtcTime
+from rl_teacher.store.labelers import MAX_NAME_LENGTH
+from rl_teacher.store.records import Role
+from rl_teacher.web.schemas.shared import StrictRequest, UtcTime
+
+GrantedRole = Literal["owner", "labeler"]
 
 
 class CurrentUser(BaseModel):
@@ -24,7 +28,7 @@ class JoinRequest(BaseModel):
     """
 
     invite: Annotated[str, Field(max_length=200)]
-    name: Annotated[str, Field(max_length=MAX_NAME)] = ""
+    name: Annotated[str, Field(max_length=MAX_NAME_LENGTH)] = ""
     request_id: UUID | None = None
 
 
@@ -55,7 +59,7 @@ class LabelerList(BaseModel):
 class NewLabelerRequest(StrictRequest):
     """A labeler to add; without `expires_at` the credential is valid until it is revoked."""
 
-    name: Annotated[str, Field(max_length=MAX_NAME)]
+    name: Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
     role: GrantedRole = "labeler"
     expires_at: UtcTime | None = None
 
@@ -84,7 +88,7 @@ class NewInviteRequest(StrictRequest):
     """
 
     role: GrantedRole = "labeler"
-    name: Annotated[str, Field(max_length=MAX_NAME)] | None = None
+    name: Annotated[str, Field(max_length=MAX_NAME_LENGTH)] | None = None
     experiment: Annotated[str, Field(max_length=300)] | None = None
     days: Annotated[float, Field(gt=0, le=LONGEST_DAYS)] = 7
     max_uses: Annotated[int, Field(strict=True, ge=1, le=MAX_USES)] = 1

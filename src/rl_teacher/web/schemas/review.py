@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.records import ComparisonOrder
+from rl_teacher.store.records import ComparisonOrder, Role
 from rl_teacher.web.schemas.shared import (
     CURSOR,
     MAX_CURSOR,
@@ -14,7 +14,6 @@ from rl_teacher.web.schemas.shared import (
     NO_NULL,
     Clip,
     Number,
-    Role,
     StrictRequest,
 )
 

@@ -20,8 +20,6 @@ from pydantic import (
 from rl_teacher.clips.poses import MAX_NUMBER
 from rl_teacher.clips.segment import playback_speed
 
-MAX_NAME = 100
-"""Characters in a labeler's name."""
 MAX_PAGE = 200
 """Rows on one page of a long list."""
 MAX_CURSOR = 200
@@ -29,9 +27,6 @@ MAX_CURSOR = 200
 CURSOR = "^[A-Za-z0-9_=-]*$"
 NO_NULL = "^[^\\x00]*$"
 """Excludes the one character that not every database can store or compare."""
-
-Role = Literal["owner", "labeler", "teacher"]
-GrantedRole = Literal["owner", "labeler"]
 
 
 def finite(value: Any) -> Any:
