@@ -83,7 +83,7 @@ class TestInvites:
         page = join(invite(), name, viewport=PHONE, has_touch=True, is_mobile=True)
         labelling = LabellingPage(page)
         first = labelling.shown_comparison()
-        page.get_by_role("button", name="Better").first.tap()
+        page.get_by_role("button", name="Top is better").tap()
         labelling.shown_comparison(other_than=first)
         labelling.wait_until_sent()
         seen = mirror_answer(Answer.LEFT, swapped=is_swapped(first, name))

@@ -22,5 +22,5 @@ export const tabPath = (name: string, tab: Tab): string =>
 /** Return the tab that a query names. */
 export function tabOf(query: URLSearchParams): Tab {
   const tab = query.get('tab') ?? 'overview'
-  return tab in TABS ? (tab as Tab) : 'overview'
+  return Object.hasOwn(TABS, tab) ? (tab as Tab) : 'overview'
 }
