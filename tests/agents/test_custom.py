@@ -66,6 +66,11 @@ class OfAnotherLibrary(Constant):
         return {"loss": jnp.float32(0.5)}
 
 
+class WithoutMetrics(Constant):
+    def learn(self, rollout, rewards):  # pyright: ignore[reportIncompatibleMethodOverride]
+        super().learn(rollout, rewards)
+
+
 class Bare:
     def __init__(self, *args, **others):
         pass
@@ -126,6 +131,11 @@ def test_run_checkpoint_holds_saved_attributes():
 def test_metrics_may_be_numbers_of_another_library():
     teach(config_with(agent=f"{HERE}:OfAnotherLibrary"), QUIET)
     assert Experiment.find("test").latest_metrics["agent/loss"] == 0.5
+
+
+def test_learn_that_returns_nothing_is_refused():
+    with pytest.raises(BadInput, match="returned None; a dict of metrics by name is needed"):
+        teach(config_with(agent=f"{HERE}:WithoutMetrics"), QUIET)
 
 
 def test_custom_agent_learns_from_labels():

@@ -96,11 +96,17 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
 
 
 def check_losses(config: TeachConfig, metrics: Mapping[str, float]) -> None:
-    """Check that the losses of an update are finite.
+    """Check that an update returned metrics, and that its losses are finite.
 
     Raises:
-        Diverged: one is not; the text names the setting to lower.
+        BadInput: a custom agent returned no mapping.
+        Diverged: a loss is not finite; the text names the setting to lower.
     """
+    if not isinstance(metrics, Mapping):
+        raise BadInput(
+            f"`learn` of the agent {config.agent} returned {metrics!r:.100}; a dict of metrics by "
+            "name is needed, such as {'policy_loss': 0.5}, or {} if there are none."
+        )
     wrong = {
         name: value
         for name, value in metrics.items()
