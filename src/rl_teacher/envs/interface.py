@@ -17,6 +17,10 @@ from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 
 ACTION_MASK = "action_mask"
 """Key of an environment's info for the actions that it allows now."""
+BIT_GENERATORS: dict[str, Any] = {
+    name: getattr(np.random, name) for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+}
+"""Sources of random bits whose state can be restored, by name."""
 
 
 def sample_allowed(space: gym.Space, mask: Any) -> Any:
@@ -220,8 +224,8 @@ def checked_elapsed(
     return elapsed.astype(np.int64)
 
 
-def generator_at(state: dict[str, Any]) -> np.random.Generator:
+def generator_at(state: Mapping[str, Any]) -> np.random.Generator:
     """Return a generator with a saved `bit_generator.state`."""
-    rng = np.random.default_rng()
-    rng.bit_generator.state = state
-    return rng
+    bits = BIT_GENERATORS[state["bit_generator"]]()
+    bits.state = state
+    return np.random.Generator(bits)

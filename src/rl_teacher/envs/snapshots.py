@@ -34,14 +34,10 @@ from rl_teacher.envs.episode_replay import (
     unpack_replay_records,
 )
 from rl_teacher.envs.factories import find_time_limits, time_limit_of
-from rl_teacher.envs.interface import Shard, StatefulVectorEnv, checked_elapsed
+from rl_teacher.envs.interface import Shard, StatefulVectorEnv, checked_elapsed, generator_at
 
 Generator = np.random.Generator | np.random.RandomState
 """Random generator of an environment; NumPy's legacy one in packages such as shimmy."""
-BIT_GENERATORS: dict[str, Any] = {
-    name: getattr(np.random, name) for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
-}
-"""Sources of random bits whose state can be restored, by name."""
 
 logger = logging.getLogger(__name__)
 
@@ -339,13 +335,12 @@ def generator_state(rng: Generator) -> dict[str, Any]:
 
 def generator_from(state: Mapping[str, Any]) -> Generator:
     """Return a generator with a state of `generator_state`."""
-    bits = BIT_GENERATORS[state["bit_generator"]]()
-    if state.get("is_legacy"):
-        rng = np.random.RandomState(bits)
-        rng.set_state(dict(state))
+    rng = generator_at(state)
+    if not state.get("is_legacy"):
         return rng
-    bits.state = state
-    return np.random.Generator(bits)
+    legacy = np.random.RandomState(rng.bit_generator)
+    legacy.set_state(dict(state))
+    return legacy
 
 
 def mujoco_positions(env: gymnasium.Env) -> Float[np.ndarray, " nq"] | None:
