@@ -126,7 +126,10 @@ def _flags(agent: str, suite: str, source: str) -> list[str]:
     flags = ["-p", source, "-e", ENVIRONMENTS[suite], "-a", agent, "-t", str(steps), "-s", "3"]
     flags += ["-n", "golden", "--no-tensorboard"]
     flags += ["-w", "1"] if suite == "MuJoCo" else []
-    return flags + list(LABELS) if source == "synth" else flags
+    if source == "synth":
+        # An agent that is shown early terminations cannot be reset.
+        flags += [*LABELS, *(("--agent-reset", "0.5") if suite == "MuJoCo" else ())]
+    return flags
 
 
 def _execute(command: list[str], home: str) -> str:

@@ -49,7 +49,7 @@ class CrossEntropy(CustomAgent):
 def main(steps: int = 16_000) -> None:
     """Train from the labels of a synthetic teacher, and print the true return."""
     own: Any = {"agent": "__main__:CrossEntropy", "other": OtherAgentConfig(num_envs=32)}
-    budget: Any = {"n_labels": 60, "num_timesteps": steps, "agent_reset": 0.0}
+    budget: Any = {"n_labels": 60, "num_timesteps": steps}
     config = TeachConfig("ShortInvertedPendulum-v1", "synth", name="custom-agent", **own, **budget)
     teach(config, RunOptions(no_tensorboard=True))
     print(f"true return {Experiment.find('custom-agent').metrics()[-1]['true_return']:.1f}")

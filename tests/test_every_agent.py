@@ -33,6 +33,7 @@ def start(agent, name):
         "-p": "synth",
         "-e": "ShortReacher-v1",
         "-l": "40",
+        "--agent-reset": "0.5",
         "-t": str(STEPS.get(agent, 40_000)),
         "-a": agent,
         "-n": name,

@@ -359,7 +359,7 @@ CHANGES: dict[str, Change] = {
     "--stacked-frames": adds(IMAGES, "--stacked-frames 2", new_networks),
     "--frame-size": adds(IMAGES, "--frame-size 42", new_networks),
     "--colour": adds(IMAGES, "--colour", new_networks),
-    "--agent-reset": adds(SYNTH, "--agent-reset 0", agent),
+    "--agent-reset": adds(SYNTH, "--agent-reset 0.5", agent),
     # Labels.
     "--teacher": adds(SYNTH, "--teacher noisy", answers),
     "--teacher-strength": adds(f"{SYNTH} --teacher mistake", "--teacher-strength 1", answers),

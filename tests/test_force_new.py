@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "trained")
 
 TEACH = (
     *("teach", "-p", "synth", "-e", "ShortReacher-v1", "-n", "agent", "-t", "1024", "-l", "8"),
-    *("-c", "1", "-i", "100", "--agent-reset", "0", "--no-tensorboard", "-w", "1"),
+    *("-c", "1", "-i", "100", "--no-tensorboard", "-w", "1"),
     *("--ppo.num-envs", "8", "--ppo.rollout-steps", "64", "--ppo.minibatch-size", "256"),
     *("--ppo.num-epochs", "1", "--reward.ensemble-size", "1", "--reward.hidden", "16"),
 )

@@ -53,6 +53,7 @@ CONFIG = TeachConfig(
     reward=PredictorConfig(hidden=(16, 16)),
     clip_length=1.0,
     pretrain_iters=80,
+    agent_reset=0.5,
 )
 
 
@@ -559,7 +560,7 @@ def wait_for_checkpoint(name, after=0):
 def test_run_without_total_ends_with_every_label_that_is_due(monkeypatch):
     """One label every 2,000 steps; three are too few for another fit."""
     monkeypatch.setattr("rl_teacher.rewards.trainer.FIT_GROWTH", 0.5)
-    config = changed(n_labels=None, pretrain_labels=8, agent_reset=0.5, num_timesteps=6_144)
+    config = changed(n_labels=None, pretrain_labels=8, num_timesteps=6_144)
     assert teach(config, QUIET).is_finished
     last = last_row("test")
     assert (last["labels_desired"], last["labels_asked"], last["labels_answered"]) == (11, 11, 11)

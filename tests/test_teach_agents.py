@@ -35,6 +35,7 @@ CONFIG = TeachConfig(
     reward=PredictorConfig(hidden=(16, 16)),
     clip_length=0.5,
     pretrain_iters=40,
+    agent_reset=0.5,
 )
 AGENTS = {"trpo": TRPO, "a2c": A2C, "ga3c": GA3C}
 

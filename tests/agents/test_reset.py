@@ -149,9 +149,6 @@ def test_recent_steps_are_subsampled_and_bounded():
         ({}, 20.0),
         ({"agent_reset": 0.75}, 30.0),
         ({"agent_reset": 0.0}, math.inf),
-        ({"n_labels": 699}, 349.5),
-        ({"n_labels": 700}, math.inf),
-        ({"n_labels": 700, "agent_reset": 0.5}, 350.0),
         ({"predictor": "rl"}, math.inf),
         ({"n_labels": None}, math.inf),
         ({"agent_path": "earlier"}, math.inf),
@@ -161,5 +158,5 @@ def test_recent_steps_are_subsampled_and_bounded():
     ],
 )
 def test_label_threshold_is_share_of_budget(changes, threshold):
-    config = TeachConfig("ShortHopper-v1", "synth", name="test", n_labels=40)
+    config = TeachConfig("ShortHopper-v1", "synth", name="test", n_labels=40, agent_reset=0.5)
     assert dataclasses.replace(config, **changes).labels_before_reset == threshold

@@ -37,6 +37,7 @@ CONFIG = TeachConfig(
     n_labels=16,
     pretrain_iters=30,
     clip_length=0.5,
+    agent_reset=0.5,
     ppo=PPOConfig(**SMALL, minibatch_size=32, num_epochs=2),
     reward=PredictorConfig(ensemble_size=1, hidden=(8,)),
 )

@@ -69,7 +69,7 @@ def test_keyword_spelling_is_used_in_messages_for_python():
         ([*VECTORS, "-p", "rl", "--schedule", "constant"], "--schedule constant", "-p synth"),
         ([*VECTORS, "-p", "rl", "--selector", "uniform"], "--selector uniform", "labels"),
         ([*VECTORS, "-p", "rl", "--fit", "async"], "--fit async", "-p synth or -p human"),
-        ([*VECTORS, "-p", "rl", "--agent-reset", "0"], "--agent-reset 0.0", "-p synth or -p human"),
+        ([*VECTORS, "-p", "rl", "--agent-reset", "1"], "--agent-reset 1.0", "-p synth or -p human"),
         ([*VECTORS, "-p", "rl", "--reward.l2", "0"], "--reward.l2 0.0", "-p synth or -p human"),
         ([*VECTORS, "-p", "rl", "--gold", "0.1"], "--gold 0.1", "-p human"),
         ([*VECTORS, "-p", "rl", "--teacher", "noisy"], "--teacher noisy", "-p synth"),

@@ -73,10 +73,6 @@ DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L is given."""
 SCHEDULE_FRACTION_OF_SAC = 0.5
 """On walker-walk, SAC is stuck in a poor gait less often with early labels; see docs/results.md."""
-AGENT_RESET = 0.5
-"""Fraction of fewer labels than `MIN_LABELS_WITHOUT_RESET` after which the agent is reset."""
-MIN_LABELS_WITHOUT_RESET = 700
-"""With so many labels, PPO learns faster without a reset; see docs/results.md."""
 MAX_CLIPS = 1_000_000
 
 LabelerWeights = Literal["equal", "reliability"]
@@ -248,11 +244,9 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     clip_reward: Annotated[float, Between(0.0, 1e9), TRUE_REWARD] = 0.0
     """largest absolute value of a true reward that the agent learns from, usually 1 for Atari; 0:
     no clipping. Reported returns are never clipped"""
-    agent_reset: Annotated[float | None, Between(0.0, 1.0), LABELS, FITS, RESETS] = None
+    agent_reset: Annotated[float, Between(0.0, 1.0), LABELS, FITS, RESETS] = 0.0
     """fraction of --n-labels after which the agent is reset once (Nikishin et al. 2022); the
-    earlier agent is restored if it is better after as many steps. 0: no reset. By default 0.5 with
-    fewer than 700 labels, otherwise 0. There is no reset with --agent-path, if --pretrain-labels is
-    at least this fraction of --n-labels, or if the agent is shown that episodes end early"""
+    earlier agent is restored if it is better after as many steps. 0: no reset"""
 
     def with_label_budget(self) -> "TeachConfig":
         """Return the settings with the number of labels that sorting `n_clips` takes.
@@ -313,9 +307,7 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         """
         if self.n_labels is None or not self.asks or self.agent_path is not None:
             return math.inf
-        default = AGENT_RESET if self.n_labels < MIN_LABELS_WITHOUT_RESET else 0.0
-        fraction = default if self.agent_reset is None else self.agent_reset
-        labels = fraction * self.n_labels
+        labels = self.agent_reset * self.n_labels
         # With as many labels before training, no agent learns from fewer.
         return labels if labels > pretraining_labels(self) else math.inf
 

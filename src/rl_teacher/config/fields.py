@@ -272,8 +272,7 @@ RESETS = OnlyWith(
     "a new agent (no --agent-path), a number of labels (-l), of which fewer (-L) are asked for "
     "before training, and episodes whose early end, if any, is hidden (--hide-episode-ends)",
     lambda run: (
-        run.config.agent_reset == 0
-        or not (run.config.shows_ends(run.env_info) or math.isinf(run.config.labels_before_reset))
+        not (run.config.shows_ends(run.env_info) or math.isinf(run.config.labels_before_reset))
     ),
 )
 EXPLORATION = OnlyWith(

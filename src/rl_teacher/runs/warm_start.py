@@ -51,8 +51,7 @@ class WarmStart:
                 reward=with_network_settings(self.predictor, config),
             )
         if self.agent is not None:
-            # A warm-started agent is not reset.
-            config = replace(config, agent_path=hash_arrays(self.agent), agent_reset=0.0)
+            config = replace(config, agent_path=hash_arrays(self.agent))
         return config
 
 
