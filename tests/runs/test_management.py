@@ -252,6 +252,7 @@ def test_offline_fit_does_not_take_the_name_of_a_stored_experiment(store):
 def test_offline_fit_is_not_archived_but_replaced(store):
     with pytest.raises(BadInput, match="labelers do not see it"):
         archive_experiment(store, "fitted", is_archived=True)
+    assert not archive_experiment(store, "fitted", is_archived=False)
     assert archive_for_new(store, "fitted") == "fitted.archived-1"
     assert Experiment.find("fitted.archived-1").config["fit"] == {"seed": 0}
 

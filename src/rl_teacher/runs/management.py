@@ -172,6 +172,8 @@ def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = 
         except ExperimentNotFound:
             if folder is None or not Experiment(name, folder).is_offline_fit:
                 raise
+            if not is_archived:
+                return False
             raise BadInput(
                 f"Experiment {name!r} of `rl-teacher fit` cannot be archived: labelers do not see "
                 "it. Rename it with `rl-teacher rename`, or delete it with `rl-teacher delete`."
