@@ -5,6 +5,8 @@ import math
 import pytest
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.store.clips import Clips
+from rl_teacher.store.comparisons import Comparisons
 from rl_teacher.web import clip_ranking
 from tests.web.conftest import ENV_ID, assert_problem
 
@@ -168,6 +170,19 @@ class TestRanking:
 
     def test_unknown_experiment_is_not_found(self, program):
         assert_problem(program.get("/api/v1/experiments/none/ranking"), 404)
+
+    @pytest.mark.parametrize(("rows", "read"), [(Comparisons, "pairs"), (Clips, "of_experiment")])
+    def test_experiment_that_is_deleted_during_the_request_is_not_found(
+        self, program, store, sorted_clips, monkeypatch, rows, read
+    ):
+        read_rows = getattr(rows, read)
+
+        def delete_first(*arguments):
+            store.experiments.delete("hopper")
+            return read_rows(*arguments)
+
+        monkeypatch.setattr(rows, read, delete_first)
+        assert_problem(program.get(URL), 404)
 
 
 class TestComparisonsOfClip:

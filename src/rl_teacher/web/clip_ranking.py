@@ -151,7 +151,8 @@ def fit_ranking(
     rows = [
         (comparison_id, labeler_id, answer)
         for (comparison_id, labeler_id), answer in known.answers.items()
-        if labeler_id not in excluded
+        # Of an experiment that was deleted after its answers were read, pairs are missing.
+        if labeler_id not in excluded and comparison_id in ends
     ]
     votes = Votes.from_triples((each, labeler, CODES[answer]) for each, labeler, answer in rows)
     answers = RankingAnswers.of(

@@ -89,6 +89,7 @@ def show_ranking(name: str, services: ServicesDep) -> schemas.Ranking:
     view = services.experiments.find(name)
     ranking = services.ranking.of(view)
     clips = services.store.clips.of_experiment(view.id)
+    services.experiments.find(name)  # deleted meanwhile, it has no clips any more
     contradicting = dict.fromkeys(comparison_id for comparison_id, _ in ranking.contradictions)
     worst = services.store.comparisons.details([*contradicting][:MAX_CONTRADICTIONS])
     return schemas.Ranking(
