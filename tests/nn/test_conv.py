@@ -98,11 +98,11 @@ def test_paper_predictor_has_published_layers():
     assert len(network.norms) == 4
 
 
-def test_batch_norm_uses_batch_in_training_and_running_statistics_afterwards():
-    x = jnp.asarray([[1.0], [3.0]])
-    y, updated = BatchNorm(1).train(x)
+def test_batch_norm_uses_real_rows_in_training_and_running_statistics_afterwards():
+    x = jnp.asarray([[1.0], [3.0], [9.0]])
+    y, updated = BatchNorm(1).train(x, jnp.asarray([True, True, False]))
     # mean 2, variance 1: (1 - 2) / sqrt(1 + 0.001)
-    np.testing.assert_allclose(y[:, 0], [-0.9995, 0.9995], atol=1e-4)
+    np.testing.assert_allclose(y[:2, 0], [-0.9995, 0.9995], atol=1e-4)
     np.testing.assert_allclose([updated.mean[0], updated.variance[0]], [0.2, 1.0], atol=1e-6)
     # (3 - 0.2) / sqrt(1.001)
     np.testing.assert_allclose(updated(x)[1], 2.7986, atol=1e-3)
@@ -118,7 +118,7 @@ def test_dropout_follows_every_convolution():
         layers.append(layer)
         return 0 * x
 
-    features, _ = network.train(jnp.zeros((1, 144), jnp.uint8), drop)
+    features, _ = network.train(jnp.zeros((1, 144), jnp.uint8), jnp.ones(1, bool), drop)
     assert layers == [0, 1]
     assert not features.any()
 

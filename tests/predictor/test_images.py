@@ -315,6 +315,20 @@ def test_paper_network_fit_updates_batch_norm_and_continues_exactly_after_load()
         np.testing.assert_array_equal(our_array, their_array)
 
 
+def test_padding_of_short_segments_does_not_affect_batch_norm():
+    rollout, space = random_rollout(40, "paper")
+    rows = space.rows(rollout.observations, rollout.actions)
+    config = PredictorConfig(ensemble_size=1, image_encoder="paper", batch_norm=True, batch_size=8)
+    networks = []
+    for padding in (0, 255):
+        labels = LabelSet(25, space, 1, seed=0)
+        labels.add(LabelledPair(rows[:25, 0], rows[:9, 1], 1.0))
+        labels.rows[0, 1, 9:] = padding
+        networks.append(Fitter(space, config, seed=0).fit(labels, 8).networks)
+    for one, other in zip(*map(jax.tree.leaves, networks), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_image_segments_are_subsampled_more_coarsely():
     assert subsampling_stride(25, is_image=True) == 3
     assert subsampling_stride(25, is_image=False) == 1

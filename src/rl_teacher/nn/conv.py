@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped, UInt8
+from jaxtyping import Array, Bool, Float, Shaped, UInt8
 
 from rl_teacher.nn.encoders import POLICIES, NetworkSize, Plan, num_conv_features, plan_for
 from rl_teacher.nn.image_layout import ImageLayout, num_tiles
@@ -59,11 +59,18 @@ class BatchNorm(eqx.Module):
         return self._normalise(x, self.mean, self.variance)
 
     def train(
-        self, x: Float[Array, "*batch channel"]
-    ) -> tuple[Float[Array, "*batch channel"], "BatchNorm"]:
-        """Normalise by the statistics of the minibatch; also return the updated layer."""
-        axes = tuple(range(x.ndim - 1))
-        mean, variance = x.mean(axes), x.var(axes)
+        self, x: Float[Array, "batch *place channel"], is_real: Bool[Array, " batch"]
+    ) -> tuple[Float[Array, "batch *place channel"], "BatchNorm"]:
+        """Normalise by the statistics of the minibatch; also return the updated layer.
+
+        Args:
+            x: activations.
+            is_real: [B] False for padding, which does not count.
+        """
+        places = tuple(range(1, x.ndim - 1))
+        weights = (is_real / jnp.maximum(is_real.sum(), 1))[:, None]
+        mean = (weights * x.mean(places)).sum(0)
+        variance = (weights * jnp.square(x - mean).mean(places)).sum(0)
         # running <- (1 - momentum) * running + momentum * batch
         updated = [
             jax.lax.stop_gradient((1 - BATCH_NORM_MOMENTUM) * running + BATCH_NORM_MOMENTUM * batch)
@@ -157,12 +164,16 @@ class Convolutions(eqx.Module):
         return x.reshape(len(x), -1)
 
     def train(
-        self, images: Shaped[Array, "batch byte"], dropout: Callable[[Array, int], Array]
+        self,
+        images: Shaped[Array, "batch byte"],
+        is_real: Bool[Array, " batch"],
+        dropout: Callable[[Array, int], Array],
     ) -> tuple[Float[Array, "batch feature"], "Convolutions"]:
         """Compute the output in training mode, with dropout and minibatch statistics.
 
         Args:
             images: [B, P].
+            is_real: [B] False for padding, which does not count for the statistics.
             dropout: (activations, number of the layer) -> activations.
 
         Returns:
@@ -173,7 +184,7 @@ class Convolutions(eqx.Module):
         for layer, (weights, bias) in enumerate(zip(self.filters, self.biases, strict=True)):
             x = convolve(x, weights, self.strides[layer]) + bias
             if self.norms:
-                x, norm = self.norms[layer].train(x)
+                x, norm = self.norms[layer].train(x, is_real)
                 norms.append(norm)
             x = dropout(activate(x), layer)
         return x.reshape(len(x), -1), eqx.tree_at(lambda own: own.norms, self, norms)

@@ -86,7 +86,9 @@ def _minibatch_loss(
     network: RewardNetwork, batch: Mapping[str, Array], config: PredictorConfig, key: Array
 ) -> tuple[Array, RewardNetwork]:
     """Compute the loss of a minibatch, and the network with updated running statistics."""
-    rewards, network = training_rewards(network, batch["rows"], config.dropout, key)
+    # The weights are 0 at padded steps.
+    is_real = batch["weights"] > 0
+    rewards, network = training_rewards(network, batch["rows"], is_real, config.dropout, key)
     return _scores_and_losses(rewards, batch, config)[1].mean(), network
 
 
@@ -103,7 +105,6 @@ def _scores_and_losses(
     Returns:
         [B] log-odds and [B] cross-entropy in nats, or [B] mean rewards and [B] squared errors.
     """
-    # The weights are 0 at padded steps.
     rewards, weights = rewards * batch["weights"], batch["weights"]
     if config.objective != "preferences":
         scores = mean_reward(rewards[:, 0], weights[:, 0])

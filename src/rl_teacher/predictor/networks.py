@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
 
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.conv import Convolutions
@@ -54,7 +54,11 @@ class ImageRewardNetwork(eqx.Module):
         return rewards.reshape(*rows.shape[:-1], 1)
 
     def train(
-        self, rows: Shaped[Array, "*batch byte"], dropout: float, key: Array
+        self,
+        rows: Shaped[Array, "*batch byte"],
+        is_real: Bool[Array, "*batch"],
+        dropout: float,
+        key: Array,
     ) -> tuple[Float[Array, "*batch 1"], "ImageRewardNetwork"]:
         """Compute the reward of each row in training mode.
 
@@ -66,7 +70,7 @@ class ImageRewardNetwork(eqx.Module):
         images, actions = self.space.split(rows.reshape(-1, rows.shape[-1]))
         keys = jax.random.split(key, len(self.convolutions.filters))
         features, updated = self.convolutions.train(
-            images, lambda x, layer: apply_dropout(x, dropout, keys[layer])
+            images, is_real.ravel(), lambda x, layer: apply_dropout(x, dropout, keys[layer])
         )
         rewards = self._head_rewards(features, actions)
         network = eqx.tree_at(lambda each: each.convolutions, self, updated)
@@ -128,15 +132,19 @@ def unstack_members(networks: Network) -> list[Network]:
 
 
 def training_rewards(
-    network: Network, rows: Shaped[Array, "*batch features"], dropout: float, key: Array
+    network: Network,
+    rows: Shaped[Array, "*batch features"],
+    is_real: Bool[Array, "*batch"],
+    dropout: float,
+    key: Array,
 ) -> tuple[Float[Array, "*batch"], Network]:
-    """Compute rewards in training mode, with dropout and batch statistics.
+    """Compute rewards in training mode, with dropout and batch statistics of the real rows.
 
     Returns:
         The rewards, and the network with updated running statistics.
     """
     if isinstance(network, ImageRewardNetwork):
-        rewards, network = network.train(rows, dropout, key)
+        rewards, network = network.train(rows, is_real, dropout, key)
         return rewards[..., 0], network
     if dropout == 0.0:
         return network(rows)[..., 0], network
