@@ -430,6 +430,17 @@ def test_warm_start_copies_policy(name):
     assert not second.algorithm.policy.optimizer.state if name == "sb3:PPO" else True
 
 
+def test_warm_started_off_policy_agent_skips_random_actions():
+    arguments = ("sb3:TD3", "learning_starts=100", SMALL)
+    trained, agent, resumed = (create_agent(*arguments, seed=seed) for seed in (0, 1, 2))
+    agent.warm_start_from(trained.state())
+    resumed.load_state(agent.state())
+    observations = np.random.default_rng(0).normal(size=(NUM_ENVS, 3)).astype(np.float32)
+    expected = trained.predict(observations, deterministic=True)
+    for each in (agent, resumed):
+        np.testing.assert_allclose(each.act(observations), expected, rtol=1e-5)
+
+
 def test_warm_start_from_other_layer_sizes_is_refused():
     first = create_agent("sb3:SAC", *OFF_POLICY["sb3:SAC"])
     second = create_agent("sb3:SAC", "policy_kwargs={'net_arch': [8]}")

@@ -47,6 +47,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
                 "the arguments replay_buffer_class and optimize_memory_usage."
             )
         self.rollout_steps = self.positive_steps("train_freq", self.algorithm.train_freq.frequency)
+        self._num_random_steps: int = self.algorithm.learning_starts
         self._buffer_actions: list[np.ndarray] = []
 
     # --- acting ---
@@ -59,7 +60,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
         self.resample_exploration(len(self._buffer_actions))
         with self.running():
             actions, buffer_actions = algorithm._sample_action(
-                algorithm.learning_starts, algorithm.action_noise, self._num_envs
+                self._num_random_steps, algorithm.action_noise, self._num_envs
             )
             self._advance(self._num_envs)
             algorithm._on_step()
@@ -110,13 +111,21 @@ class OffPolicyLibraryAgent(LibraryAgent):
         super().reinitialise()
         self.algorithm.replay_buffer = buffer
 
-    # --- saving ---
+    # --- warm starts and saving ---
+
+    def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over the networks of another agent, with an empty replay buffer."""
+        super().warm_start_from(state)
+        # The policy is trained already, so it acts from the first step on; learning still waits
+        # for `learning_starts` steps in the buffer.
+        self._num_random_steps = 0
 
     def state(self) -> StateDict:
         """Return everything needed to continue exactly, between two rollouts."""
         buffer = self.algorithm.replay_buffer
         replay = {name: getattr(buffer, name)[: buffer.size()].copy() for name in COLUMNS}
         replay["position"] = np.asarray([buffer.pos, buffer.full])
+        replay["random_steps"] = np.asarray(self._num_random_steps)
         return {**super().state(), **nest({"replay": replay})}
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -127,6 +136,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
             getattr(buffer, name)[: len(replay[name])] = replay[name]
         position, is_full = replay["position"]
         buffer.pos, buffer.full = int(position), bool(is_full)
+        self._num_random_steps = int(replay["random_steps"])
         self._buffer_actions = []
 
 
