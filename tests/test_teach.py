@@ -28,8 +28,9 @@ from rl_teacher.common.errors import (
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.datasets.given_labels import experiment_of_predictor
-from rl_teacher.envs.registry import make_vector
+from rl_teacher.envs.registry import env_spaces, make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.management import rename_experiment
@@ -38,6 +39,7 @@ from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.teach import TrainingLoop, teach
+from rl_teacher.teachers.registry import NAMED
 from tests.store.comparisons import answered_comparisons
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
@@ -354,6 +356,26 @@ def test_every_background_fit_relabels_the_replay_buffer(monkeypatch):
     assert num["relabelled"] == num["fits"]
 
 
+def test_steps_before_training_are_rewarded_by_a_loaded_predictor_that_is_not_fitted(
+    monkeypatch, tmp_path
+):
+    space = InputSpace.from_spaces(*env_spaces(CONFIG.env_id))
+    RewardPredictor(space, CONFIG.reward).save(tmp_path / "predictor")
+    monkeypatch.setitem(NAMED, "oracle", lambda *_: Answer.CANNOT_TELL)
+    stored = []
+
+    def stop(self, rollout, rewards):
+        stored.append(self._buffer.rewards.copy())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SAC, "learn", stop)
+    config = changed(agent="sac", predictor_path=str(tmp_path / "predictor"), pretrain_labels=4)
+    with pytest.raises(KeyboardInterrupt):
+        teach(config, QUIET)
+    assert len(stored[0])
+    assert stored[0].all()
+
+
 @pytest.mark.parametrize("schedule", ["hyperbolic", "upfront", "constant"])
 def test_every_schedule_asks_comparisons(schedule):
     teach(changed(schedule=schedule, num_timesteps=2048), QUIET)
@@ -468,6 +490,7 @@ import dataclasses, sys
 from tests.test_teach import CONFIG, QUIET
 from rl_teacher import session
 from rl_teacher.teach import TrainingLoop, teach
+from rl_teacher.teachers.registry import NAMED
 # On a busy disk, a save takes so long that the next one would follow only at the end of the run.
 session.MAX_SAVING_SHARE = 1.0
 name, num_timesteps, queries = sys.argv[1:]

@@ -436,11 +436,12 @@ class TrainingLoop:
             return
         num = self._num_pretraining + self._num_given
         self.session.set_phase(Phase.FITTING, f"fitting the reward predictor to {num} labels")
-        self.session.fit(force=True)
         # With a pretrained predictor, it may run in the background.
-        self.session.finish_fit()
+        is_fitted = self.session.fit(force=True) or self.session.finish_fit()
         if not self.session.rewards.num_fits:
             raise TeacherFailed(no_usable_labels(self._config, self._num_pretraining))
+        if not is_fitted:  # too few usable labels to fine-tune a pretrained predictor
+            self._relabel_buffer()
         self.session.save()
 
     def _collect_labels(self) -> None:
