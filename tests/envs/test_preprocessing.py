@@ -16,6 +16,7 @@ from rl_teacher.envs.preprocessing import (
     AreaResize,
     AreaWeights,
     ImagePreprocessing,
+    describe_preprocessing,
     grey,
     is_image_space,
     is_viewable,
@@ -195,19 +196,27 @@ class TestColours:
         )
 
     def test_grey_is_rounded_to_bytes(self):
-        image = np.zeros((4, 4, 3), np.uint8)
-        image[0] = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]]
+        image = np.zeros((8, 8, 3), np.uint8)
+        image[0, :4] = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 255]]
         obs, _ = ImagePreprocessing(Shows(image), FrameSettings(stacked=1)).reset()
-        assert obs[0, 0].tolist() == [76, 150, 29, 255]
+        assert obs[0, 0, :4].tolist() == [76, 150, 29, 255]
 
     def test_colour_setting_keeps_three_channels(self):
-        image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+        image = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
         obs, _ = ImagePreprocessing(Shows(image), ONE).reset()
         np.testing.assert_array_equal(obs, image.transpose(2, 0, 1))
 
     def test_other_channel_counts_are_kept(self):
         obs, _ = ImagePreprocessing(Shows(of(9, (8, 8, 5))), FrameSettings(stacked=2)).reset()
         assert obs.shape == (10, 8, 8)
+
+    @pytest.mark.parametrize(("side", "num_channels"), [(7, 3), (8, 1)])
+    def test_three_channels_of_tiny_grids_are_not_converted_to_grey(self, side, num_channels):
+        settings, grid = FrameSettings(stacked=1), of(9, (side, side, 3))
+        obs, _ = ImagePreprocessing(Shows(grid), settings).reset()
+        assert obs.shape == (num_channels, side, side)
+        described = describe_preprocessing(ImageLayout.guess(grid.shape), settings)
+        assert described.endswith("grey, not stacked") == (num_channels == 1)
 
     def test_channels_first_images_are_accepted(self):
         image = np.arange(2 * 25, dtype=np.uint8).reshape(2, 5, 5)

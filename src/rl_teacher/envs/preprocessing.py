@@ -21,7 +21,7 @@ from jaxtyping import Float32, Int64, Shaped, UInt8
 from rl_teacher.common.errors import BadConfig, BadObservation
 from rl_teacher.common.text import counted
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.nn.encoders import ImageBox
+from rl_teacher.nn.encoders import MIN_PIXELS, ImageBox
 from rl_teacher.nn.image_layout import ImageLayout
 
 LUMA = (0.299, 0.587, 0.114)
@@ -125,7 +125,7 @@ class ImagePreprocessing(gymnasium.Wrapper):
                 "must be at least 0 (-f, --frame-size)."
             )
         self._layout = layout_of(env.observation_space)
-        self._is_grey = settings.grey and self._layout.num_channels == 3
+        self._is_grey = converts_to_grey(self._layout, settings)
         self._num_channels = 1 if self._is_grey else self._layout.num_channels
         self._resize = AreaResize.of(self._layout, settings.size)
         height, width = self._resize.height, self._resize.width
@@ -177,10 +177,18 @@ def preprocess_images(env: gymnasium.Env, settings: FrameSettings | None) -> gym
     return ImagePreprocessing(env, settings)
 
 
+def converts_to_grey(layout: ImageLayout, settings: FrameSettings) -> bool:
+    """Return whether images are converted to grey: those with three channels, unless they are tiny.
+
+    Tiny ones are grids of numbers rather than colours, such as the 7x7x3 of MiniGrid.
+    """
+    return settings.grey and layout.num_channels == 3 and min(layout.size) >= MIN_PIXELS
+
+
 def describe_preprocessing(layout: ImageLayout, settings: FrameSettings) -> str:
     """Describe images and their preprocessing in one line."""
     resize = AreaResize.of(layout, settings.size)
-    is_grey = layout.num_channels == 1 or (settings.grey and layout.num_channels == 3)
+    is_grey = layout.num_channels == 1 or converts_to_grey(layout, settings)
     colours = "grey" if is_grey else f"{layout.num_channels} channels"
     stack = f"{settings.stacked} stacked" if settings.stacked > 1 else "not stacked"
     return (
