@@ -49,27 +49,20 @@ class Agreement:
     num_votes: int
 
 
-def agreement(
-    votes: Votes,
-    level: Level = "nominal",
-    *,
-    resamples: int = RESAMPLES,
-    rng: np.random.Generator | None = None,
-) -> Agreement:
+def agreement(votes: Votes, level: Level = "nominal", *, resamples: int = RESAMPLES) -> Agreement:
     """Compute the agreement of labelers, with a bootstrap interval over comparisons.
 
     Args:
         votes: Votes without `cannot_tell` (`Votes.telling`), which counts as missing.
         level: Level of measurement.
         resamples: Number of bootstrap resamples R.
-        rng: Random generator of the bootstrap; the default has a fixed seed.
     """
     kinds, num_of_kind = _kinds(votes)
     coincidences = _coincidences(kinds)
     total = np.tensordot(num_of_kind, coincidences, 1)
     low, high = np.nan, np.nan
     if num_of_kind.any():
-        rng = rng or np.random.default_rng(0)
+        rng = np.random.default_rng(0)
         num = num_of_kind.sum()
         # Comparisons with equal counts are exchangeable, so a multinomial draw of how often each
         # kind occurs is the same as drawing comparisons.

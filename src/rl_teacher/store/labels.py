@@ -200,7 +200,7 @@ class Labels:
         try:
             with self._database.writing() as connection:
                 sql.lock_labels(connection)
-                refused, _ = self.write(connection, rows, labels, moment)
+                refused = self.write(connection, rows, labels, moment)
         except IntegrityError as error:
             # A restored database may have other ids for the same names.
             self._labelers.forget_ids()
@@ -212,14 +212,7 @@ class Labels:
             ) from error
         return refused
 
-    def adjudicate(
-        self,
-        comparison_id: int,
-        answer: Answer | None,
-        *,
-        by: str = OWNER,
-        request_id: UUID | None = None,
-    ) -> None:
+    def adjudicate(self, comparison_id: int, answer: Answer | None, *, by: str = OWNER) -> None:
         """Store the owner's own label of a comparison, with an event in the audit log.
 
         None withdraws an earlier one.
@@ -227,16 +220,15 @@ class Labels:
         Raises:
             ComparisonNotFound: The comparison does not exist.
         """
-        label = NewLabel(comparison_id, answer, by, request_id or uuid4())
+        label = NewLabel(comparison_id, answer, by)
         by_id = self._labelers.id_of(by)
         moment = self._database.now()
         with self._database.writing() as connection:
             sql.lock_labels(connection)
             experiment_id = sql.experiment_of(connection, comparison_id)
-            _, is_new = self.write(connection, [row_of(label, by_id, moment)], [label], moment)
-            if is_new:
-                details = {"comparison": comparison_id, "answer": label.answer}
-                self._events.append(connection, "adjudicate", details, by_id, experiment_id)
+            self.write(connection, [row_of(label, by_id, moment)], [label], moment)
+            details = {"comparison": comparison_id, "answer": answer}
+            self._events.append(connection, "adjudicate", details, by_id, experiment_id)
 
     def write(
         self,
@@ -244,7 +236,7 @@ class Labels:
         rows: list[dict[str, Any]],
         labels: Sequence[NewLabel],
         moment: datetime,
-    ) -> tuple[dict[UUID, Answer | None], bool]:
+    ) -> dict[UUID, Answer | None]:
         """Insert labels, end their leases and update the counts, within a transaction.
 
         Args:
@@ -254,7 +246,7 @@ class Labels:
             moment: Time of the labels.
 
         Returns:
-            The refused labels as in `add_many`, and whether any label is new.
+            The refused labels, as in `add_many`.
         """
         rows, labels, reused = without_repetitions(rows, labels)
         reused |= read_reused(connection, rows)
@@ -274,7 +266,7 @@ class Labels:
             recount(connection, sorted({label.comparison_id for label in labels}))
         answer_of = {label.request_id: label.answer for label in labels}
         refused = {each: stored for each, stored in answered.items() if stored != answer_of[each]}
-        return refused | dict.fromkeys(reused), bool(new)
+        return refused | dict.fromkeys(reused)
 
     def _unknown_comparisons(self, labels: Sequence[NewLabel]) -> list[int]:
         """Return the ids of comparisons that do not exist, each once."""

@@ -150,7 +150,7 @@ class Rankings:
         return [label.comparison_id for label in labels]
 
     def withdraw(
-        self, experiment_id: int, labeler: str, ranking_id: UUID, lease_s: float = LEASE_S
+        self, experiment_id: int, labeler: str, ranking_id: UUID
     ) -> list[ClaimedComparison]:
         """Withdraw the labels of a ranking that count, and lease their comparisons to the labeler.
 
@@ -198,7 +198,7 @@ class Rankings:
                 Assigned(who["me"], sql.comparison_view(row), current[row["id"]])
                 for row in views.mappings()
             ]
-            until = moment + timedelta(seconds=lease_s)
+            until = moment + timedelta(seconds=LEASE_S)
             self._leases.lease(connection, assigned, moment, until)
             these = {"comparison_ids": [row.comparison_id for row in rows], "me": who["me"]}
             return [
