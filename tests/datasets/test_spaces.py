@@ -17,6 +17,8 @@ ACTIONS = [
     gym.spaces.Discrete(3, start=5),
     gym.spaces.MultiDiscrete([2, 3]),
     gym.spaces.MultiDiscrete([2, 3], start=[0, 4]),
+    gym.spaces.MultiDiscrete(np.array([[2, 3], [4, 5]])),
+    gym.spaces.MultiDiscrete(np.array([[2], [4]]), start=np.array([[7], [8]])),
     gym.spaces.MultiBinary(4),
 ]
 
@@ -74,6 +76,7 @@ def test_out_of_range_choices_are_refused(action, taken):
     [
         {"kind": "multi_discrete", "nvec": [2, 3], "start": [0]},
         {"kind": "multi_discrete", "nvec": [2, 3], "start": "ab"},
+        {"kind": "multi_discrete", "nvec": [2, 3], "shape": [2, 2]},
         {"kind": "multi_discrete", "nvec": [2, 3], "start": [0, 2**40]},
         {"kind": "multi_binary", "shape": []},
         {"kind": "multi_binary", "shape": [2**20, 2**20]},

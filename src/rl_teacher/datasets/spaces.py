@@ -105,27 +105,34 @@ class DiscreteModel(SpaceModel):
 
 
 class MultiDiscreteModel(SpaceModel):
-    """Several choices; null in `start` numbers each from 0."""
+    """Several choices, one after another; null in `start` numbers each from 0.
+
+    Without a shape, an action has one axis.
+    """
 
     kind: Literal["multi_discrete"]
     nvec: Annotated[list[Count], Field(min_length=1)]
     start: list[Start] | None = None
+    shape: Shape | None = None
 
     @model_validator(mode="after")
     def check_lengths(self) -> Self:
-        """Check that every choice has its first number."""
+        """Check that every choice has its first number and its place."""
         if self.start is not None and len(self.start) != len(self.nvec):
             raise ValueError("start and nvec must have equal lengths")
+        if math.prod(self.value_shape) != len(self.nvec):
+            raise ValueError("shape must have as many elements as nvec")
         return self
 
     @property
     def value_shape(self) -> tuple[int, ...]:
         """Shape of one observation or action."""
-        return (len(self.nvec),)
+        return tuple(self.shape or [len(self.nvec)])
 
     def to_space(self) -> gym.Space:
         """Create the space."""
-        return gym.spaces.MultiDiscrete(self.nvec, start=self.start)
+        start = None if self.start is None else np.reshape(self.start, self.value_shape)
+        return gym.spaces.MultiDiscrete(np.reshape(self.nvec, self.value_shape), start=start)
 
 
 class MultiBinaryModel(SpaceModel):
@@ -210,9 +217,11 @@ def space_to_json(space: gym.Space) -> dict[str, Any]:
             return {"kind": "box", "shape": list(shape), "dtype": str(dtype)}
         case gym.spaces.Discrete(n=n, start=start):
             return {"kind": "discrete", "n": int(n), "start": int(start)}
-        case gym.spaces.MultiDiscrete(nvec=nvec, start=start):
-            starts = {"start": np.asarray(start).tolist()} if np.any(start) else {}
-            return {"kind": "multi_discrete", "nvec": np.asarray(nvec).tolist(), **starts}
+        case gym.spaces.MultiDiscrete(nvec=nvec, start=start, shape=shape):
+            starts = {"start": np.ravel(start).tolist()} if np.any(start) else {}
+            shapes = {"shape": list(shape)} if len(shape) > 1 else {}
+            nvec = np.ravel(nvec).tolist()
+            return {"kind": "multi_discrete", "nvec": nvec, **starts, **shapes}
         case gym.spaces.MultiBinary(shape=shape):
             return {"kind": "multi_binary", "shape": list(shape)}
     raise BadInput(
