@@ -166,6 +166,17 @@ def test_saved_state_contains_each_labelers_answers(survey):
     assert survey.answers(0) == [LEFT]
 
 
+def test_segment_of_many_comparisons_is_read_once_on_resume(survey, monkeypatch):
+    pairs = [(a_segment(i), a_segment(j)) for i in range(4) for j in range(4) if i < j]
+    survey.queue.ask(pairs, 0, RECENT)
+    state = survey.queue.state()
+    loaded = []
+    load = SegmentFiles.load
+    monkeypatch.setattr(SegmentFiles, "load", lambda *args: loaded.append(args[1]) or load(*args))
+    survey.new_queue().load_state(state, ENV_ID)
+    assert sorted(loaded) == sorted(a_segment(i).content_hash for i in range(6))
+
+
 def test_saved_state_contains_exclusions(survey):
     survey.answer("bob", 0, LEFT)
     survey.read()

@@ -422,7 +422,8 @@ class QueryQueue:
         """
         saved = json.loads(array_to_text(state["queries"]))
         hashes = [(left, right) for left, right, _ in saved]
-        lengths = {each: len(self.segment(each)) for pair in hashes for each in pair}
+        clips = {each for pair in hashes for each in pair}
+        lengths = {each: len(self.segment(each)) for each in clips}
         ids = self._enter(hashes, env_id, lengths, 0)
         self._num_repeated = int(state["num_repeated"])
         self._excluded = frozenset(state["excluded"].tolist())
