@@ -291,6 +291,19 @@ def test_path_traversal_in_archive_is_refused(files, tmp_path, name):
     assert {each.name for each in tmp_path.iterdir()} == {"set.zip", "rl-teacher"}
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "it has no dataset.json"),
+        ({"one/dataset.json": b"{}", "two/dataset.json": b"{}"}, "in several folders"),
+    ],
+)
+def test_archive_without_one_folder_is_refused(tmp_path, content, message):
+    (tmp_path / "set.zip").write_bytes(zipped(content))
+    with pytest.raises(BadInput, match=message):
+        load(tmp_path / "set.zip")
+
+
 def test_duplicate_file_names_are_refused(files, tmp_path):
     with zipfile.ZipFile(tmp_path / "set.zip", "w") as file:
         for content in ("{}", "[]"):

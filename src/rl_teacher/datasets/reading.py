@@ -150,10 +150,9 @@ def archive_reader(file: zipfile.ZipFile, max_bytes: int) -> Read:
     for name in names:
         if not is_safe_name(name):
             raise BadInput(f"the archive has a file {name!r:.100}, which leads out of it")
-    prefixes = {name.rpartition("/")[0] for name in names}
-    if len(prefixes) != 1:
+    prefix, *others = {name.rpartition("/")[0] for name in names} or {""}
+    if others:
         raise BadInput("the archive has files in several folders; those of one are needed")
-    [prefix] = prefixes
 
     def read_member(name: str, max_bytes: int) -> bytes | None:
         info = names.get(f"{prefix}/{name}" if prefix else name)
