@@ -408,6 +408,25 @@ def test_zero_is_kept_when_the_label_buffer_holds_no_clip_that_ended_early(tmp_p
     assert not learner._trainer.labels.has_unequal_lengths
 
 
+def test_changed_answer_keeps_which_labels_are_held_out(tmp_path):
+    """They are answered from the last to the first: their numbers have another order than asked."""
+    world = World(tmp_path, teacher=human_teacher)
+    world.roll_out(3)
+    world.learner.ask(NOW, RECENT)
+    ids = [each.id for each in world.queue.asked()]
+    for each in reversed(ids):
+        world.store.labels.add(each, LEFT, "ann")
+
+    def held_out():
+        world.learner.read_answers()
+        labels = world.learner._trainer.labels
+        return [labels.is_held_out[:, labels.index_of(each)].tolist() for each in ids]
+
+    before = held_out()
+    world.store.labels.add(ids[3], RIGHT, "ann")
+    assert held_out() == before
+
+
 def test_revision_is_read_when_it_is_due_while_no_comparison_waits(world, monkeypatch):
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)

@@ -261,12 +261,13 @@ class PredictorTrainer:
     ) -> None:
         """Replace all labels after one was revised; the next fit is due at once.
 
-        Whether a label is held out depends on its number, so it changes with the number.
+        Known labels keep their order, since whether one is held out depends on its number.
         """
+        known = [each for each in self.labels.comparison_ids if each in targets]
         self.labels = self._empty_label_set()
         for pair in self._given:
             self.labels.add(pair)
-        self.update_targets(targets, pair_of)
+        self.update_targets({each: targets[each] for each in (*known, *targets)}, pair_of)
         self._is_revised = len(self.labels) > 0
         if not self._is_revised:
             # Without labels there is no fit to reset these counts.
