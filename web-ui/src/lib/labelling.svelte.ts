@@ -3,8 +3,20 @@
  * In ranking mode it shows the clips of several comparisons and records their order.
  */
 
-import * as api from './api'
-import { RequestRejected, Throttled } from './api'
+import {
+  getComparison,
+  getExperiment,
+  getLabelEffect,
+  getMyLabels,
+  getNext,
+  postLabels,
+  postRanking,
+  releaseLeases,
+  renewLeases,
+  RequestRejected,
+  Throttled,
+  withdrawRanking,
+} from './api'
 import { clipLoader, type ClipLoader, type LoadedComparison } from './clips'
 import { ComparisonQueue } from './comparison-queue.svelte'
 import { listen } from './events'
@@ -34,19 +46,21 @@ const RANKING_STATUSES = [400, 404, 409, 413, 422]
 /** Returns details to record with a label, such as the playback speed. */
 export type LabelDetails = () => Record<string, unknown>
 
-export type Service = Pick<
-  typeof api,
-  | 'getNext'
-  | 'getComparison'
-  | 'getMyLabels'
-  | 'getExperiment'
-  | 'getLabelEffect'
-  | 'postLabels'
-  | 'postRanking'
-  | 'withdrawRanking'
-  | 'renewLeases'
-  | 'releaseLeases'
-> & { listen: typeof listen }
+const SERVICE = {
+  getNext,
+  getComparison,
+  getMyLabels,
+  getExperiment,
+  getLabelEffect,
+  postLabels,
+  postRanking,
+  withdrawRanking,
+  renewLeases,
+  releaseLeases,
+  listen,
+}
+
+export type Service = typeof SERVICE
 
 export interface LabellingOptions {
   service?: Service
@@ -116,7 +130,7 @@ export class LabellingSession {
     readonly details: LabelDetails = () => ({}),
     options: LabellingOptions = {},
   ) {
-    const service = options.service ?? { ...api, listen }
+    const service = options.service ?? SERVICE
     this.#service = service
     this.clips = options.clips ?? clipLoader
     this.#now_ms = options.now_ms ?? (() => performance.now())
