@@ -1,6 +1,7 @@
 /** Orderings of several clips on one screen, with ties. */
 
 import type { LoadedClip, LoadedComparison } from './clips'
+import { readChoice, storeChoice } from './storage'
 
 /** Numbers of clips on one screen; 2 is an ordinary comparison. */
 export const SCREEN_SIZES = [2, 3, 4, 5] as const
@@ -93,20 +94,6 @@ export const describe = (groups: Groups, numberOf: (clip: string) => number): st
 const KEY = 'clips-on-screen'
 
 /** Return the number of clips on one screen that was chosen in this browser. */
-export function readScreenSize(): ScreenSize {
-  let stored: string | null = null
-  try {
-    stored = localStorage.getItem(KEY)
-  } catch {
-    // Storage may be blocked.
-  }
-  return SCREEN_SIZES.find((size) => String(size) === stored) ?? 2
-}
+export const readScreenSize = (): ScreenSize => readChoice(KEY, SCREEN_SIZES)
 
-export function storeScreenSize(size: ScreenSize): void {
-  try {
-    localStorage.setItem(KEY, String(size))
-  } catch {
-    // Without storage the choice lasts until the page is closed.
-  }
-}
+export const storeScreenSize = (size: ScreenSize): void => storeChoice(KEY, size)

@@ -1,5 +1,7 @@
 /** The colour scheme: the system's, or the one chosen in this browser. */
 
+import { readChoice, storeChoice } from './storage'
+
 export const THEMES = ['auto', 'light', 'dark'] as const
 export type ThemeChoice = (typeof THEMES)[number]
 
@@ -25,23 +27,13 @@ class Theme {
   }
 
   choose(choice: ThemeChoice): void {
-    try {
-      localStorage.setItem(KEY, choice)
-    } catch {
-      // Without storage the choice lasts until the page is closed.
-    }
+    storeChoice(KEY, choice)
     this.choice = choice
     this.#apply()
   }
 
   #read(): void {
-    let stored: string | null = null
-    try {
-      stored = localStorage.getItem(KEY)
-    } catch {
-      // Storage may be blocked.
-    }
-    this.choice = THEMES.find((theme) => theme === stored) ?? 'auto'
+    this.choice = readChoice(KEY, THEMES)
     this.#apply()
   }
 
