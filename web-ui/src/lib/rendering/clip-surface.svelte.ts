@@ -1,6 +1,7 @@
 /** A canvas with its clip renderer; it recovers from a lost WebGL context. */
 
 import type { Orbit } from './camera'
+import { CanvasRenderer } from './canvas-renderer'
 import type { ClipRenderer } from './renderer'
 
 const RESTORE_TIMEOUT_MS = 3000
@@ -78,6 +79,5 @@ async function loadRenderer(
       // No WebGL, or its code could not be loaded.
     }
   }
-  const { CanvasRenderer } = await import('./canvas-renderer')
   return new CanvasRenderer(canvas, orbit)
 }
