@@ -305,6 +305,11 @@ class TestPhone:
         help_page.get_by_text("Top clip is better").wait_for()
         assert help_page.get_by_text("Left clip is better").count() == 0
 
+    def test_clicked_speed_button_does_not_keep_the_focus(self, phone):
+        phone.page.get_by_role("button", name="Speed 1, change to 2").click()
+        phone.page.get_by_role("button", name="Speed 2, change to 4").wait_for()
+        assert phone.page.evaluate("() => document.activeElement === document.body")
+
     def test_buttons_fit_the_window(self, phone):
         page = phone.page
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
