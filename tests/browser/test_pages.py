@@ -155,6 +155,19 @@ class TestEveryPage:
         page.get_by_label("Search experiments").fill("no such thing")
         page.get_by_text("No experiment matches").wait_for()
 
+    def test_thumbnails_that_fail_to_load_are_loaded_again(self, open_context, service, full):
+        page = open_context().new_page()
+        latest = full.add_model_clip(100)  # loaded again with each summary
+        episode = {"clip": latest, "true_return": 240.0, "step": 30_000}
+        full.store.experiments.set_latest_episode(full.id, episode)
+        clips = re.compile(f"/api/v1/clips/(?!{latest})")
+        failed = []
+        page.route(clips, lambda route: (failed.append(route.request.url), route.abort()))
+        page.goto(service.link(f"/e/{full.name}?tab=clips"))
+        wait_for_held(page, failed)
+        with page.expect_response(lambda response: response.url == failed[0] and response.ok):
+            page.unroute(clips)
+
     def test_owner_renames_archives_and_deletes_experiment(
         self, open_context, service, store, full
     ):
