@@ -7,7 +7,7 @@ import pytest
 from rl_teacher.clips.answer import Answer
 from tests.browser.conftest import PHONE
 from tests.browser.experiments import Experiment
-from tests.browser.labelling_page import LabellingPage
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.processes import Service, media_of, open_store
 
 pytestmark = pytest.mark.browser
@@ -280,6 +280,18 @@ class TestAnnouncements:
             said,
             "",
         ]
+
+    def test_practice_announces_feedback_and_next_comparison(
+        self, open_context, service, experiment
+    ):
+        page = open_context().new_page()
+        page.goto(service.link(f"/e/{experiment.name}/label?tutorial"))
+        page.get_by_role("button", name="Skip").wait_for(timeout=PATIENCE_MS)
+        page.evaluate(RECORD_ANNOUNCEMENTS)
+        page.keyboard.press("ArrowLeft")
+        page.wait_for_function("() => announced.at(-1).startsWith('Right. The figure hops')")
+        page.keyboard.press("Enter")
+        page.wait_for_function("() => announced.at(-1).startsWith('Practice 2 of 3. Prefer')")
 
 
 class TestPhone:
