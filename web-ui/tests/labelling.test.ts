@@ -159,6 +159,24 @@ describe('labelling session', () => {
     session.stop()
   })
 
+  it('leaves out a label that is withdrawn while the first history is read', async () => {
+    let read: (labels: unknown) => void = () => undefined
+    const getMyLabels = () => new Promise<never>((resolve) => (read = resolve as typeof read))
+    const { session, sent } = createSession({ service: { getMyLabels } })
+    const starting = session.start()
+    await settle()
+    session.answer('left')
+    session.answer('right')
+    await session.undo()
+    await settle()
+    const known = { comparison: { ...comparison(2), answer: 'right' }, ranking: null }
+    read([known, { comparison: { ...comparison(1), answer: 'left' }, ranking: null }])
+    await starting
+    expect(sent.map(({ answer }) => answer)).toEqual(['left', 'right', null])
+    expect(session.labels.history.map(({ comparison: { id } }) => id)).toEqual([1])
+    session.stop()
+  })
+
   it('keeps labels while another account is signed in', async () => {
     const { session, sent } = createSession({ user: { readName: () => Promise.resolve('bob') } })
     await session.start()

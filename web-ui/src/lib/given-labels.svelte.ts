@@ -34,6 +34,8 @@ export class GivenLabels {
   #outbox: Outbox | null = null
   #isClosed = false
   #labelledIds = new Set<number>()
+  /** Comparisons whose labels were withdrawn: the history that was requested before still has them. */
+  #withdrawnIds = new Set<number>()
   #hasHistory = false
   readonly #retryTimer = new RetryTimer()
   /** Rankings of which the labels of the history are a part, by comparison. */
@@ -119,6 +121,7 @@ export class GivenLabels {
     const comparison = { ...taken.comparison, answer: null }
     this.history = history
     this.#labelledIds.delete(comparison.id)
+    this.#withdrawnIds.add(comparison.id)
     this.#send(comparison, { answer: null }, -1)
     return comparison
   }
@@ -131,6 +134,7 @@ export class GivenLabels {
   /** Replace the history after the service has stored or withdrawn a ranking. */
   readRankings(): Promise<void> {
     this.history = []
+    this.#withdrawnIds.clear()
     this.#hasHistory = false
     return this.readHistory()
   }
@@ -139,7 +143,8 @@ export class GivenLabels {
     this.#retryTimer.cancel()
     const unsent = this.#ownUnsent()
     try {
-      const labels = await this.options.service.getMyLabels(this.options.name)
+      const known = await this.options.service.getMyLabels(this.options.name)
+      const labels = known.filter(({ comparison }) => !this.#withdrawnIds.has(comparison.id))
       this.#rankings = new Map(
         labels.flatMap(({ comparison, ranking }) => (ranking ? [[comparison.id, ranking]] : [])),
       )
