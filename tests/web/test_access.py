@@ -462,9 +462,17 @@ class TestLockedDatabase:
 
 
 class TestLabelersCredential:
+    def test_id_of_the_home_outlives_the_service(self, store, media, static, clock):
+        def home_with(token):
+            service = create_app(store, media, Settings(token, static=static, now=clock))
+            return enter(service, token).get("/api/v1/me").json()["home"]
+
+        assert home_with(TOKEN) == home_with(TOKEN) != home_with("an0ther-" + "x" * 40)
+
     def test_labeler_credential_grants_access_to_labelling(self, guest, trainer):
         trainer.ask()
-        assert guest.get("/api/v1/me").json() == {"name": "ann", "role": "labeler"}
+        me = guest.get("/api/v1/me").json()
+        assert (me["name"], me["role"]) == ("ann", "labeler")
         paths = ("/api/v1/experiments", "/api/v1/experiments/hopper", "/", "/e/hopper/label")
         for path in paths:
             assert guest.get(path).status_code == 200

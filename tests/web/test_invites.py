@@ -7,7 +7,16 @@ from uuid import uuid4
 
 import pytest
 
-from tests.web.conftest import SAME_ORIGIN, TestClient, assert_problem, label, lease, post
+from rl_teacher.web.settings import Settings
+from tests.web.conftest import (
+    SAME_ORIGIN,
+    TOKEN,
+    TestClient,
+    assert_problem,
+    label,
+    lease,
+    post,
+)
 
 MARKUP = "<script>alert(1)</script>"
 
@@ -53,13 +62,14 @@ class TestJoining:
         [comparison_id] = trainer.ask()
         token = invite(experiment="hopper")
         response = join(newcomer, token)
-        assert response.json() == {"name": "Ann", "role": "labeler", "experiment": "hopper"}
+        ann = {"name": "Ann", "role": "labeler", "home": Settings(TOKEN).home}
+        assert response.json() == {**ann, "experiment": "hopper"}
         cookie = response.headers["set-cookie"]
         assert {"httponly", "samesite=lax", "path=/"} <= {
             part.strip().lower() for part in cookie.split(";")[1:]
         }
         assert token not in cookie
-        assert newcomer.get("/api/v1/me").json() == {"name": "Ann", "role": "labeler"}
+        assert newcomer.get("/api/v1/me").json() == ann
         lease(store, "Ann", comparison_id)
         payload = {"labels": [label(comparison_id)]}
         newcomer.post("/api/v1/labels", json=payload, headers=SAME_ORIGIN)

@@ -48,7 +48,7 @@ export class OwnerRoutes {
   answer(method, path, query, body) {
     const [first, second, third] = path
     const key = `${method} ${path.map((part, i) => (i === 1 && first !== 'leases' ? '*' : part)).join('/')}`
-    if (key === 'GET me') return { name: this.mock.control.role === 'owner' ? 'owner' : 'Ada', role: this.mock.control.role }
+    if (key === 'GET me') return { name: this.mock.control.role === 'owner' ? 'owner' : 'Ada', role: this.mock.control.role, home: 'mock' }
     if (key === 'POST join') return this.join(body)
     if (key === 'POST leases/renew') return this.renew(body.leases)
     if (key === 'POST leases/release') return body.leases.forEach((one) => this.mock.leases.delete(one)), null
@@ -85,7 +85,7 @@ export class OwnerRoutes {
     if (why) return { problem: 409, title: 'The invite cannot be used', detail: `This invite ${why}.` }
     if (name === 'Ben') return { problem: 409, title: 'The name is taken', detail: 'There is a labeler Ben already. Choose another name.' }
     this.mock.control.role = 'labeler'
-    return { name, role: 'labeler', experiment: 'humanoid-walk' }
+    return { name, role: 'labeler', home: 'mock', experiment: 'humanoid-walk' }
   }
 
   renew(leases) {

@@ -16,6 +16,8 @@ import type {
 } from '../src/lib/api-types'
 
 const MINUTE_MS = 60_000
+const ann = { name: 'ann', role: 'labeler', home: 'here' } as const
+const bob = { ...ann, name: 'bob' }
 const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiting: 9, message: '', clips: null, newest_label: 0 }
 const clip = (hash: string) => ({ hash }) as LoadedClip['clip']
 const comparison = (id: number): Comparison => ({
@@ -86,7 +88,7 @@ function createSession({ lost = [], most = Infinity, user = {}, ...more }: Sessi
   const loaded = (one: LoadedClip['clip']) => ({ kind: 'video', clip: one, url: '' }) as LoadedClip
   const session = new LabellingSession('hop', () => ({}), {
     service,
-    user: { me: { name: 'ann', role: 'labeler' }, readName: () => Promise.resolve('ann'), ...user },
+    user: { me: ann, readMe: () => Promise.resolve(ann), ...user },
     clips: {
       clip: (one) => Promise.resolve(loaded(one)),
       comparison: (one) =>
@@ -146,9 +148,9 @@ describe('labelling session', () => {
 
   it('shows nothing until the labeler is known', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-    const readName = vi.fn(() => Promise.resolve('ann'))
-    readName.mockRejectedValueOnce(new ServerUnreachable('offline'))
-    const { session } = createSession({ user: { me: null, readName } })
+    const readMe = vi.fn(() => Promise.resolve(ann))
+    readMe.mockRejectedValueOnce(new ServerUnreachable('offline'))
+    const { session } = createSession({ user: { me: null, readMe } })
     const starting = session.start()
     await vi.advanceTimersByTimeAsync(2_000)
     session.retry()
@@ -178,7 +180,7 @@ describe('labelling session', () => {
   })
 
   it('keeps labels while another account is signed in', async () => {
-    const { session, sent } = createSession({ user: { readName: () => Promise.resolve('bob') } })
+    const { session, sent } = createSession({ user: { readMe: () => Promise.resolve(bob) } })
     await session.start()
     session.answer('left')
     await settle()
@@ -217,8 +219,8 @@ describe('labelling session', () => {
       },
     })
     const before = await Outbox.open({
-      labeler: 'ann',
-      readLabeler: () => Promise.resolve('ann'),
+      labeler: ann,
+      readLabeler: () => Promise.resolve(ann),
       send: () => Promise.reject(new ServerUnreachable('offline')),
       database,
     })
@@ -479,7 +481,7 @@ describe('leaving the page while it starts', () => {
 
   it('asks for nothing after the labeler', async () => {
     const { getNext, session } = await leaveDuring((wait) => ({
-      user: { me: null, readName: () => wait().then(() => 'ann') },
+      user: { me: null, readMe: () => wait().then(() => ann) },
     }))
     expect(getNext).not.toHaveBeenCalled()
     expect(session.labels.isOpen).toBe(false)
@@ -500,9 +502,9 @@ describe('leaving the page while it starts', () => {
   })
 
   it('stops reading the name of the labeler', async () => {
-    const readName = vi.fn((wait: () => Promise<void>) => wait().then(() => Promise.reject(new Error('offline'))))
-    await leaveDuring((wait) => ({ user: { me: null, readName: () => readName(wait) } }))
-    expect(readName).toHaveBeenCalledTimes(1)
+    const readMe = vi.fn((wait: () => Promise<void>) => wait().then(() => Promise.reject(new Error('offline'))))
+    await leaveDuring((wait) => ({ user: { me: null, readMe: () => readMe(wait) } }))
+    expect(readMe).toHaveBeenCalledTimes(1)
   })
 
   it('releases leases that arrive later', async () => {
@@ -614,8 +616,8 @@ describe('ranking', () => {
   })
 
   it('keeps the order on screen while another account is signed in', async () => {
-    let name = 'bob'
-    const { session, rankings } = createSession({ user: { readName: () => Promise.resolve(name) } })
+    let me: { name: string } = bob
+    const { session, rankings } = createSession({ user: { readMe: () => Promise.resolve(me) } })
     session.size = 4
     await session.start()
     const { screen } = session
@@ -623,7 +625,7 @@ describe('ranking', () => {
     expect(await session.rank()).toBe(false)
     expect([rankings, session.screen, session.groups]).toEqual([[], screen, [['left-1'], ['left-2']]])
     expect(session.notice).toContain('Sign in as ann.')
-    name = 'ann'
+    me = ann
     expect(await session.rank()).toBe(true)
     expect(rankings).toMatchObject([{ groups: [['left-1'], ['left-2']] }])
     session.stop()

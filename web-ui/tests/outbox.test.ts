@@ -13,6 +13,10 @@ const unsent = (id: number): UnsentLabel =>
     answered_at: '2026-01-01T00:00:00Z',
   }) as unknown as UnsentLabel
 
+const ann = { name: 'ann', home: 'here' }
+const bob = { name: 'bob', home: 'here' }
+const otherHome = { name: 'ann', home: 'elsewhere' }
+
 const acceptAll = (sent: LabelSubmission[][]) => (labels: LabelSubmission[]) => {
   sent.push(labels)
   return Promise.resolve({ accepted: labels.map((one) => one.request_id), rejected: [] } as LabelReceipt)
@@ -20,8 +24,8 @@ const acceptAll = (sent: LabelSubmission[][]) => (labels: LabelSubmission[]) => 
 
 const open = (options: Partial<OutboxOptions>) =>
   Outbox.open({
-    labeler: 'ann',
-    readLabeler: () => Promise.resolve(options.labeler ?? 'ann'),
+    labeler: ann,
+    readLabeler: () => Promise.resolve(options.labeler ?? ann),
     send: acceptAll([]),
     ...options,
   })
@@ -55,7 +59,7 @@ describe('Outbox', () => {
   it('keeps labels that are rejected because another account was just signed in', async () => {
     const problem = { type: '/api/docs#not-leased', title: '', status: 409, detail: '' }
     const rejected = vi.fn()
-    let labeler = 'ann'
+    let labeler = ann
     const outbox = await open({
       readLabeler: () => Promise.resolve(labeler),
       send: ([label]) => {
@@ -70,7 +74,7 @@ describe('Outbox', () => {
       database: new IDBFactory(),
     })
     await outbox.add(unsent(1))
-    labeler = 'bob'
+    labeler = bob
     await outbox.add(unsent(2))
     expect([outbox.length, outbox.delivery]).toEqual([1, 'signed out'])
     expect(rejected).not.toHaveBeenCalled()
@@ -155,14 +159,14 @@ describe('Outbox', () => {
     outbox.close()
   })
 
-  it('leaves labels of other labelers in the database until they are signed in', async () => {
+  it('leaves labels of other labelers and homes in the database until they are signed in', async () => {
     const database = new IDBFactory()
     const fail = () => Promise.reject(new ServerUnreachable('unreachable'))
     const before = await open({ send: fail, database })
     await before.add(unsent(1))
     before.close()
-    expect([await countUnsent('ann', database), await countUnsent('bob', database)]).toEqual([1, 0])
-    for (const [labeler, expected] of [['bob', []], ['ann', ['request-1']]] as const) {
+    expect([await countUnsent(ann, database), await countUnsent(bob, database)]).toEqual([1, 0])
+    for (const [labeler, expected] of [[bob, []], [otherHome, []], [ann, ['request-1']]] as const) {
       const sent: LabelSubmission[][] = []
       const outbox = await open({ labeler, send: acceptAll(sent), database })
       await outbox.flush()
@@ -171,14 +175,14 @@ describe('Outbox', () => {
     }
   })
 
-  it('keeps labels while another account is signed in', async () => {
+  it.each([bob, otherHome])('keeps labels while $name of the home $home is signed in', async (other) => {
     const sent: LabelSubmission[][] = []
-    let signedIn = 'bob'
+    let signedIn = other
     const readLabeler = () => Promise.resolve(signedIn)
     const outbox = await open({ readLabeler, send: acceptAll(sent), database: new IDBFactory() })
     await outbox.add(unsent(1))
     expect([outbox.length, outbox.delivery, sent]).toEqual([1, 'signed out', []])
-    signedIn = 'ann'
+    signedIn = ann
     await outbox.flush()
     expect([outbox.length, outbox.delivery, sent.length]).toEqual([0, 'ok', 1])
     outbox.close()
@@ -186,7 +190,7 @@ describe('Outbox', () => {
 
   it('checks who is signed in after 10 s and after each failure', async () => {
     vi.useFakeTimers({ toFake: ['performance'] })
-    const readLabeler = vi.fn(() => Promise.resolve('ann'))
+    const readLabeler = vi.fn(() => Promise.resolve(ann))
     const send = vi.fn(acceptAll([]))
     const outbox = await open({ readLabeler, send, database: new IDBFactory() })
     const numChecksAfter = async (id: number) => {
@@ -219,7 +223,7 @@ describe('Outbox', () => {
     const adding = [1, 2].map((id) => outbox.add(unsent(id)))
     outbox.close()
     await Promise.all(adding)
-    await vi.waitUntil(async () => (await countUnsent('ann', database)) === 0)
+    await vi.waitUntil(async () => (await countUnsent(ann, database)) === 0)
     expect(sent.flat().map((one) => one.comparison_id)).toEqual([1, 2])
   })
 
@@ -229,7 +233,7 @@ describe('Outbox', () => {
     const adding = outbox.add(unsent(1))
     await outbox.flush()
     await adding
-    expect([outbox.length, await countUnsent('ann', database)]).toEqual([0, 0])
+    expect([outbox.length, await countUnsent(ann, database)]).toEqual([0, 0])
     outbox.close()
   })
 

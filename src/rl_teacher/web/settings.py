@@ -68,10 +68,15 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
     @property
+    def home(self) -> str:
+        """Id of this home, derived from a hash of the token."""
+        return hashlib.sha256(self.token.encode()).hexdigest()[:8]
+
+    @property
     def cookie(self) -> str:
-        """Cookie name of this home, derived from a hash of the token.
+        """Cookie name of this home.
 
         Browsers send a cookie to every port of a host, so the services of two homes on one machine
         need different names.
         """
-        return f"rl_teacher_{hashlib.sha256(self.token.encode()).hexdigest()[:8]}"
+        return f"rl_teacher_{self.home}"

@@ -93,6 +93,7 @@ export interface components {
             target_steps: number | null;
         };
         CurrentUser: {
+            home: string;
             name: string;
             /** @enum {string} */
             role: "owner" | "labeler" | "teacher";
@@ -243,6 +244,7 @@ export interface components {
         };
         JoinResponse: {
             experiment: string | null;
+            home: string;
             name: string;
             /** @enum {string} */
             role: "owner" | "labeler" | "teacher";

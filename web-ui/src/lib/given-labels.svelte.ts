@@ -16,7 +16,7 @@ export interface GivenLabelsOptions {
   /** Name of the experiment. */
   name: string
   service: Pick<typeof api, 'getMyLabels' | 'postLabels'>
-  user: Pick<typeof currentUser, 'me' | 'readName'>
+  user: Pick<typeof currentUser, 'me' | 'readMe'>
   progress: LabellingProgress
   /** A label was rejected, or the service has advice. */
   onnotice: (message: string) => void
@@ -59,11 +59,11 @@ export class GivenLabels {
    */
   async open(): Promise<void> {
     const { service, user, progress, onnotice, database } = this.options
-    const labeler = user.me?.name ?? (await user.readName())
+    const { name, home } = user.me ?? (await user.readMe())
     if (this.#isClosed) return
     const outbox = await Outbox.open({
-      labeler,
-      readLabeler: () => user.readName(),
+      labeler: { name, home },
+      readLabeler: () => user.readMe(),
       send: (labels) => service.postLabels(labels),
       changed: () => this.#followOutbox(),
       accepted: (labels) =>

@@ -64,7 +64,7 @@ export type Service = typeof SERVICE
 
 export interface LabellingOptions {
   service?: Service
-  user?: Pick<typeof currentUser, 'me' | 'readName'>
+  user?: Pick<typeof currentUser, 'me' | 'readMe'>
   clips?: Pick<ClipLoader, 'comparison' | 'clip'>
   database?: IDBFactory
   now_ms?: () => number

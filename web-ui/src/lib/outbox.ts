@@ -1,11 +1,12 @@
 /**
  * Labels on their way to the service. Each is stored in IndexedDB before it is sent and removed when
  * the service has acknowledged it, so that neither a reload nor a network failure loses one. Labels of
- * other labelers who used this browser stay stored until they are signed in again.
+ * other labelers who used this browser, and of other homes whose service had this address, stay stored
+ * until they are signed in again.
  */
 
 import { RequestRejected, ServerUnreachable, SignedOut, Throttled } from './api'
-import type { Answer, Comparison, LabelReceipt, LabelSubmission, Problem } from './api-types'
+import type { Answer, Comparison, CurrentUser, LabelReceipt, LabelSubmission, Problem } from './api-types'
 
 const DATABASE = 'rl-teacher'
 const STORE = 'outbox'
@@ -16,6 +17,9 @@ const MAX_RETRY_MS = 15_000
 const CHECK_MS = 10_000
 /** Statuses of rejections because of the content of the labels. */
 const CONTENT_STATUSES = [400, 413, 422]
+
+/** A labeler; names are unique within a home. */
+export type HomeLabeler = Pick<CurrentUser, 'name' | 'home'>
 
 /** A label that the service has not acknowledged yet. */
 export interface UnsentLabel {
@@ -30,14 +34,14 @@ export interface UnsentLabel {
 interface StoredLabel extends UnsentLabel {
   /** Key in the database; absent if the label could not be stored. */
   order?: number
-  labeler: string
+  labeler: HomeLabeler
 }
 
 export interface OutboxOptions {
-  /** Name of the labeler whose labels are shown and sent. */
-  labeler: string
+  /** The labeler whose labels are shown and sent. */
+  labeler: HomeLabeler
   /** Read who is signed in: another tab may have signed in under another name. */
-  readLabeler: () => Promise<string>
+  readLabeler: () => Promise<HomeLabeler>
   send: (labels: LabelSubmission[]) => Promise<LabelReceipt>
   /** Called after every change of the unsent labels or of the delivery state. */
   changed?: () => void
@@ -148,8 +152,8 @@ export class Outbox {
    */
   async confirmLabeler(): Promise<void> {
     const { labeler, readLabeler } = this.options
-    if ((await readLabeler()) !== labeler) {
-      throw new SignedOut(`Another account is signed in. Sign in as ${labeler}.`)
+    if (!isSame(await readLabeler(), labeler)) {
+      throw new SignedOut(`Another account is signed in. Sign in as ${labeler.name}.`)
     }
     this.#checked_ms = performance.now()
   }
@@ -219,7 +223,7 @@ export class Outbox {
 }
 
 /** Count the labels of a labeler that this browser keeps. */
-export async function countUnsent(labeler: string, factory = indexedDB): Promise<number> {
+export async function countUnsent(labeler: HomeLabeler, factory = indexedDB): Promise<number> {
   const database = await openDatabase(factory)
   try {
     return (await readAll(database, labeler)).length
@@ -227,6 +231,9 @@ export async function countUnsent(labeler: string, factory = indexedDB): Promise
     database.close()
   }
 }
+
+const isSame = (one: HomeLabeler, other: HomeLabeler): boolean =>
+  one.name === other.name && one.home === other.home
 
 function openDatabase(factory: IDBFactory): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
@@ -240,12 +247,12 @@ function openDatabase(factory: IDBFactory): Promise<IDBDatabase> {
   })
 }
 
-function readAll(database: IDBDatabase, labeler: string): Promise<StoredLabel[]> {
+function readAll(database: IDBDatabase, labeler: HomeLabeler): Promise<StoredLabel[]> {
   return new Promise((resolve, reject) => {
     const request = database.transaction(STORE).objectStore(STORE).getAll()
     request.onsuccess = () => {
       const all = request.result as StoredLabel[]
-      resolve(all.filter((stored) => (stored.labeler ?? labeler) === labeler))
+      resolve(all.filter((stored) => isSame(stored.labeler, labeler)))
     }
     request.onerror = () => reject(request.error ?? new Error('The outbox cannot be read.'))
   })

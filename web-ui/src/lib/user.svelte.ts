@@ -29,14 +29,14 @@ class UserState {
   }
 
   /**
-   * Ask the service for the name.
+   * Ask the service who is signed in.
    *
    * @throws ServerUnreachable, SignedOut or RequestRejected.
    */
-  async readName(): Promise<string> {
+  async readMe(): Promise<CurrentUser> {
     await this.read()
     if (this.failure !== null || this.me === null) throw this.failure
-    return this.me.name
+    return this.me
   }
 
   async #read(): Promise<void> {

@@ -146,9 +146,9 @@ def service_url(request: Request) -> str:
 
 @router.get("/me")
 @requires(Access.LABELER)
-def show_me(identity: CurrentIdentity) -> schemas.CurrentUser:
+def show_me(identity: CurrentIdentity, services: ServicesDep) -> schemas.CurrentUser:
     """Return the current user."""
-    return schemas.CurrentUser(name=identity.name, role=identity.role)
+    return schemas.CurrentUser(name=identity.name, role=identity.role, home=services.settings.home)
 
 
 @router.post("/sign-out", status_code=204)
@@ -176,5 +176,8 @@ def join(
     services.authenticator.add_new(identity, credential, client_network(request))
     set_cookie(response, request, credential)
     return schemas.JoinResponse(
-        name=identity.name, role=identity.role, experiment=identity.experiment
+        name=identity.name,
+        role=identity.role,
+        home=services.settings.home,
+        experiment=identity.experiment,
     )

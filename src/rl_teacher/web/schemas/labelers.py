@@ -15,10 +15,11 @@ GrantedRole = Literal["owner", "labeler"]
 
 
 class CurrentUser(BaseModel):
-    """The user that the credential belongs to."""
+    """The user that the credential belongs to; `home` is the id of the home of the service."""
 
     name: str
     role: Role
+    home: str
 
 
 class JoinRequest(BaseModel):
