@@ -1,12 +1,12 @@
 import { expect, it, vi } from 'vitest'
 
-import { RequestRejected } from '../src/lib/api'
+import { RequestRejected, ServerUnreachable } from '../src/lib/api'
 import type { PlayedEpisode } from '../src/lib/api-types'
-import { getEpisode } from '../src/lib/play-api'
+import { getEpisode, getPlaySession } from '../src/lib/play-api'
 import { PlayState } from '../src/lib/play-state.svelte'
 
 vi.mock('../src/lib/play-api', () => ({
-  getPlaySession: () => Promise.resolve({ num_episodes: 20 }),
+  getPlaySession: vi.fn(() => Promise.resolve({ num_episodes: 20 })),
   getEpisode: vi.fn((number: number) => Promise.resolve({ number, sides: [] })),
 }))
 
@@ -24,6 +24,20 @@ const numbersOf = ({ current, next, selected }: PlayState) => [
   next?.episode.number,
   selected,
 ]
+
+it('shows the episode of the link after a retry', async () => {
+  vi.useFakeTimers()
+  vi.mocked(getPlaySession).mockRejectedValueOnce(new ServerUnreachable('restarting'))
+  const play = new PlayState()
+  const starting = play.start(4)
+  await vi.advanceTimersByTimeAsync(0)
+  play.retry()
+  await starting
+  vi.useRealTimers()
+  await settle()
+  expect(getPlaySession).toHaveBeenCalledTimes(2)
+  expect(numbersOf(play)).toEqual([4, 5, 4])
+})
 
 it('repeats the current episode while a selected one is loading', async () => {
   const play = await start()

@@ -23,6 +23,8 @@ export class PlayState {
   /** Number of the episode that was selected last; it may still be loading. */
   selected = $state(0)
   #isStopped = false
+  /** Ends the pause before a request is sent again. */
+  #wake: () => void = () => undefined
 
   get numEpisodes(): number {
     return this.session?.num_episodes ?? 0
@@ -44,6 +46,11 @@ export class PlayState {
 
   stop(): void {
     this.#isStopped = true
+  }
+
+  /** Send a request that failed again now. */
+  retry(): void {
+    this.#wake()
   }
 
   /** Show an episode; numbers wrap around. */
@@ -94,7 +101,10 @@ export class PlayState {
       } catch (error) {
         this.failure = error
         if (!(error instanceof ServerUnreachable)) return null
-        await new Promise((resolve) => setTimeout(resolve, RETRY_MS))
+        await new Promise<void>((resolve) => {
+          this.#wake = resolve
+          setTimeout(resolve, RETRY_MS)
+        })
       }
     }
     return null
