@@ -128,7 +128,7 @@ def _flags(agent: str, suite: str, source: str) -> list[str]:
     flags += ["-w", "1"] if suite == "MuJoCo" else []
     if source == "synth":
         # An agent that is shown early terminations cannot be reset.
-        flags += [*LABELS, *(("--agent-reset", "0.5") if suite == "MuJoCo" else ())]
+        flags += [*LABELS, *(("--agent-reset", "0.5") if suite != "CartPole" else ())]
     return flags
 
 
