@@ -65,8 +65,10 @@ export class PointerGestures {
 
 const distance = (a: Point, b: Point): number => Math.max(Math.hypot(a.x - b.x, a.y - b.y), 1)
 
-/** Return an attachment that reports whether the pointer or the focus is on an element. */
-export const whileActive = (report: (isActive: boolean) => void) => (element: HTMLElement) => {
-  for (const type of ['pointerenter', 'focus']) element.addEventListener(type, () => report(true))
-  for (const type of ['pointerleave', 'blur']) element.addEventListener(type, () => report(false))
-}
+/** Return event handlers that report whether the pointer or the focus is on an element. */
+export const whileActive = (report: (isActive: boolean) => void) => ({
+  onpointerenter: () => report(true),
+  onpointerleave: () => report(false),
+  onfocus: () => report(true),
+  onblur: () => report(false),
+})
