@@ -91,7 +91,8 @@ def test_invited_labeler_watches_without_rewards(open_context, service, store, e
     with page.expect_response(f"**/experiments/{experiment.name}") as response:
         page.goto(f"{service.address.url}/e/{experiment.name}/watch?token={credential}")
     page.get_by_text("After 1k steps").wait_for(timeout=PATIENCE_MS)
-    summary = response.value.json()
+    # The browser may have discarded the body, so the same request is made again.
+    summary = page.request.get(response.value.url).json()
     assert summary["latest_episode"]["step"] == 1_000
     assert summary["latest_episode"]["true_return"] is None
     assert summary["latest_episode"]["predicted_rewards"] is None
