@@ -392,19 +392,28 @@ def test_answers_without_any_preference_are_pointed_out_while_the_run_waits():
 
 
 def test_revised_answer_reaches_predictor(monkeypatch):
-    rebuilt_targets = []
-    rebuild = PredictorTrainer.rebuild
+    """The answer is withdrawn and given again, which the run may read in one step or in two."""
+    rebuilt, fitted = [], []
+    rebuild, fit_if_due = PredictorTrainer.rebuild, PredictorTrainer.fit_if_due
 
-    def record(self, *args):
+    def record_rebuild(self, *args):
         rebuild(self, *args)
-        rebuilt_targets.append(list(self.labels.targets))
+        rebuilt.append(self.labels)
 
-    monkeypatch.setattr(PredictorTrainer, "rebuild", record)
+    def record_fit(self, **options):
+        labels = self.labels
+        fitted.append(dict(zip(labels.comparison_ids, labels.targets, strict=True)))
+        return fit_if_due(self, **options)
+
+    monkeypatch.setattr(PredictorTrainer, "rebuild", record_rebuild)
+    monkeypatch.setattr(PredictorTrainer, "fit_if_due", record_fit)
     with Labeler(revises_first=True) as labeler:
         teach(replace(CONFIG, num_timesteps=8192), OPTIONS)
-    assert labeler.answers[min(labeler.answers)] is Answer.EQUAL
-    assert rebuilt_targets
-    assert rebuilt_targets[-1][0] == 0.5
+    first = min(labeler.answers)
+    assert labeler.answers[first] is Answer.EQUAL
+    assert rebuilt
+    assert fitted[0][first] != 0.5
+    assert fitted[-1][first] == 0.5
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1"])
