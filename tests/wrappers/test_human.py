@@ -137,8 +137,11 @@ def test_waiting_for_answers_ends_after_timeout(caplog):
     env.close()
 
 
-def test_owner_pauses_resumes_and_stops_wrapper():
+@pytest.mark.parametrize("is_collecting", [True, False])
+def test_owner_pauses_resumes_and_stops_wrapper(is_collecting):
     env = PreferenceWrapper(gym.make("InvertedPendulum-v5"), **QUICK)
+    if not is_collecting:
+        env.stop_segment_collection()
     env.reset(seed=0)
     with Store.open(default_url(home())) as store:
         name = env.session.name

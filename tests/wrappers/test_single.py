@@ -368,6 +368,22 @@ def test_train_only_fits_given_labels_and_asks_nothing():
     assert answers_of("trained") == []
 
 
+def test_train_only_reports_and_saves():
+    labels = labels_that_prefer_2()
+    env = wrapped(train_only=True, labels=labels, checkpoint_interval=500, name="reported")
+    take_steps(env, 1_000)
+    experiment = Experiment.find("reported")
+    checkpoint = experiment.load_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.step >= 500
+    assert experiment.latest_metrics["episodes"] > 0
+    with Store.open(default_url(home())) as store:
+        status = store.experiments.get("reported").status
+    assert status is not None
+    assert status["phase"] == "training"
+    env.close()
+
+
 def test_train_only_fine_tunes_a_saved_predictor():
     predictor = RewardPredictor(InputSpace((2,), (), 3), PredictorConfig(hidden=(16,)))
     env = wrapped(

@@ -99,7 +99,7 @@ class WrapperDriver:
         else:
             self.learning = WrapperLearning(envs, settings)
         self.uses_prediction: bool | None = None
-        self._is_collecting = not settings.train_only
+        self._is_collecting = True
         # Without fits, the environment keeps its own reward.
         self._hides_true_reward = not (settings.true_reward_until_fit or settings.collect_only)
         self.is_closed = False
@@ -212,12 +212,8 @@ class WrapperDriver:
     def _observe_buffer(self) -> None:
         """Pass the buffered steps to the learner as a rollout."""
         rollout = self._buffer.take()
-        if rollout is None or self.learning is None:
-            return
-        if self._is_collecting:
-            self.learning.observe(rollout)
-        else:
-            self.learning.count(rollout)
+        if rollout is not None and self.learning is not None:
+            self.learning.observe(rollout, is_collecting=self._is_collecting)
 
     def set_collecting(self, is_collecting: bool) -> None:
         """Start or stop to cut segments, to ask and to fit."""

@@ -116,18 +116,27 @@ class WrapperLearning:
 
     # --- learn ---
 
-    def observe(self, rollout: Rollout) -> None:
-        """Record a rollout, ask the comparisons that are due, and fit to new labels."""
+    def observe(self, rollout: Rollout, *, is_collecting: bool) -> None:
+        """Count the steps of a rollout, follow the owner's commands, and report.
+
+        Args:
+            rollout: the rollout.
+            is_collecting: whether to record segments, ask the comparisons that are due, and fit to
+                new labels.
+        """
         session = self.session
         # Waits while the run is paused. Whether to stop is left to the loop, see `is_stop_wanted`.
         session.should_continue()
-        session.count_steps(rollout.num_steps, is_training=self.has_fitted)
-        if self._settings.train_only:
-            session.count_episodes(rollout)
+        if not is_collecting:
+            self.count(rollout)
         else:
-            session.observe(rollout, is_training=self.has_fitted)
-            self._ask()
-        self._fit_if_due()
+            session.count_steps(rollout.num_steps, is_training=self.has_fitted)
+            if self._settings.train_only:
+                session.count_episodes(rollout)
+            else:
+                session.observe(rollout, is_training=self.has_fitted)
+                self._ask()
+            self._fit_if_due()
         session.report_if_due({}, Phase.TRAINING if self.has_fitted else Phase.RANDOM)
         if session.is_checkpoint_due:
             self.save()
