@@ -448,6 +448,16 @@ def test_warm_start_from_other_layer_sizes_is_refused():
         second.warm_start_from(first.state())
 
 
+@pytest.mark.parametrize("was_normalised", [True, False])
+def test_warm_start_under_other_normalisation_is_refused(was_normalised):
+    own = ON_POLICY["sb3:PPO"]
+    trained = create_agent("sb3:PPO", *own, f"normalise={was_normalised}")
+    state = train(trained, collector_for("sb3:PPO"), 1).state()
+    other = create_agent("sb3:PPO", *own, f"normalise={not was_normalised}")
+    with pytest.raises(BadConfig, match=f"normalise={was_normalised}"):
+        other.warm_start_from(state)
+
+
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
 def test_reinitialise_keeps_buffer_and_observation_statistics(name):
     agent = train(

@@ -17,6 +17,7 @@ from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.libraries import NORMALISE
 from rl_teacher.agents.sb3.weights import is_sbx, load_weights
+from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.envs.rollout import Rollout
@@ -178,9 +179,22 @@ class OnPolicyLibraryAgent(LibraryAgent):
     # --- saving ---
 
     def warm_start_from(self, state: Mapping[str, np.ndarray]) -> None:
-        """Take over networks and normalisers of another agent; see `LibraryAgent`."""
+        """Take over networks and normalisers of another agent; see `LibraryAgent`.
+
+        Raises:
+            BadConfig: its networks have other names or sizes, or its observations were normalised
+                and those of this agent are not, or the reverse.
+        """
         super().warm_start_from(state)
         self._load_normalisers(state)
+        # With frozen statistics, those of a model file, nothing is normalised in either case.
+        was_normalised = self._stats.count >= 1
+        if not self._stats.frozen and was_normalised != self._normalises:
+            before = "normalised" if was_normalised else "unnormalised"
+            raise BadConfig(
+                f"The networks of the saved agent were trained on {before} observations. Give "
+                f"--other.arguments {NORMALISE}={was_normalised}."
+            )
 
     def restore_checkpoint(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore an earlier checkpoint of this agent, keeping random numbers and schedules."""
