@@ -128,6 +128,7 @@ def test_first_example_asks_people():
         ({"unknown": 1}, TypeError, "no argument 'unknown'"),
         ({"reward_predictor_network": print}, BadConfig, "TensorFlow function"),
         ({"collect_prefs": False, "train_reward": False}, BadConfig, "need a predictor"),
+        ({"collect_prefs": False}, BadConfig, "Give their folder as prefs_dir"),
     ],
 )
 def test_unusable_arguments_are_refused(arguments, error, message):

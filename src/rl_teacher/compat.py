@@ -78,7 +78,8 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
 
         Raises:
             TypeError: drlhp had no such argument.
-            BadConfig: a network was given, or there is neither a predictor nor anything to fit.
+            BadConfig: a network was given, there is neither a predictor nor anything to fit, or
+                there are no preferences to fit it to.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "env")}
         del given["others"], given["__class__"]
@@ -117,6 +118,11 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
             settings["pretrain_labels"] = n_initial_prefs
             settings["collect_only"] = not train_reward
         elif learns:
+            if prefs_dir is None:
+                raise BadConfig(
+                    "collect_prefs=False and train_reward=True fit a predictor to saved "
+                    "preferences, and none were given. Give their folder as prefs_dir."
+                )
             settings["train_only"] = True
         super().__init__(env, **settings)
 
