@@ -9,7 +9,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, NoPredictor
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
@@ -134,6 +134,15 @@ def test_waiting_for_answers_ends_after_timeout(caplog):
     assert time.monotonic() - began_s > 0.3
     assert caplog.text.count("does not wait again") == 1
     assert "rl-teacher serve" in caplog.text
+    env.close()
+
+
+def test_pretraining_waits_again_after_timeout_without_saying_otherwise(caplog):
+    env = PreferenceWrapper(gym.make("InvertedPendulum-v5"), answer_timeout_s=0.3, **HUMAN)
+    with pytest.raises(NoPredictor):
+        env.pretrain(max_steps=1_000)
+    assert "rl-teacher serve" in caplog.text
+    assert "does not wait again" not in caplog.text
     env.close()
 
 

@@ -154,24 +154,21 @@ class WrapperLearning:
         if self.learner.num_asked < first and is_early:
             return
         self.session.ask()
-        if self._waits:
-            self._wait_for_answers()
+        if self._waits and not self._wait_for_answers():
+            self._waits = False
+            logger.warning(
+                "%s: %d of %d comparisons were answered within %g s. Training continues with these "
+                "labels and does not wait again. Increase answer_timeout_s to wait longer.",
+                self.name,
+                self.learner.num_answered,
+                self.learner.num_asked,
+                self._settings.answer_timeout_s,
+            )
 
-    def _wait_for_answers(self) -> None:
-        """Wait until every comparison is answered or the timeout is reached."""
-        limit_s = self._settings.answer_timeout_s
-        num, then = self.learner.num_asked, "the program continues"
-        if self.session.wait_for_answers(num, then, limit_s):
-            return
-        self._waits = False
-        logger.warning(
-            "%s: %d of %d comparisons were answered within %g s. Training continues with these "
-            "labels and does not wait again. Increase answer_timeout_s to wait longer.",
-            self.name,
-            self.learner.num_answered,
-            self.learner.num_asked,
-            limit_s,
-        )
+    def _wait_for_answers(self) -> bool:
+        """Wait until every comparison is answered; return False at the timeout."""
+        num, limit_s = self.learner.num_asked, self._settings.answer_timeout_s
+        return self.session.wait_for_answers(num, "the program continues", limit_s)
 
     def wait_for_first_answers(self) -> None:
         """Wait for the answers that the first fit needs, once all of them are asked for."""
