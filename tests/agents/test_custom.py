@@ -161,6 +161,21 @@ def test_saved_array_replaces_attribute_that_is_no_numpy_array(initial):
     np.testing.assert_array_equal(other.place, [0.0, 1.0, 2.0])
 
 
+@pytest.mark.parametrize("value", [None, "text", {1: 2}, [np.zeros(2), np.zeros(3)]])
+def test_attribute_that_cannot_be_saved_is_named(value):
+    agent = create_agent()
+    agent.place = value
+    with pytest.raises(BadConfig, match="saved_attributes of Constant has 'place', which cannot"):
+        agent.state()
+
+
+def test_missing_attribute_is_named():
+    agent = create_agent()
+    del agent.place
+    with pytest.raises(BadConfig, match="has no attribute 'place'"):
+        agent.state()
+
+
 def test_warm_start_copies_attributes_and_refuses_other_shapes():
     one, other = create_agent(), create_agent(config_with(seed=2))
     other.warm_start_from(one.state())

@@ -162,6 +162,7 @@ class CustomAgent(ABC):
         """Return everything needed to continue exactly, as named arrays.
 
         Raises:
+            BadConfig: a saved attribute is neither an array nor a number.
             Diverged: an array is not finite. Single numbers may be.
         """
         saved = self._saved_state()
@@ -174,7 +175,27 @@ class CustomAgent(ABC):
         array_to_rng(self.rng, state["rng"])
 
     def _saved_state(self) -> StateDict:
-        return {name: np.array(getattr(self, name)) for name in self.saved_attributes}
+        return {name: self._saved_array(name) for name in self.saved_attributes}
+
+    def _saved_array(self, name: str) -> np.ndarray:
+        """Return a saved attribute as an array.
+
+        Raises:
+            BadConfig: it is neither an array nor a number.
+        """
+        try:
+            value = getattr(self, name)
+            array = np.array(value)
+            if array.dtype.kind in "OSU":
+                raise TypeError(f"it is {value!r:.60}")
+        # Arrays of other libraries raise errors of their own.
+        except Exception as error:
+            raise BadConfig(
+                f"saved_attributes of {type(self).__name__} has {name!r}, which cannot be saved as "
+                f"an array or a number: {str(error).rstrip('.')}. Convert it, or override state "
+                "and load_state."
+            ) from error
+        return array
 
     def _load_attributes(self, state: Mapping[str, np.ndarray]) -> None:
         for name in self.saved_attributes:
