@@ -50,6 +50,13 @@ class TestExperiments:
         with pytest.raises(ConfigMismatch, match=r"not Reacher-v1\. .*rl-teacher delete"):
             store.experiments.ensure("syn-1400", "Reacher-v1", {})
 
+    def test_refused_name_of_archived_experiment_does_not_restore_it(self, store, experiment_id):
+        ask(store, experiment_id, 1)
+        store.experiments.set_archived("syn-1400", is_archived=True)
+        with pytest.raises(ConfigMismatch):
+            store.experiments.ensure("syn-1400", "Reacher-v1", {})
+        assert store.experiments.get("syn-1400").archived_at is not None
+
     def test_experiment_without_comparisons_takes_new_environment(self, store, experiment_id):
         assert store.experiments.ensure("syn-1400", "Reacher-v1", {"seed": 1}) == experiment_id
         found = store.experiments.get("syn-1400")

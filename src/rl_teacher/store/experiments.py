@@ -85,17 +85,16 @@ class Experiments:
             # Inserted before it is read: two processes that create it find the same row.
             connection.execute(self._insert, row)
             found = connection.execute(EXPERIMENT_KEY, {"name": name}).one()
+            if found.num_asked and found.env_id != env_id:
+                raise ConfigMismatch(
+                    f"The store knows experiment {name!r} with environment {found.env_id}, not "
+                    f"{env_id}.",
+                    "Choose another name, or delete it with `rl-teacher delete`.",
+                )
             if found.archived_at is not None:
                 update_experiment(connection, found.id, archived_at=None)
             if not found.num_asked:
                 update_experiment(connection, found.id, env_id=env_id, config=dict(config))
-                return found.id
-        if found.env_id != env_id:
-            raise ConfigMismatch(
-                f"The store knows experiment {name!r} with environment {found.env_id}, not "
-                f"{env_id}.",
-                "Choose another name, or delete it with `rl-teacher delete`.",
-            )
         return found.id
 
     def delete(self, name: str, *, by: str = OWNER) -> bool:
