@@ -123,6 +123,44 @@ class TestAdding:
         assert store.rankings.add(experiment_id, ranking) == first
         assert len(store.labels.export(experiment_id)) == 6
 
+    def test_different_ranking_under_known_request_id_is_refused(self, store, experiment_id):
+        ask_and_show(store, experiment_id, 0, 1)
+        store.leases.claim(experiment_id, "Ada", 2)
+        (a, b), (c, d) = pair(0), pair(1)
+        ranking_id = add(store, experiment_id, [a], [b], [c], left_out=[d])
+        for groups, left_out in (
+            (([b], [a], [c]), [d]),
+            (([a, b], [c]), [d]),
+            (([a], [b]), [c, d]),
+            (([a], [b], [c], [d]), []),
+        ):
+            with pytest.raises(BadRanking, match="request_id"):
+                add(store, experiment_id, *groups, left_out=left_out, request_id=ranking_id)
+        add(store, experiment_id, [a], [b], [c], left_out=[d], request_id=ranking_id)
+        assert len(store.labels.export(experiment_id)) == 4
+
+    def test_ranking_under_another_labelers_request_id_is_refused(self, store, experiment_id):
+        ask_and_show(store, experiment_id, 0, 1, 2)
+        [claimed] = store.leases.claim(experiment_id, "Ada", 1)
+        ranking_id = add(
+            store,
+            experiment_id,
+            [claimed.comparison.left.content_hash],
+            [claimed.comparison.right.content_hash],
+        )
+        before = counts(store)
+        clips = [
+            side.content_hash
+            for each in store.leases.claim(experiment_id, "Bob", 2)
+            for side in (each.comparison.left, each.comparison.right)
+        ]
+        groups = [[each] for each in clips]
+        with pytest.raises(BadRanking, match="request_id"):
+            add(store, experiment_id, *groups, labeler="Bob", request_id=ranking_id)
+        assert counts(store) == before
+        add(store, experiment_id, *groups, labeler="Bob")
+        assert len(store.labels.export(experiment_id)) == 7
+
     def test_late_ranking_is_stored(self, store, clock, experiment_id):
         ask_and_show(store, experiment_id, 0, 1)
         store.leases.claim(experiment_id, "Ada", 2)

@@ -52,6 +52,9 @@ OF_RANKING = (
     select(
         Label.comparison_id,
         Label.purpose,
+        Label.answer,
+        Comparison.left_hash,
+        Comparison.right_hash,
         not_(
             select(Newer.id)
             .where(
@@ -102,12 +105,12 @@ class Rankings:
         out gets the answer `cannot_tell`.
 
         Returns:
-            Ids of the labelled comparisons. A ranking whose request_id is known is not stored
-            again.
+            Ids of the labelled comparisons. A ranking that is repeated under its request_id is not
+            stored again.
 
         Raises:
-            BadRanking: It has too few or too many clips, a clip twice, or clips of comparisons that
-                the labeler does not hold.
+            BadRanking: It has too few or too many clips, a clip twice, clips of comparisons that
+                the labeler does not hold, or the request_id of a different ranking.
             ExperimentNotFound: The experiment was deleted.
         """
         check_clips(ranking)
@@ -116,6 +119,8 @@ class Rankings:
         with self._database.writing() as connection:
             sql.lock_labels(connection)
             if known := read_labels(connection, who, ranking.request_id):
+                if not is_order_of(known, ranking):
+                    raise request_reused()
                 return [row.comparison_id for row in known]
             leased = connection.execute(LEASED, who).all()
             check_leases(ranking, [(row.left_hash, row.right_hash) for row in leased])
@@ -146,7 +151,9 @@ class Rankings:
                     zip(ids, answers.values(), strict=True)
                 )
             ]
-            self._write(connection, labels, who["me"], moment)
+            # Refused are labels under the request_id of another labeler's ranking.
+            if self._write(connection, labels, who["me"], moment):
+                raise request_reused()
         return [label.comparison_id for label in labels]
 
     def withdraw(
@@ -214,9 +221,10 @@ class Rankings:
         labels: Sequence[NewLabel],
         labeler_id: int,
         moment: datetime,
-    ) -> None:
+    ) -> Mapping[UUID, Answer | None]:
+        """Store labels within a transaction, and return those that were refused."""
         rows = [row_of(label, labeler_id, moment) for label in labels]
-        self._labels.write(connection, rows, labels, moment)
+        return self._labels.write(connection, rows, labels, moment)
 
 
 def label_request_id(ranking_id: UUID, number: int) -> UUID:
@@ -228,6 +236,30 @@ def read_labels(connection: Connection, who: Mapping[str, Any], ranking_id: UUID
     """Return the labels of a ranking, in its order; none if it is unknown."""
     request_ids = [label_request_id(ranking_id, number) for number in range(MAX_PAIRS)]
     return connection.execute(OF_RANKING, {**who, "request_ids": request_ids}).all()
+
+
+def is_order_of(labels: Sequence[Any], ranking: NewRanking) -> bool:
+    """Return whether labels that were stored under the request_id of a ranking are its own."""
+    stored = {
+        preference((label.left_hash, label.right_hash), label.answer)
+        for label in labels
+        if label.answer != Answer.CANNOT_TELL
+    }
+    return stored == {preference(*each) for each in pairwise_answers(ranking.groups).items()}
+
+
+def preference(pair: Pair, answer: str) -> tuple[frozenset[str], str | None]:
+    """Return the clips of a pair, and the better one; None if they are equally good."""
+    left, right = pair
+    return frozenset(pair), {Answer.LEFT: left, Answer.RIGHT: right}.get(Answer(answer))
+
+
+def request_reused() -> BadRanking:
+    """Return the error for a ranking with the request_id of a different one."""
+    return BadRanking(
+        "A different ranking has this request_id, so this one was not stored. Send it with a new "
+        "UUID."
+    )
 
 
 def check_clips(ranking: NewRanking) -> None:
