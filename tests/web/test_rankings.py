@@ -91,6 +91,18 @@ def test_withdrawn_ranking_returns_its_comparisons_with_leases(guest, other_gues
     assert store.experiments.get("hopper").answered == 6
 
 
+def test_ranking_is_withdrawn_although_one_of_its_clips_is_hidden(guest, trainer, store):
+    trainer.ask(2)
+    claimed = claim_next(guest)
+    ranking_id, _ = submit(guest, [[each] for each in clips_of(claimed)])
+    hidden, *shown = clips_of(claimed)
+    store.clips.hide([hidden])
+    response = guest.delete(f"{URL}/{ranking_id}")
+    assert response.status_code == 200, response.text
+    assert {*clips_of(response.json()["comparisons"])} == {*shown}
+    assert store.experiments.get("hopper").answered == 0
+
+
 def test_ranking_of_others_clips_is_refused(guest, other_guest, trainer, store):
     trainer.ask(1)
     clips = clips_of(claim_next(guest))

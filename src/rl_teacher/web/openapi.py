@@ -38,7 +38,7 @@ MAY_CONFLICT = (
 """Operations that return 409 if the resource exists already, is not ready yet, or is running."""
 MAY_BE_DAMAGED = (
     *("send_clip", "send_scene", "download_clip"),
-    *("show_comparison", "download_comparison", "withdraw_ranking"),
+    *("show_comparison", "download_comparison"),
 )
 """Operations that return 502 if a clip or a scene, or its metadata, is damaged."""
 

@@ -19,6 +19,7 @@ from rl_teacher.web.routes.media import EXPORTED, Format, exported_clip
 from rl_teacher.web.schemas import labelling as schemas
 from rl_teacher.web.serializers import (
     comparison_if_displayable,
+    is_displayable,
     serialize_claim,
     serialize_comparison,
 )
@@ -242,11 +243,15 @@ async def withdraw_ranking(
 def withdraw_for(
     services: Services, name: str, identity: Identity, ranking_id: UUID
 ) -> schemas.WithdrawnRanking:
-    """Withdraw a labeler's ranking."""
+    """Withdraw a labeler's ranking; comparisons that cannot be shown any more are left out."""
     view = services.experiments.find_for(name, identity)
     claimed = services.store.rankings.withdraw(view.id, identity.name, ranking_id)
     return schemas.WithdrawnRanking(
-        comparisons=[serialize_claim(each, identity.name) for each in claimed]
+        comparisons=[
+            serialize_claim(each, identity.name)
+            for each in claimed
+            if is_displayable(each.comparison)
+        ]
     )
 
 
