@@ -125,6 +125,24 @@ class TestLabelers:
         with pytest.raises(LabelerExists, match=name):
             store.labelers.add(other)
 
+    @pytest.mark.parametrize(
+        "other", ["Ann\ufe0f", "A\u034fnn", "\u3164Ann", "Ann\u2800", "An\U000e0100n\u1160"]
+    )
+    def test_invisible_characters_do_not_make_another_name(self, store, other):
+        store.labelers.add("Ann")
+        with pytest.raises(LabelerExists, match="Ann"):
+            store.labelers.add(other)
+
+    @pytest.mark.parametrize("name", ["owner\ufe0f", "imported\u034f:zoe"])
+    def test_reserved_name_with_invisible_character_is_refused(self, store, name):
+        with pytest.raises(BadLabelerName, match="reserved"):
+            store.labelers.add(name)
+
+    @pytest.mark.parametrize("name", ["\u3164", "\u2800 \u2800", "\ufe0f"])
+    def test_invisible_name_is_refused(self, store, name):
+        with pytest.raises(BadLabelerName, match="printable"):
+            store.labelers.add(name)
+
     def test_names_that_look_alike_do_not_race(self, store, url):
         """The second name is compared before the first one is committed."""
         errors = []

@@ -45,6 +45,13 @@ CONFUSABLE = str.maketrans(
 CONFUSABLE_CAPITALS = str.maketrans("\u039d\u03a5", "NY")
 """Greek capitals that look like another Latin letter than their small forms, which `CONFUSABLE`
 has."""
+INVISIBLE = {
+    **dict.fromkeys(map(ord, "\u115f\u1160\u2800"), " "),
+    **dict.fromkeys(map(ord, "\u034f\u17b4\u17b5\u180b\u180c\u180d\u180f")),
+    **dict.fromkeys((*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),
+}
+"""Characters that Python considers printable, and that look like a space or like nothing: fillers,
+Braille's blank, and variation selectors, for example."""
 
 LABELERS = (
     select(
@@ -236,7 +243,8 @@ def normalise_name(name: str, role: str) -> str:
         BadLabelerName: The name is empty, too long, unprintable, or reserved for another role.
     """
     normalised = composed(name)
-    if not 0 < len(normalised) <= MAX_NAME_LENGTH or not normalised.isprintable():
+    is_visible = normalised.isprintable() and appearance(normalised) != ""
+    if not is_visible or len(normalised) > MAX_NAME_LENGTH:
         raise BadLabelerName(
             f"{name[:MAX_NAME_LENGTH]!r} cannot be a labeler's name. Give 1 to {MAX_NAME_LENGTH} "
             "printable characters."
@@ -261,10 +269,10 @@ def appearance(name: str) -> str:
     """Return a text that is equal for names that look alike.
 
     Case, width and other compatible forms of letters, repeated spaces, and Cyrillic and Greek
-    letters in the place of Latin ones make no difference. Only a Greek nu or upsilon is compared by
-    the look of its case.
+    letters in the place of Latin ones make no difference, nor do invisible characters. Only a Greek
+    nu or upsilon is compared by the look of its case.
     """
     # Decomposed, since accented Cyrillic and Greek letters are not in the table.
-    decomposed = unicodedata.normalize("NFKD", name).translate(CONFUSABLE_CAPITALS)
+    decomposed = unicodedata.normalize("NFKD", name).translate(INVISIBLE | CONFUSABLE_CAPITALS)
     letters = decomposed.casefold().translate(CONFUSABLE)
     return " ".join(unicodedata.normalize("NFKC", letters).split())
