@@ -13,6 +13,8 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import (
     BadExperimentName,
     BadInput,
+    ConfigMismatch,
+    CorruptCheckpoint,
     ExperimentExists,
     ExperimentInUse,
     ExperimentNotFound,
@@ -207,6 +209,24 @@ def test_interrupted_renaming_is_continued(store, labels, step, monkeypatch):
     assert Experiment.find("walker").config == CONFIG | {"name": "walker"}
     assert not (home() / "experiments" / "hopper").exists()
     assert len(recorded_events(store)) == 1
+
+
+@pytest.mark.usefixtures("labels")
+def test_experiment_with_damaged_configuration_is_not_renamed(store):
+    (home() / "experiments" / "hopper" / "config.json").write_text("{")
+    with pytest.raises(CorruptCheckpoint):
+        rename_experiment(store, "hopper", "walker")
+    assert names(store) == ["hopper"]
+    assert recorded_events(store) == []
+
+
+def test_experiment_of_another_home_is_renamed_with_the_folder_of_a_refused_run(store):
+    store.experiments.ensure("hopper", ENV_ID, CONFIG)
+    with pytest.raises(ConfigMismatch):
+        Experiment.open("hopper", CONFIG, stored_config={"env_id": "Reacher-v1"})
+    rename_experiment(store, "hopper", "walker")
+    assert names(store) == ["walker"]
+    assert not (home() / "experiments" / "hopper").exists()
 
 
 @pytest.mark.usefixtures("labels")

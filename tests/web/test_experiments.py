@@ -9,6 +9,7 @@ import pytest
 
 from rl_teacher import PreferenceWrapper, TeachConfig
 from rl_teacher.clips.answer import Answer
+from rl_teacher.runs.folder import home
 from rl_teacher.web.routes import experiments
 from tests.web.conftest import ENV_ID, FPS, NUM_FRAMES, Trainer, assert_problem, label, post
 
@@ -450,6 +451,14 @@ class TestManagement:
         store.experiments.ensure("walker", ENV_ID, {})
         for name, status in (("a/b", 422), ("walker", 409)):
             assert_problem(program.post(f"{self.URL}/rename", json={"name": name}), status)
+
+    def test_damaged_configuration_is_named_and_nothing_is_renamed(self, program, ended):
+        folder = home() / "experiments" / "hopper"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{")
+        response = program.post(f"{self.URL}/rename", json={"name": "walker"})
+        assert "config.json cannot be read" in assert_problem(response, 502)
+        assert [each["name"] for each in list_experiments(program)] == ["hopper"]
 
     def test_labelers_may_not_manage_experiments(self, guest, ended):
         assert_problem(guest.delete(self.URL), 404)

@@ -114,18 +114,22 @@ def rename_experiment(
     If it was interrupted, the same call continues it.
 
     Raises:
-        BadExperimentName, ExperimentExists, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
+        BadExperimentName, CorruptCheckpoint, ExperimentExists, ExperimentInUse, ExperimentNotFound,
+        RunFolderUnusable.
     """
     name, new_name = validate_name(name), validate_name(new_name)
     target = experiments_folder() / new_name
     with idle_folder(store, name, new_name) as folder:
         if target.exists():
             raise ExperimentExists(new_name)
+        # Read before anything is changed. A run that was refused leaves a folder without it.
+        config: dict[str, Any] = {}
+        if folder is not None and (folder / "config.json").exists():
+            config = Experiment(name, folder).config
         # The store first, which refuses a name that is taken.
         if folder is None or not is_renamed_in(store, folder, new_name):
             store.experiments.rename(name, new_name, moves_access=moves_access, by=by)
         if folder is not None:
-            config = Experiment(new_name, folder).config
             if "name" in config:
                 write_json(folder / "config.json", {**config, "name": new_name})
             curves, new_curves = tensorboard_folder(name), tensorboard_folder(new_name)

@@ -38,9 +38,10 @@ MAY_CONFLICT = (
 """Operations that return 409 if the resource exists already, is not ready yet, or is running."""
 MAY_BE_DAMAGED = (
     *("send_clip", "send_scene", "download_clip"),
-    *("show_comparison", "download_comparison"),
+    *("show_comparison", "download_comparison", "rename_experiment"),
 )
-"""Operations that return 502 if a clip or a scene, or its metadata, is damaged."""
+"""Operations that return 502 if a clip, a scene, or the metadata of one is damaged, or the
+configuration of an experiment."""
 
 
 class DescribedApi(FastAPI):
