@@ -246,6 +246,21 @@ def test_folder_whose_records_are_lost_is_not_renamed(store):
     assert Experiment.find("hopper").config == CONFIG
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        partial(rename_experiment, new_name="walker"),
+        partial(archive_experiment, is_archived=True),
+        archive_for_new,
+    ],
+)
+def test_folder_of_a_refused_run_is_no_experiment(store, change):
+    with pytest.raises(ConfigMismatch):
+        Experiment.open("hopper", CONFIG, stored_config={"env_id": "Reacher-v1"})
+    with pytest.raises(ExperimentNotFound):
+        change(store, "hopper")
+
+
 @pytest.fixture
 def _offline_fit():
     """Create the experiment `fitted` as `rl-teacher fit` does: without an entry in the store."""

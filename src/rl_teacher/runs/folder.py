@@ -356,7 +356,8 @@ class Experiment:
     @property
     def is_offline_fit(self) -> bool:
         """True if `rl-teacher fit` has created it, so that the store has no entry of it."""
-        return kind_of(self.config) == OFFLINE_FIT
+        # A run that was refused leaves a folder without configuration.
+        return self._config_path.exists() and kind_of(self.config) == OFFLINE_FIT
 
     @property
     def predictor_folder(self) -> Path:
