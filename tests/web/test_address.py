@@ -10,6 +10,7 @@ import threading
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -202,6 +203,17 @@ def test_comparison_link_contains_comparison_id(home):
 
 def test_invite_path_is_quoted():
     assert invite_path("rlt_a/b") == "/join?invite=rlt_a%2Fb"
+
+
+def test_relative_location_is_that_of_the_working_folder(tmp_path, monkeypatch):
+    folders = [tmp_path / "one", tmp_path / "other"]
+    found = []
+    for each in folders:
+        each.mkdir()
+        monkeypatch.chdir(each)
+        found.append(location_id("clips"))
+    assert found == [location_id(each / "clips") for each in folders]
+    assert location_id("~/clips") == location_id(Path.home() / "clips")
 
 
 def test_location_identifier_reveals_no_password():

@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from rl_teacher.common.errors import INVALID_CONTENT, BadInput, RunFolderUnusable
+from rl_teacher.common.paths import user_path
 from rl_teacher.config.fields import MAX_PORT, has_type, settings_in
 from rl_teacher.runs.folder import database_url, home
 from rl_teacher.store.files import folder_errors, make_private_home, write_atomically
@@ -64,7 +65,10 @@ class Address:
 
 def location_id(location: str | Path) -> str:
     """Return an identifier of a database or media folder that does not reveal passwords."""
-    return hashlib.sha256(str(location).encode()).hexdigest()[:16]
+    is_url = isinstance(location, str) and "://" in location
+    # A relative path is another place in another working folder.
+    place = location if is_url else user_path(location).absolute()
+    return hashlib.sha256(str(place).encode()).hexdigest()[:16]
 
 
 def database_id() -> str:
