@@ -239,6 +239,14 @@ class TestWithdrawing:
                 store.rankings.withdraw(experiment, labeler, ranking_id)
         assert counts(store) == (1, 1, 0)
 
+    def test_excluded_labeler_who_withdraws_holds_no_comparison(self, store, experiment_id):
+        ids = ask_and_show(store, experiment_id, 0)
+        store.leases.claim(experiment_id, "Ada", 1)
+        ranking_id = add(store, experiment_id, *([each] for each in pair(0)))
+        store.labelers.set_excluded("Ada", is_excluded=True)
+        assert store.rankings.withdraw(experiment_id, "Ada", ranking_id) == []
+        assert [each.comparison.id for each in store.leases.claim(experiment_id, "Bob", 9)] == ids
+
     def test_labels_of_ranking_name_it(self, store, experiment_id):
         [_, single] = ask_and_show(store, experiment_id, 0, 1)
         store.leases.claim(experiment_id, "Ada", 1)

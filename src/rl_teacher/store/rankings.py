@@ -162,7 +162,7 @@ class Rankings:
         """Withdraw the labels of a ranking that count, and lease their comparisons to the labeler.
 
         A label that the labeler has replaced since, by an answer to its comparison, stays replaced.
-        Repeating the call withdraws nothing more.
+        Repeating the call withdraws nothing more. An excluded labeler gets no lease.
 
         Returns:
             The comparisons that the labeler holds now, to be ranked again.
@@ -180,7 +180,7 @@ class Rankings:
             # In this order, as when a labeler is excluded. The second one delays claims of the same
             # labeler.
             sql.lock_labels(connection)
-            lock_labelers(connection, [who["me"]])
+            is_excluded = who["me"] not in lock_labelers(connection, [who["me"]])
             rows = read_labels(connection, who, ranking_id)
             if not rows:
                 raise RankingNotFound(
@@ -205,8 +205,9 @@ class Rankings:
                 Assigned(who["me"], sql.comparison_view(row), current[row["id"]])
                 for row in views.mappings()
             ]
-            until = moment + timedelta(seconds=LEASE_S)
-            self._leases.lease(connection, assigned, moment, until)
+            if not is_excluded:
+                until = moment + timedelta(seconds=LEASE_S)
+                self._leases.lease(connection, assigned, moment, until)
             these = {"comparison_ids": [row.comparison_id for row in rows], "me": who["me"]}
             return [
                 ClaimedComparison(
