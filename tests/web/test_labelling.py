@@ -445,3 +445,17 @@ def test_request_ids_are_compared_by_value(program, trainer, store):
     ):
         post(program, label(comparison_id) | {"request_id": spelling})
     assert len(rows(store, tables.Label.id)) == 1
+
+
+def test_comparison_that_is_deleted_during_its_request_is_not_found(
+    guest, trainer, store, monkeypatch
+):
+    [comparison_id] = trainer.ask(1)
+    find = store.leases.find
+
+    def delete_and_find(answered):
+        store.experiments.delete("hopper")
+        return find(answered)
+
+    monkeypatch.setattr(store.leases, "find", delete_and_find)
+    assert_problem(guest.get(f"/api/v1/comparisons/{comparison_id}"), 404)

@@ -184,9 +184,15 @@ def download_comparison(
 
 
 def holds_as_repeat(comparison_id: int, services: Services, identity: Identity) -> bool:
-    """Return whether the labeler is asked a comparison again, with the sides exchanged."""
+    """Return whether the labeler is asked a comparison again, with the sides exchanged.
+
+    Raises:
+        ComparisonNotFound: It was deleted meanwhile.
+    """
     key = identity.name, comparison_id
-    about = services.store.leases.find([key])[key]
+    about = services.store.leases.find([key]).get(key)
+    if about is None:
+        raise ComparisonNotFound([comparison_id])
     return about.purpose == "repeat" and about.is_held
 
 
