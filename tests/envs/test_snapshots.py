@@ -232,6 +232,22 @@ def test_actions_of_another_float_type_are_replayed_exactly():
     np.testing.assert_array_equal(restored.observations, envs.observations)
 
 
+def test_observations_of_another_float_type_are_restored_exactly(caplog):
+    class OtherFloats(Accumulator):
+        observation_space = Box(-np.inf, np.inf, (2,), np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            self.place[:] = 1 / 3, 0
+            return self.place, {}
+
+    envs, restored = ReplayVectorEnv(OtherFloats, 1), ReplayVectorEnv(OtherFloats, 1)
+    envs.reset(seed=0)
+    restored.set_state(envs.get_state())
+    assert caplog.text == ""
+    observations, *_ = restored.step(np.ones((1, 1), np.float32))
+    assert observations.dtype == np.float32
+
+
 class WithInfo(Accumulator):
     """Accumulator with an info of a given value."""
 

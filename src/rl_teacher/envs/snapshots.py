@@ -277,9 +277,9 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             raise CorruptCheckpoint(
                 f"{len(running)} environments were saved; {self.num_envs} are needed."
             )
-        self._set_observations(
-            np.stack([env.replay(r) for env, r in zip(self.envs, running, strict=True)])
-        )
+        replayed = [env.replay(r) for env, r in zip(self.envs, running, strict=True)]
+        # Of the declared type, to which `reset` and `step` convert observations, too.
+        self._set_observations(np.array(replayed, self.single_observation_space.dtype))
         if not np.array_equal(self.observations, state["observations"], equal_nan=True):
             logger.warning(
                 "Replaying %s did not reproduce the saved observations: the environment is not "
