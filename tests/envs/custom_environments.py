@@ -183,6 +183,20 @@ class OtherType(Point):
         return np.array([self.place], np.float64)
 
 
+class Booleans(Point):
+    """Point whose observations are booleans in two dimensions, which are flattened."""
+
+    # Gymnasium's types lack booleans.
+    observation_space = gym.spaces.Box(0, 1, (2, 3), bool)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+    def observation(self):
+        return np.full((2, 3), self.place > 0)
+
+
+def booleans(render_mode=None):
+    return gym.wrappers.TimeLimit(Booleans(render_mode), 40)
+
+
 class FloatForInteger(Point):
     observation_space = gym.spaces.Box(-100, 100, (1,), np.int64)
 

@@ -22,7 +22,7 @@ def faults(name, *, is_shown=True):
     return inspect_environment(own(name), is_shown=is_shown)[1]
 
 
-@pytest.mark.parametrize("name", ["point", "one_way"])
+@pytest.mark.parametrize("name", ["point", "one_way", "booleans"])
 def test_correct_environment_has_no_faults(name):
     assert faults(name) == []
 
