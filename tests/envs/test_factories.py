@@ -109,7 +109,9 @@ def test_env_spaces_match_environment():
         ("Spaceless", "observation_space is missing"),
         ("Actionless", "action_space is missing"),
         ("fails", "raised FileNotFoundError .*: robot.urdf"),
-        ("missing", "There is no environment called 'missing'"),
+        ("qqqqqq", r"no environment or function in .* called 'qqqqqq'. It must be module:id"),
+        ("Actionles", "called 'Actionles'. Did you mean Actionless"),
+        ("MsPackman-v0", "called 'MsPackman-v0'. Did you mean MsPacman-v0"),
     ],
 )
 def test_factory_without_usable_environment_is_refused(name, message):

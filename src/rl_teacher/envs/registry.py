@@ -318,7 +318,14 @@ def _full_id(env_id: str) -> str:
         own = _import_module(module, wanted)
         if own_id not in gymnasium.registry and is_factory(own, own_id):
             return wanted
-        full_id = _full_id(own_id)
+        try:
+            full_id = _full_id(own_id)
+        except UnknownName as error:
+            functions = [name for name in vars(own) if is_factory(own, name)]
+            known = [*functions, *error.nearest]
+            kind = f"environment or function in {module}"
+            form = "It must be module:id or module:function."
+            raise UnknownName(kind, own_id, known, form) from error
         return full_id if full_id in TASKS else f"{module}:{full_id}"
     spec = gymnasium.registry.get(wanted)
     if wanted in TASKS or (spec is not None and not _is_ale_spec(spec)):
