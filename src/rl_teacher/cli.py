@@ -647,7 +647,7 @@ def check(arguments: Sequence[str]) -> int:
         if any(fault.is_fatal for fault in faults):
             raise BadInput(f"{env_info.id} cannot be used as it is. Correct the errors above.")
         max_steps = env_info.max_episode_steps
-        limit = f"{max_steps} steps" if max_steps else "any length"
+        limit = counted(max_steps, "step") if max_steps else "any length"
         print(
             f"{env_info.id} can be used: episodes of {limit}, "
             f"clips of {env_info.fps:g} steps a second"

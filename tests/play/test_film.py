@@ -11,12 +11,13 @@ from PIL import Image, ImageSequence
 from rl_teacher.cli import main
 from rl_teacher.clips import offscreen
 from rl_teacher.clips.offscreen import OffscreenRenderer, working_pool
+from rl_teacher.clips.segment import Segment
 from rl_teacher.clips.video import GAP_PIXELS
 from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.play import film
 from rl_teacher.play.actors import load_actor
-from rl_teacher.play.episodes import record_episode
-from rl_teacher.play.film import frames_per_image, limit_width
+from rl_teacher.play.episodes import RecordedEpisode, record_episode
+from rl_teacher.play.film import Column, describe, frames_per_image, limit_width
 from rl_teacher.play.reward_overlay import (
     EDGE,
     HEAD,
@@ -62,6 +63,15 @@ def _opengl():
 )
 def test_images_of_episode_under_a_second_are_repeated(num_steps, env_fps, expected):
     assert frames_per_image(num_steps, env_fps) == pytest.approx(expected)
+
+
+def test_episode_of_one_step_is_described_in_the_singular(home):
+    zeros = np.zeros((1, 1), np.float32)
+    segment = Segment("CartPole-v1", zeros, zeros, zeros[0], zeros)
+    episode = RecordedEpisode(segment, None, "terminated")
+    with closing((actor := load_actor("cart", "latest")).venv):
+        column = Column(actor, episode, np.zeros(1, np.int64), [])
+    assert describe(0, [column]) == "episode 1: 1 step"
 
 
 class TestVideo:

@@ -18,6 +18,7 @@ from rich.progress import Progress
 
 from rl_teacher.clips.segment import Segment, frame_steps, frame_stride, playback_speed
 from rl_teacher.clips.video import RgbImage, encode_gif, encode_mp4, side_by_side
+from rl_teacher.common.text import counted
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
 from rl_teacher.play.options import PlayOptions
@@ -150,7 +151,7 @@ def describe(number: int, columns: Sequence[Column]) -> str:
     for column in columns:
         totals = "".join(f", {each.title} {format_reward(each.total)}" for each in column.curves)
         name = f"{column.actor.name}: " if len(columns) > 1 else ""
-        descriptions.append(f"{name}{len(column.episode.segment):,} steps{totals}")
+        descriptions.append(f"{name}{counted(len(column.episode.segment), 'step')}{totals}")
     return f"episode {number + 1}: {'; '.join(descriptions)}"
 
 
