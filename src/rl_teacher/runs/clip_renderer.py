@@ -405,6 +405,9 @@ class ClipRenderer:
             return False
 
         def render() -> None:
+            # Of those that were requested before the first failure.
+            if self._has_failed:
+                return
             try:
                 then(self._render(segment, record).result())
             except Exception as error:
