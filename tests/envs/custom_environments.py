@@ -236,6 +236,13 @@ class NoPictures(Point):
     metadata = {"render_modes": []}  # noqa: RUF012
 
 
+class GrowingPicture(Point):
+    """Point whose frames grow with its place."""
+
+    def render(self):
+        return np.zeros((32, 64 + int(10 * abs(self.place)), 3), np.uint8)
+
+
 class WrongPicture(Point):
     def render(self):
         return np.zeros((4, 4))

@@ -14,6 +14,7 @@ from gymnasium.spaces import Box
 from rl_teacher.common.errors import BadInput
 from rl_teacher.envs import make_vector
 from rl_teacher.envs.rendering import iterate_frames, render_steps
+from tests.envs.custom_environments import MODULE
 
 RENDERED = ["CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "MountainCar-v0"]
 
@@ -125,6 +126,14 @@ def test_environment_without_render_mode_is_refused(unseen):
     take_random_steps(envs, 3)
     with pytest.raises(BadInput, match="Unseen-v0 cannot be shown"):
         render_steps(unseen, envs.replay_record(0), np.array([0]))
+
+
+def test_frames_of_several_sizes_are_refused():
+    env_id = f"{MODULE}:GrowingPicture"
+    envs = make_vector(env_id, 1)
+    take_random_steps(envs, 20)
+    with pytest.raises(BadInput, match=r"32 x \d+ and of 32 x \d+ pixels: all must have one size"):
+        render_steps(env_id, envs.replay_record(0), np.arange(20))
 
 
 RENDER = """

@@ -108,6 +108,7 @@ def _iterate_gymnasium_frames(
     frames: FrameSettings | None = None,
 ) -> Iterator[tuple[Observation, Frame]]:
     requested = set(steps.tolist())
+    size: tuple[int, ...] | None = None
     with closing(ReplayableEnv(make_rendered_env(env_id, frames), ReplayHistory(0))) as env:
         obs = env.restart(record.reset_state)
         for step in range(max(requested) + 1):
@@ -118,7 +119,15 @@ def _iterate_gymnasium_frames(
                 rendered = env.render()
                 if (fault := find_frame_fault(rendered)) is not None:
                     raise BadInput(f"{env_id}: {fault}")
-                yield obs, np.asarray(rendered)
+                frame = np.asarray(rendered)
+                size = size or frame.shape
+                if frame.shape != size:
+                    raise BadInput(
+                        f"{env_id}: render() returned frames of {size[0]} x {size[1]} and of "
+                        f"{frame.shape[0]} x {frame.shape[1]} pixels: all must have one size. Its "
+                        "clips cannot be shown."
+                    )
+                yield obs, frame
 
 
 def find_frame_fault(rendered: Any) -> str | None:
