@@ -59,6 +59,15 @@ def test_legend_with_long_names_is_complete(tmp_path):
     assert (image[:, -1] == 1.0).all()
 
 
+def test_legend_of_many_experiments_leaves_room_for_curves(tmp_path):
+    names = [f"hopper-with-labels-of-a-person-seed-{seed}" for seed in range(40)]
+    few = read(plot([(names[0], rows())], tmp_path / "few.png"))
+    many = read(plot([(name, rows()) for name in names], tmp_path / "many.png"))
+    # Three columns of 14 names: 13 more lines of at least 20 pixels.
+    assert many.shape[0] - few.shape[0] > 13 * 20
+    assert many.shape[1] == few.shape[1]
+
+
 def test_more_experiments_than_colours_are_plotted(tmp_path):
     curves = [(f"seed {seed}", rows(10.0 * seed)) for seed in range(len(COLOURS) + 2)]
     image = read(plot(curves, tmp_path / "plot.png"))

@@ -116,15 +116,16 @@ def format_axes(axes: Axes, panel: Panel) -> None:
 
 
 def add_legend(figure: Figure, canvas: FigureCanvasAgg, curves: Sequence[Curve]) -> None:
-    """Add a legend below the axes, with as many columns as fit into the figure."""
+    """Add a legend below the axes, with as many columns as fit, and enlarge the figure by it."""
     lines = [Line2D([], [], **style) for style, _ in zip(styles(), curves, strict=False)]
     names = [legend_text(name) for name, _ in curves]
     for num_columns in range(min(MAX_COLUMNS, len(curves)), 0, -1):
         legend = figure.legend(
             lines, names, loc="outside lower left", ncols=num_columns, frameon=False, fontsize=9
         )
-        width = legend.get_window_extent(canvas.get_renderer()).width
-        if num_columns == 1 or width <= figure.bbox.width:
+        extent = legend.get_window_extent(canvas.get_renderer())
+        if num_columns == 1 or extent.width <= figure.bbox.width:
+            figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
             return
         legend.remove()
 
