@@ -174,8 +174,11 @@ def test_observations_of_ram_game_are_bytes_of_the_console():
 
 
 def test_environment_that_fails_to_construct_is_refused_with_cause():
-    with pytest.raises(BadInput, match=r"cannot be created here: .*gymnasium-robotics"):
+    with pytest.raises(BadInput, match=r"cannot be created here: .*gymnasium-robotics\). Install"):
         get_env_info("Hopper-v3")
+    # Its message has no full stop of its own.
+    with pytest.raises(BadInput, match=r'shimmy\[gym-v26\]"`\. Install'):
+        get_env_info("GymV26Environment-v0")
 
 
 def test_env_info_of_suite_matches_original_rl_teacher():

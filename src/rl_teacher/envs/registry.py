@@ -523,7 +523,7 @@ def _make_unchanged(full_id: str, render_mode: str | None) -> gymnasium.Env:
             return gymnasium.make(full_id, render_mode=render_mode)
     except Exception as error:
         raise BadInput(
-            f"{full_id} is registered, but cannot be created here: {error} "
+            f"{full_id} is registered, but cannot be created here: {str(error).rstrip('.')}. "
             "Install what it needs, or choose another environment (`rl-teacher envs`)."
         ) from error
 
