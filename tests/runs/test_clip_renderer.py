@@ -2,6 +2,7 @@ import io
 import os
 import signal
 import threading
+from contextlib import closing
 
 import av
 import gymnasium
@@ -15,9 +16,15 @@ from rl_teacher.clips.recorder import Recorder
 from rl_teacher.common.errors import BadInput, RendererKilled
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
-from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore, check_renderable
+from rl_teacher.runs.clip_renderer import (
+    ClipRenderer,
+    ClipStore,
+    SegmentRenderer,
+    check_renderable,
+)
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
+from tests.envs.custom_environments import MODULE
 from tests.store.comparisons import open_comparisons
 
 
@@ -190,6 +197,15 @@ def kind_of(clip_store, segment):
 def show_and_wait(clip_renderer, segments):
     clip_renderer.show(segments)
     clip_renderer.wait()
+
+
+def test_images_of_episode_that_cannot_be_replayed_are_refused():
+    env_id = f"{MODULE}:Random"
+    venv, segments = record(env_id)
+    with closing(SegmentRenderer(get_env_info(env_id))) as renderer, closing(venv):
+        replayed = renderer.replay_record(venv, segments[0])
+        with pytest.raises(BadInput, match="would show what never happened"):
+            list(renderer.images(segments[0], np.arange(3), replayed))
 
 
 class FailingRenderer(ClipRenderer):

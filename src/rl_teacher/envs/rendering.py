@@ -62,16 +62,27 @@ def _stack_frames(
     """
     stacked = []
     for index, (obs, frame) in enumerate(frames):
-        if obs is not None and observations is not None:
-            recorded = observations[index]
-            if not np.allclose(obs, recorded, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
-                raise BadInput(
-                    f"Replaying {env_id} gave other observations than the recorded episode, so its "
-                    "clips would show what never happened. Draw all randomness from "
-                    "self.np_random, or choose another environment."
-                )
+        if observations is not None:
+            check_replayed(env_id, obs, observations[index])
         stacked.append(frame)
     return np.stack(stacked)
+
+
+def check_replayed(env_id: str, replayed: Observation | None, recorded: Observation) -> None:
+    """Compare a replayed with a recorded observation.
+
+    Raises:
+        BadInput: they differ.
+    """
+    if replayed is None or np.allclose(
+        replayed, recorded, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True
+    ):
+        return
+    raise BadInput(
+        f"Replaying {env_id} gave other observations than the recorded episode, so its clips would "
+        "show what never happened. Draw all randomness from self.np_random, or choose another "
+        "environment."
+    )
 
 
 def iterate_frames(

@@ -38,7 +38,7 @@ from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.check import find_rendering_faults
 from rl_teacher.envs.episode_replay import ReplayRecord, SupportsReplay
 from rl_teacher.envs.registry import EnvInfo, camera_settings, mujoco_model
-from rl_teacher.envs.rendering import iterate_frames, render_steps
+from rl_teacher.envs.rendering import check_replayed, iterate_frames, render_steps
 from rl_teacher.runs.uploads import Uploads
 from rl_teacher.store.media import MediaFiles, keys_of, scene_key
 from rl_teacher.store.records import RenderedClip
@@ -172,14 +172,17 @@ class SegmentRenderer:
             beside: segments shown next to it, which share the camera's height and distance.
 
         Raises:
-            BadInput: nothing can be rendered on this machine.
+            BadInput: nothing can be rendered on this machine, or the replay differs.
             RendererKilled: the rendering process was killed.
         """
         if self.model is None:
             assert record is not None  # noqa: S101 - only MuJoCo needs no replay
             env_id = self.env_info.id
             replayed = iterate_frames(env_id, record, steps, frames, is_observed=False)
-            yield from (frame for _, frame in replayed)
+            for step, (observation, frame) in zip(steps, replayed, strict=True):
+                if self.is_verified:
+                    check_replayed(env_id, observation, segment.observations[step])
+                yield frame
             return
         shown = poses.body_poses(self.model, segment.scene_states[steps])
         others = [poses.body_poses(self.model, each.scene_states) for each in beside]
