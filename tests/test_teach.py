@@ -35,6 +35,7 @@ from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.management import rename_experiment
 from rl_teacher.runs.warm_start import load_warm_start
+from rl_teacher.session import PreferenceSession
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
@@ -526,6 +527,24 @@ def test_killed_and_resumed_run_equals_uninterrupted_run():
     kill_until_finished("killed", num_timesteps, 1, random.Random(0))
     assert curve("killed") == curve("whole")
     assert policies("killed") == policies("whole")
+
+
+def test_run_killed_before_its_last_fit_equals_uninterrupted_run(monkeypatch):
+    options = changed_options(checkpoint_seconds=0.0)
+    # The last labels are too few for another fit during training.
+    whole, killed = (changed(name=name, num_timesteps=2_048, n_labels=400) for name in ("a", "b"))
+    teach(whole, options)
+
+    def kill(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PreferenceSession, "use_last_labels", kill)
+        with pytest.raises(KeyboardInterrupt):
+            teach(killed, options)
+    assert teach(killed, options).is_finished
+    assert curve("b") == curve("a")
+    assert policies("b") == policies("a")
 
 
 @pytest.mark.slow

@@ -316,7 +316,9 @@ class TrainingLoop:
                 self._keep_policy()
                 metrics = self.train_step()
                 session.report_if_due(metrics)
-                if session.is_checkpoint_due:
+                # After the last step, the last labels are used first: a run that is killed before
+                # repeats its last steps.
+                if session.is_checkpoint_due and session.step < session.num_steps:
                     session.save()
                 if is_paced:
                     session.wait_for_due_labels()
