@@ -469,6 +469,19 @@ def test_single_label_is_fitted_at_the_end(tmp_path):
     assert not world.learner.fit_remaining()
 
 
+def test_further_answer_that_gives_the_first_target_counts_once_for_the_next_fit(tmp_path):
+    """The next fit is due with two labels, 2 % of 51 rounded up."""
+    world = World(tmp_path, teacher=human_teacher)
+    world.roll_out(3)
+    world.learner.ask(Progress(1000, 0.0), RECENT)
+    answer(world, "ann", CANNOT_TELL, *[LEFT] * 51)
+    world.learner.fit()
+    answer(world, "bob", LEFT)
+    assert not world.learner.fit()
+    answer(world, "bob", None, LEFT)
+    assert world.learner.fit()
+
+
 def test_fit_in_the_background_that_is_completed_at_the_end_is_reported(tmp_path):
     world = World(tmp_path, in_background=True)
     world.turn(0)

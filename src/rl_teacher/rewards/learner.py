@@ -337,11 +337,13 @@ class RewardLearner(RewardSource):
                 targets = self._targets_of(self._queue.answered())
                 self._trainer.rebuild(targets, self._pair_of)
             elif answers.first or answers.further:
+                # Others were only answered with `cannot_tell` before: they are added now.
+                num_updated = sum(each.id in self._trainer.labels for each in answers.further)
                 # Added before they are evaluated, because the label set holds their input rows. The
                 # predictor itself changes with the next fit only.
                 self._learn_from([*answers.first, *answers.further])
                 self._evaluate_on_fresh(answers.first)
-                self._trainer.count_updated(len(answers.further))
+                self._trainer.count_updated(num_updated)
         return self._queue.num_answered
 
     def fit(self, *, force: bool = False) -> bool:
