@@ -36,18 +36,18 @@ class Survey:
         self.store = Store.open(database)
         self.experiment_id = self.store.experiments.ensure("mine", ENV_ID, {})
         files = SegmentFiles(folder / "segments")
-        self._query_store = QueryStore(self.store, self.experiment_id, files)
+        self.query_store = QueryStore(self.store, self.experiment_id, files)
         self.queue = self.new_queue()
         pairs = [(a_segment(2 * i), a_segment(2 * i + 1)) for i in range(3)]
         self.queue.ask(pairs, 0, RECENT)
         self.ids = [each.id for each in self.queue.asked()]
 
     def new_queue(self):
-        return QueryQueue(self._query_store, NamedTeacher(human_teacher, "", 0))
+        return QueryQueue(self.query_store, NamedTeacher(human_teacher, "", 0))
 
     def show_on(self, display):
         """Continue with a queue whose comparisons are displayed."""
-        self._query_store = replace(self._query_store, display=display)
+        self.query_store = replace(self.query_store, display=display)
         state = self.queue.state()
         self.queue = self.new_queue()
         self.queue.load_state(state, ENV_ID)
@@ -77,6 +77,16 @@ def survey(tmp_path, database):
     survey = Survey(tmp_path, database)
     yield survey
     survey.store.close()
+
+
+def test_pair_that_occurs_twice_in_a_batch_is_answered_once(survey):
+    teacher = NamedTeacher(lambda *_: LEFT, "synthetic:left", 0)
+    queue = QueryQueue(survey.query_store, teacher)
+    pair = a_segment(8), a_segment(9)
+    queue.ask([pair, pair], 0, RECENT)
+    queue.read_answers()
+    assert queue.num_asked == queue.num_answered == 2
+    assert len(survey.store.labels.since(survey.experiment_id, 0)) == 1
 
 
 def test_first_answer_is_first_and_second_labelers_answer_is_further(survey):

@@ -256,7 +256,9 @@ class QueryQueue:
         if known:
             # Their labels are older than the newest that was read: read all labels again.
             self._newest_label_id = 0
-        unanswered = [each for each in zip(ids, pairs, strict=True) if each[0] not in known]
+        # By id, so that a pair which occurs twice is answered once.
+        pair_of = dict(zip(ids, pairs, strict=True))
+        unanswered = [each for each in pair_of.items() if each[0] not in known]
         labels = list(self._teacher_labels(unanswered, recent))
         self._store.store.labels.add_many(labels)
         # The next read of the answers uses them once.
