@@ -10,7 +10,7 @@ import pytest
 
 from rl_teacher import cli
 from rl_teacher.agents.registry import AGENTS, check_agent
-from rl_teacher.cli import main
+from rl_teacher.cli import main, parse_teach
 from rl_teacher.clips.answer import Answer
 from rl_teacher.config import predecessors
 from rl_teacher.config.agents import PPOConfig
@@ -321,6 +321,22 @@ def test_number_of_steps_that_is_not_whole_is_refused(number, capsys):
         main(["teach", "-e", "ShortHopper-v1", "-p", "rl", "-n", "x", f"-t={number}"])
     assert exit_.value.code == 2
     assert number in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["2.5", "five", "inf"])
+@pytest.mark.parametrize("flag", ["--n-labels", "--pretrain-labels", "--n-clips"])
+def test_number_of_labels_that_is_not_whole_is_refused_in_plain_words(flag, number, capsys):
+    with pytest.raises(SystemExit):
+        main(["teach", "-p", "synth", "-e", "ShortReacher-v1", "-n", "x", flag, number])
+    message = " ".join(capsys.readouterr().err.split())
+    assert f"{flag}: {number} is not a whole number" in message
+    assert "<" not in message
+
+
+def test_number_of_labels_of_a_preset_can_be_removed():
+    arguments = ["-p", "synth", "-e", "MovingDot-v0", "-n", "x", "--preset", "paper-atari"]
+    config, _, _ = parse_teach([*arguments, "-l", "None", "-L", "1e2"])
+    assert (config.n_labels, config.pretrain_labels) == (None, 100)
 
 
 @pytest.mark.parametrize("arguments", [["-p", "maybe"], ["-t", "many"], ["--no-such-flag"]])

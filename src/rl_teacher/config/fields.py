@@ -42,23 +42,36 @@ def alias(flag: str) -> Any:
 
 
 def _parse_whole(texts: list[str]) -> int:
-    number = float(texts[0].replace("_", ""))
+    try:
+        number = float(texts[0].replace("_", ""))
+    except ValueError:
+        number = math.nan
     if not number.is_integer():
         raise ValueError(f"{texts[0]} is not a whole number")
     return int(number)
 
 
-WholeNumber = Annotated[
-    int,
-    tyro.constructors.PrimitiveConstructorSpec(
+def _whole_number(metavar: str, parse: Callable[[list[str]], int | None], kind: Any) -> Any:
+    return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar="INT",
-        instance_from_str=_parse_whole,
-        is_instance=lambda value: isinstance(value, int),
+        metavar=metavar,
+        instance_from_str=parse,
+        is_instance=lambda value: isinstance(value, kind),
         str_from_instance=lambda value: [str(value)],
+    )
+
+
+WholeNumber = Annotated[int, _whole_number("INT", _parse_whole, int)]
+"""An integer that may also be written as 5e6 or 5_000_000."""
+OptionalWholeNumber = Annotated[
+    int | None,
+    _whole_number(
+        "{None}|INT",
+        lambda texts: None if texts == ["None"] else _parse_whole(texts),
+        int | None,
     ),
 ]
-"""An integer that may also be written as 5e6 or 5_000_000."""
+"""The same or None. Errors of a union would show the objects above."""
 
 
 @dataclass(frozen=True)
