@@ -333,6 +333,22 @@ def test_number_of_labels_that_is_not_whole_is_refused_in_plain_words(flag, numb
     assert "<" not in message
 
 
+@pytest.mark.parametrize("flag", ["--hide-episode-ends", "--hide_episode_ends"])
+def test_flag_that_a_preset_has_switched_on_may_be_given(flag):
+    config, _, defaults = parse_teach(["-p", "synth", "-e", "MovingDot-v0", "-n", "x", flag])
+    assert config.hide_episode_ends
+    assert defaults.hide_episode_ends
+
+
+def test_flags_that_a_preset_has_switched_on_can_be_switched_off():
+    flags = ["--no-hide-episode-ends", "--reward.no-batch-norm", "--reward.no-ignore-actions"]
+    arguments = ["-p", "synth", "-e", "MovingDot-v0", "-n", "x", "--preset", "paper-atari"]
+    config, _, _ = parse_teach([*arguments, *flags])
+    assert not config.hide_episode_ends
+    assert not config.reward.batch_norm
+    assert not config.reward.ignore_actions
+
+
 def test_number_of_labels_of_a_preset_can_be_removed():
     arguments = ["-p", "synth", "-e", "MovingDot-v0", "-n", "x", "--preset", "paper-atari"]
     config, _, _ = parse_teach([*arguments, "-l", "None", "-L", "1e2"])

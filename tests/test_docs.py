@@ -266,6 +266,7 @@ def test_flags_in_docs_exist(path, settings):
     others = {"--help", "--version", "--plot", "--experiment", "--format", "--out", "--uses"}
     others |= {"--hold-out", "--steps", "--repair"}  # of `export`, `circus` and `doctor`
     others |= {"--parallel", "--cpus", "--role"}  # of `sweep` and `labelers add`
+    others |= {"--no-hide-episode-ends"}  # where a preset has switched the flag on
     known = long_flags(settings) | serve_flags | play_flags | others
     mentioned = {
         flag.replace("_", "-")

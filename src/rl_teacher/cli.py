@@ -7,7 +7,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import errno
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -220,7 +220,8 @@ def check_options(command: str, function: Callable[..., Any], arguments: Sequenc
     known = [*long_options(function), "--help"]
     for given in arguments:
         name = given.partition("=")[0].replace("_", "-")
-        if name in known:
+        # `--reward.no-batch-norm` switches off a flag that a preset has switched on.
+        if name in known or re.sub(r"(--|\.)no-", r"\1", name, count=1) in known:
             continue
         predecessors.check_option(command, name)
         if not re.fullmatch(r"--(?!tyro-)[a-z][a-z0-9.-]*", name):
@@ -283,7 +284,23 @@ def parse_teach(
         """Train an agent on labels, the true reward or a saved predictor."""
         return config, options, defaults
 
+    # tyro has only `--no-FLAG` for a flag that the preset has switched on.
+    are_on = set(_flags_on(defaults))
+    arguments = [each for each in arguments if each.replace("_", "-") not in are_on]
     return parse("teach", teach_agent, arguments)
+
+
+def _flags_on(settings: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the flags of a dataclass, and of its sections, that are on."""
+    from dataclasses import is_dataclass
+
+    from rl_teacher.config.fields import as_flag
+
+    for name, value in vars(settings).items():
+        if is_dataclass(value):
+            yield from _flags_on(value, f"{prefix}{name}.")
+        elif value is True:
+            yield as_flag(prefix + name)
 
 
 def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
