@@ -197,6 +197,17 @@ def test_one_clip_of_null_actions_is_sorted_with_others(env_id, queries):
     assert len(null_action_clips()) == 1
 
 
+@pytest.mark.parametrize("queries", ["tree", "sort"])
+def test_repeated_collection_reports_the_clips_that_it_has_sorted(queries):
+    config = changed(queries=queries, n_labels=8, agent_reset=0.0, collect_only=True)
+    teach(config, QUIET)
+    assert teach(config, QUIET).is_finished
+    with open_store() as store:
+        asked = store.comparisons.asked(store.experiments.get("test").id)
+    compared = {clip for each in asked for clip in (each.left_hash, each.right_hash)}
+    assert last_row()["clips_sorted"] == len(compared) > 4
+
+
 @pytest.mark.parametrize("stopped_at", ["exploration", "training"])
 def test_resumed_run_keeps_its_null_action_clip(stopped_at, monkeypatch):
     config = changed(queries="tree", n_clips=12, null_action_clip=True)

@@ -121,6 +121,11 @@ class ClipSorter:
         """Number of clips that are sorted."""
         return len(self._ranking)
 
+    def num_compared(self, queue: QueryQueue) -> int:
+        """Return the number of clips, with those of comparisons that an earlier run has asked."""
+        compared = (each for query in queue.asked() for each in query.segments)
+        return len({*self._ranking.clips, *compared})
+
     @property
     def max_clips(self) -> int | None:
         """Number of clips to sort; None if it is not limited."""

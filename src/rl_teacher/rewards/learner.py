@@ -491,7 +491,7 @@ class RewardLearner(RewardSource):
             "fresh_labels": len(self._agreed),
         }
         if self._sorter is not None:
-            counts["clips_sorted"] = self._sorter.num_clips
+            counts["clips_sorted"] = self._sorter.num_compared(self._queue)
             if self._sorter.max_clips is not None:
                 counts["clips_wanted"] = self._sorter.max_clips
         for name, step in (("fit", self._fit_step), ("label", self._label_step)):
