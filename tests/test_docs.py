@@ -741,6 +741,15 @@ def test_readme_is_shorter_than_200_lines():
     assert len((ROOT / "README.md").read_text().splitlines()) < 200
 
 
+def test_scores_in_readme_are_those_of_results():
+    scores, intervals = table("README.md", "labels", "50", "100", "350", "700", "1,400")
+    (sentence,) = re.findall(r"PPO's score is (.*?)\. 700 labels", text_of("docs/results.md"))
+    assert re.findall(r"[\d.]+ \(.*?\)", sentence) == [
+        f"{score} ({interval})" for score, interval in zip(scores[1:], intervals[1:], strict=True)
+    ]
+    assert f"({', '.join(scores[1:-1])} and {scores[-1]};" in text_of("docs/results.md")
+
+
 def test_animation_of_readme_is_smaller_than_1_5_megabytes():
     (name,) = re.findall(r"\((docs/images/\w+\.gif)\)", (ROOT / "README.md").read_text())
     assert (ROOT / name).stat().st_size < 1_500_000
