@@ -31,7 +31,7 @@ RECORDS = "tasks"
 """The runs are kept with those of `tasks`, which has the same defaults."""
 LABELS = (100, 350)
 HOW = (
-    "python -m benchmarks.run ablate --set agent_reset=0 [--only ShortHopper-v1 ...] "
+    "python -m benchmarks.run ablate --set agent_reset=0.5 [--only ShortHopper-v1 ...] "
     "[--labels 100 350] [--seeds 0 1 2 3 4]"
 )
 
