@@ -168,6 +168,14 @@ def test_command_describes_image_preprocessing(capsys):
     assert "preprocessed to 24 x 20, 3 channels, not stacked" in capsys.readouterr().out
 
 
+def test_command_describes_images_of_atari_game_with_module_prefix(capsys, monkeypatch):
+    monkeypatch.setattr(check, "LONG_CHECK_STEPS", 10)
+    assert main(["check", own("Pong-v0")]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(f"{own('PongNoFrameskip-v4')} can be used")
+    assert "images of 210 x 160 pixels, 3 channels; preprocessed to 84 x 84" in output
+
+
 def test_command_checks_atari_game(capsys, monkeypatch):
     monkeypatch.setattr(check, "LONG_CHECK_STEPS", 10)
     assert main(["check", "Pong-v0", "-p", "human"]) == 0

@@ -18,7 +18,6 @@ import numpy as np
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.atari.names import resolve_game
 from rl_teacher.envs.factories import type_name
 from rl_teacher.envs.interface import ACTION_MASK, sample_allowed
 from rl_teacher.envs.preprocessing import (
@@ -29,6 +28,7 @@ from rl_teacher.envs.preprocessing import (
 )
 from rl_teacher.envs.registry import (
     EnvInfo,
+    atari_game,
     closing_env,
     get_env_info,
     make_rendered_env,
@@ -103,12 +103,10 @@ def inspect_environment(env_id: str, *, is_shown: bool) -> tuple[EnvInfo, list[F
 
 def describe_images(env_id: str, frames: FrameSettings) -> str | None:
     """Describe image observations and their preprocessing; None for other observations."""
-    env_info = get_env_info(env_id)
-    if env_info.backend == "atari":
+    game = atari_game(env_id)
+    if game is not None:
         from rl_teacher.envs.atari.emulators import screen_size  # noqa: PLC0415 - imports ALE
 
-        game = resolve_game(env_info.id)
-        assert game is not None  # noqa: S101 - all environments of this backend are games
         screen = ImageLayout((*screen_size(game.rom), 3), channel_axis=2)
         return describe_preprocessing(screen, frames)
     with closing(make_single_env(env_id)) as env:
