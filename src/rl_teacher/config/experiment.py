@@ -74,6 +74,8 @@ DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L is given."""
 SCHEDULE_FRACTION_OF_SAC = 0.5
 """On walker-walk, SAC is stuck in a poor gait less often with early labels; see docs/results.md."""
+AGENT_RESET_OF_SAC = 0.5
+"""On walker-run, SAC is stuck less often with a reset, after which it has a full replay buffer."""
 MAX_CLIPS = 1_000_000
 
 LabelerWeights = Literal["equal", "reliability"]
@@ -245,9 +247,10 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     clip_reward: Annotated[float, Between(0.0, 1e9), TRUE_REWARD] = 0.0
     """largest absolute value of a true reward that the agent learns from, usually 1 for Atari; 0:
     no clipping. Reported returns are never clipped"""
-    agent_reset: Annotated[float, Between(0.0, 1.0), LABELS, FITS, RESETS] = 0.0
-    """fraction of --n-labels after which the agent is reset once (Nikishin et al. 2022); the
-    earlier agent is restored if it is better after as many steps. 0: no reset"""
+    agent_reset: Annotated[float | None, Between(0.0, 1.0), LABELS, FITS, RESETS] = None
+    """fraction of --n-labels after which the agent is reset once (Nikishin et al. 2022); an earlier
+    on-policy agent is restored if it is better after as many steps. 0: no reset. By default 0, and
+    0.5 with -a sac where a reset is possible"""
 
     def with_label_budget(self) -> "TeachConfig":
         """Return the settings with the number of labels that sorting `n_clips` takes.
@@ -308,7 +311,9 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
         """
         if self.n_labels is None or not self.asks or self.agent_path is not None:
             return math.inf
-        labels = self.agent_reset * self.n_labels
+        default = AGENT_RESET_OF_SAC if self.agent == "sac" else 0.0
+        fraction = default if self.agent_reset is None else self.agent_reset
+        labels = fraction * self.n_labels
         # With as many labels before training, no agent learns from fewer.
         return labels if labels > pretraining_labels(self) else math.inf
 
