@@ -76,3 +76,11 @@ def test_buttons_zoom_without_a_mouse(page):
     assert zoom_out.is_enabled()
     zoom_out.press("Enter")
     page.get_by_role("button", name="All steps").wait_for(state="detached")
+
+
+def test_choice_of_runs_is_read_again_after_a_failure(page, other):
+    page.route("**/api/v1/experiments", lambda route: route.abort(), times=1)
+    page.reload()
+    page.get_by_label("Compare with another experiment").select_option(
+        other.name, timeout=PATIENCE_MS
+    )

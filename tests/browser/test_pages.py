@@ -236,3 +236,11 @@ class TestEveryPage:
         go_to_experiment(page, service, full)
         full.store.metrics.append(full.id, 50_000, {"held_out_accuracy": 0.123})
         page.get_by_text(re.compile(r"^12\s%$")).first.wait_for(timeout=PATIENCE_MS)
+
+
+def test_filter_of_labelers_is_read_again_after_a_failure(open_context, service, full):
+    page = open_context().new_page()
+    page.route("**/api/v1/labelers", lambda route: route.abort(), times=1)
+    page.goto(service.link(f"/e/{full.name}?tab=comparisons"))
+    labelers = page.get_by_role("combobox", name="Labeler")
+    labelers.select_option(f"Ada of {full.name}", timeout=PATIENCE_MS)

@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 
-import { RETRY_MS, RetryTimer } from '../src/lib/retry-timer'
+import { readUntilDone, RETRY_MS, RetryTimer } from '../src/lib/retry-timer'
 
 beforeEach(() => void vi.useFakeTimers())
 afterEach(() => void vi.useRealTimers())
@@ -50,5 +50,22 @@ describe('a retry timer', () => {
     timer.stop()
     timer.schedule(read)
     expect([timer.isStopped, vi.getTimerCount()]).toEqual([true, 0])
+  })
+})
+
+describe('reading until it succeeds', () => {
+  it('repeats a read that fails, and not one that succeeds', async () => {
+    const read = vi.fn().mockRejectedValueOnce(new Error('offline')).mockResolvedValue(null)
+    readUntilDone(read)
+    await vi.advanceTimersByTimeAsync(10 * RETRY_MS)
+    expect(read).toHaveBeenCalledTimes(2)
+  })
+
+  it('ends when it is stopped', async () => {
+    const read = vi.fn().mockRejectedValue(new Error('offline'))
+    const stop = readUntilDone(read)
+    stop()
+    await vi.advanceTimersByTimeAsync(10 * RETRY_MS)
+    expect(read).toHaveBeenCalledOnce()
   })
 })

@@ -3,6 +3,7 @@
 import { getExperiments, getMetrics } from './api'
 import type { MetricsEntry } from './api-types'
 import { mergeMetrics } from './experiment-state.svelte'
+import { readUntilDone } from './retry-timer'
 
 /** There are colours for this many runs besides the page's own. */
 export const MAX_COMPARED = 3
@@ -13,19 +14,20 @@ export class ComparedRuns {
   runs = $state.raw<readonly { name: string; rows: readonly MetricsEntry[] }[]>([])
   /** Names of the experiments to choose from. */
   names = $state.raw<readonly string[]>([])
-  #timer: ReturnType<typeof setInterval> | undefined
 
   /** @param name of the page's own experiment. */
   constructor(readonly name: string) {}
 
   start(): () => void {
     // A failed request is repeated; the header reports an unreachable server.
-    getExperiments().then(
-      (all) => (this.names = all.map(({ name }) => name).filter((name) => name !== this.name)),
-      () => undefined,
-    )
-    this.#timer = setInterval(() => void this.#refresh(), REFRESH_MS)
-    return () => clearInterval(this.#timer)
+    const stop = readUntilDone(async () => {
+      this.names = (await getExperiments()).map(({ name }) => name).filter((name) => name !== this.name)
+    })
+    const timer = setInterval(() => void this.#refresh(), REFRESH_MS)
+    return () => {
+      stop()
+      clearInterval(timer)
+    }
   }
 
   /** Compare with these experiments instead of the present ones. */

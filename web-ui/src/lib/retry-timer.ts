@@ -22,3 +22,11 @@ export class RetryTimer {
     this.cancel()
   }
 }
+
+/** Read once, and again after a while if that fails; return a function that stops. */
+export function readUntilDone(read: () => Promise<unknown>): () => void {
+  const timer = new RetryTimer()
+  const attempt = () => void read().catch(() => timer.schedule(attempt))
+  attempt()
+  return () => timer.stop()
+}
