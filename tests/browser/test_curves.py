@@ -84,3 +84,12 @@ def test_choice_of_runs_is_read_again_after_a_failure(page, other):
     page.get_by_label("Compare with another experiment").select_option(
         other.name, timeout=PATIENCE_MS
     )
+
+
+def test_curve_of_an_accuracy_below_the_usual_range_stays_within_the_chart(page, full, store):
+    store.metrics.append(full.id, 40_000, {"held_out_accuracy": 0.1})
+    page.reload()
+    accuracy = chart(page, "Held-out accuracy")
+    accuracy.get_by_text("10 %").first.wait_for(timeout=PATIENCE_MS)
+    plot, point = (accuracy.locator(part).bounding_box() for part in ("svg", "circle"))
+    assert point["y"] + point["height"] < plot["y"] + plot["height"] - 20
