@@ -33,6 +33,18 @@ def test_keys_on_slider_select_episodes_of_earlier_agents(open_context, service,
     assert_accessible(page)
 
 
+def test_clip_of_an_earlier_agent_is_loaded_again_after_a_failure(open_context, service, full):
+    page = open_context(reduced_motion="reduce").new_page()
+    go_to_experiment(page, service, full)
+    card = page.get_by_role("region", name="Episodes of the agent")
+    slider = card.get_by_role("slider", name="Agent after")
+    slider.wait_for(timeout=PATIENCE_MS)
+    page.route("**/api/v1/clips/**", lambda route: route.abort(), times=1)
+    with page.expect_request_finished(lambda request: "/episodes" in request.url):
+        slider.press("ArrowLeft")
+    card.get_by_text("Episode at step 8k").wait_for(timeout=PATIENCE_MS)
+
+
 def test_agent_before_is_selected_in_a_finished_run(open_context, service, full):
     page = open_context(reduced_motion="reduce").new_page()
     go_to_finished_run(page, service, full)
