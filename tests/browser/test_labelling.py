@@ -322,6 +322,17 @@ class TestPhone:
         phone.page.get_by_role("button", name="Speed 2, change to 4").wait_for()
         assert phone.page.evaluate("() => document.activeElement === document.body")
 
+    def test_notice_leaves_the_controls_free(self, phone, service, experiment):
+        page = phone.page
+        page.goto(service.link(f"/e/{experiment.name}/label?comparison=999999"))
+        notice = page.get_by_role("status").filter(has_text="This comparison cannot be shown")
+        notice.wait_for(timeout=PATIENCE_MS)
+        phone.shown_comparison()
+        above = notice.bounding_box()
+        for name in ("Top is better", "Pause", "Equal", "Undo"):
+            box = page.get_by_role("button", name=name, exact=True).bounding_box()
+            assert above["y"] + above["height"] <= box["y"], name
+
     def test_buttons_fit_the_window(self, phone):
         page = phone.page
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
