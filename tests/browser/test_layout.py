@@ -110,3 +110,20 @@ class TestTheme:
         page.get_by_role("button", name="Switch to light").click()
         page.get_by_role("button", name="Switch to dark").click()
         labelling.wait_for_picture(0, lambda picture: picture.mean() < 100)
+
+
+def test_long_name_leaves_header_and_dialog_in_shape(open_context, service, full, store):
+    name = f"{full.name}-{'x' * 90}"
+    store.experiments.rename(full.name, name)
+    page = open_context(viewport={"width": 1280, "height": 800}).new_page()
+    page.goto(service.label_link(name))
+    LabellingPage(page).shown_comparison()
+    header = page.get_by_role("navigation", name="Breadcrumbs")
+    brand = header.get_by_role("link", name="rl-teacher").bounding_box()
+    assert brand["height"] < 30
+    crumb = header.get_by_text("label", exact=True)
+    assert crumb.evaluate("crumb => crumb.scrollWidth <= crumb.clientWidth")
+    page.goto(service.link("/"))
+    page.get_by_role("button", name=f"Manage {name}").click(timeout=PATIENCE_MS)
+    dialog = page.get_by_role("dialog")
+    assert dialog.evaluate("dialog => dialog.scrollWidth <= dialog.clientWidth")
