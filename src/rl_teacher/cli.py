@@ -534,7 +534,8 @@ def run_fit(config: "FitConfig") -> None:
     accuracy = outcome.report.held_out_accuracy
     num_comparisons = counted(outcome.num_comparisons, "comparison")
     print(f"fitted to {num_comparisons}, {counted(outcome.report.num_steps, 'step')}")
-    held_out = f" on {outcome.num_held_out:,} held-out comparisons" if outcome.num_held_out else ""
+    num_held_out = counted(outcome.num_held_out, "held-out comparison")
+    held_out = f" on {num_held_out}" if outcome.num_held_out else ""
     print(
         "held-out accuracy: "
         + ("unknown: no label was held out" if is_missing(accuracy) else percent(accuracy))
@@ -1222,7 +1223,8 @@ def import_(arguments: Sequence[str]) -> int:
 
         dataset = read_any(user_path(path), env_id)
         num_answered = import_as(dataset, name)
-        print(f"{num_answered:,} labelled comparisons of {dataset.env_id} in experiment {name}")
+        labelled = counted(num_answered, "labelled comparison")
+        print(f"{labelled} of {dataset.env_id} in experiment {name}")
 
     return parse_and_call("import", import_data_set, arguments)
 

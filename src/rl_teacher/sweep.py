@@ -33,6 +33,7 @@ from rl_teacher.common.errors import (
     RlTeacherError,
 )
 from rl_teacher.common.parallel import in_parallel
+from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.report.figures import UNKNOWN, duration, reward
 from rl_teacher.report.statistics import interquartile_mean
@@ -234,7 +235,7 @@ def sweep(
     finished = [run for run in runs if run.name in existing and is_finished(run)]
     results = finished_results(finished, file.rows())
     missing = [run for run in runs if run.flags not in results]
-    report(f"{len(runs)} runs, {len(missing)} of them to do")
+    report(f"{counted(len(runs), 'run')}, {len(missing)} of them to do")
     failures = []
     for run, ended in in_parallel(executor or execute, missing, parallel, cancel):
         try:
@@ -251,8 +252,8 @@ def sweep(
     file.close()
     if failures:
         raise RunFailed(
-            f"{len(failures)} of {len(runs)} runs failed: {', '.join(failures)}. Repeat the "
-            "command to try them again."
+            f"{len(failures)} of {counted(len(runs), 'run')} failed: {', '.join(failures)}. "
+            "Repeat the command to try them again."
         )
     return [results[run.flags] for run in runs]
 

@@ -30,6 +30,7 @@ from rl_teacher.common.errors import BadConfig, TeacherFailed
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.runtime import stop_requests
 from rl_teacher.common.state_dict import StateDict
+from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions, TeachConfig, pretraining_labels
 from rl_teacher.config.predecessors import teach_command
 from rl_teacher.datasets.given_labels import GivenLabels, labelled_pairs
@@ -436,8 +437,8 @@ class TrainingLoop:
             self._collect_labels()
         if self.session.stop:
             return
-        num = self._num_pretraining + self._num_given
-        self.session.set_phase(Phase.FITTING, f"fitting the reward predictor to {num} labels")
+        labels = counted(self._num_pretraining + self._num_given, "label")
+        self.session.set_phase(Phase.FITTING, f"fitting the reward predictor to {labels}")
         # With a pretrained predictor, it may run in the background.
         is_fitted = self.session.fit(force=True) or self.session.finish_fit()
         if not self.session.rewards.num_fits:
@@ -528,8 +529,8 @@ class TrainingLoop:
         total = self._exploration_steps // length
         self.session.set_phase(
             Phase.RANDOM,
-            f"{doing}, for the first comparisons: {min(steps // length, total):,} of {total:,} "
-            "segments",
+            f"{doing}, for the first comparisons: {min(steps // length, total):,} of "
+            f"{counted(total, 'segment')}",
         )
 
     # --- start and end ---
@@ -623,12 +624,12 @@ def no_usable_labels(config: TeachConfig, num: int) -> str:
     """Return the error text for pretraining labels that are all "cannot tell"."""
     if config.predictor == "human":
         return (
-            f"All of the first {num} comparisons were answered with `cannot tell`, so there is "
+            f"All answers so far are `cannot tell` ({counted(num, 'comparison')}), so there is "
             "nothing to learn from. Change some answers on the page (`rl-teacher serve`) and run "
             "the same command again; or start another experiment with longer clips (-c)."
         )
     return (
-        f"The teacher {config.teacher} could not tell in any of the first {num} comparisons, so "
+        f"The teacher {config.teacher} could not tell in any comparison so far ({num:,}), so "
         "there is nothing to learn from. Use another --teacher, another --teacher-strength, or "
         "longer clips (-c)."
     )

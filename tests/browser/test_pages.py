@@ -244,3 +244,14 @@ def test_filter_of_labelers_is_read_again_after_a_failure(open_context, service,
     page.goto(service.link(f"/e/{full.name}?tab=comparisons"))
     labelers = page.get_by_role("combobox", name="Labeler")
     labelers.select_option(f"Ada of {full.name}", timeout=PATIENCE_MS)
+
+
+def test_counts_of_one_are_in_the_singular(open_context, service, experiment):
+    experiment.ask(1)
+    experiment.store.experiments.describe(experiment.id, "", 1)
+    page = open_context().new_page()
+    page.goto(service.link(f"/e/{experiment.name}"))
+    page.get_by_text("1 comparison asked").wait_for(timeout=PATIENCE_MS)
+    go_to_experiments(page, service, experiment)
+    row = page.get_by_role("listitem").filter(has_text=experiment.name)
+    row.get_by_text("of 1 label", exact=True).wait_for()

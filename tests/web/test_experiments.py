@@ -191,7 +191,7 @@ class TestMessages:
         trainer.store.experiments.describe(trainer.id, "", 2)
         trainer.set_phase("training")
         post(program, *[label(each) for each in trainer.ask(2)])
-        answered = "All 2 comparisons are answered, thank you. "
+        answered = "All comparisons are answered, thank you. "
         assert self.message(program) == f"{answered}The agent continues training."
         trainer.set_phase("paused")
         assert self.message(program) == f"{answered}The run is paused."

@@ -291,7 +291,7 @@ def progress_message(view: ExperimentView, phase: Phase) -> str:
         noun = "comparison is" if view.waiting == 1 else "comparisons are"
         return f"{view.waiting} {noun} waiting for an answer."
     if view.has_all_labels and phase not in (*ENDED, *SILENT_MESSAGES):
-        thanks = f"All {view.target_labels} comparisons are answered, thank you."
+        thanks = "All comparisons are answered, thank you."
         if phase is Phase.PAUSED:
             return f"{thanks} The run is paused."
         is_trained = not view.config.get("collect_only")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_teacher.common.errors import BadConfig, BadInput, NoPredictor
+from rl_teacher.common.text import counted
 from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.wrappers.driver import WrapperDriver
@@ -74,7 +75,7 @@ class Controls:
         while learning is not None and not learning.has_fitted and not self.is_stop_wanted:
             if num_steps >= max_steps:
                 raise NoPredictor(
-                    f"After {num_steps:,} random steps there are {session.num_labels} labels, too "
+                    f"{counted(session.num_labels, 'label')} after {num_steps:,} random steps: too "
                     "few to fit a predictor. Reduce pretrain_labels, increase max_steps, or choose "
                     "a teacher who prefers one clip more often."
                 )
@@ -119,9 +120,9 @@ class Controls:
         learning = self.session.learning
         if learning is not None and not learning.has_predictor:
             raise NoPredictor(
-                f"There is no fitted predictor to {purpose} yet: {self.session.num_labels} labels "
-                "have been received. Continue to step until using_predicted_reward is True, or "
-                "start with labels or predictor_path."
+                f"There is no fitted predictor to {purpose} yet, after "
+                f"{counted(self.session.num_labels, 'label')}. Continue to step until "
+                "using_predicted_reward is True, or start with labels or predictor_path."
             )
 
     def save_labels(self, path: str | Path) -> None:
