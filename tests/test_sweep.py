@@ -95,6 +95,7 @@ def test_bad_file_is_refused(write, text, message):
         ("-p rl -e ShortReacher-v1 --ppo.gamma 2", "gamma"),
         ("-p rl -e NoSuchThing-v1", "NoSuchThing-v1"),
         ("-p human -l 5 -e ShortReacher-v1", "Omit -p human"),
+        ("-p rl -e ShortReacher-v1 --force-new --yes", "With --force-new, a sweep"),
     ],
 )
 def test_every_run_is_checked_before_the_first(write, home, capsys, flags, message):

@@ -912,7 +912,8 @@ def check_runs(given: "Sweep") -> None:
     """Check the settings of all runs of a sweep before the first one starts.
 
     Raises:
-        BadInput: a setting is wrong, people would have to answer, or two runs are the same.
+        BadInput: a setting is wrong, people would have to answer, runs would start over whenever
+            they continue, or two runs are the same.
     """
     from dataclasses import replace
 
@@ -925,6 +926,11 @@ def check_runs(given: "Sweep") -> None:
         config = checked_config(config, options, defaults)
         if config.asks_a_person:
             raise BadInput("A sweep does not wait for people to answer. Omit -p human.")
+        if options.force_new or options.archives:
+            raise BadInput(
+                "With --force-new, a sweep that is repeated would start its runs over instead of "
+                "continuing them. Omit it."
+            )
         parsed.append((each, replace(config, env_id=check_teach(config).id), options))
     check_different(parsed)
 
