@@ -114,7 +114,7 @@ class TestSummary:
         clock.advance(16)
         shown = detail(program, "labels")
         assert shown["phase"] == ("stopped" if phase == "stopped" else "lost")
-        assert "Repeat its `rl-teacher` command" in shown["progress"]["message"]
+        assert "Repeat its rl-teacher command" in shown["progress"]["message"]
         assert "rl-teacher teach" not in shown["message"] + shown["progress"]["message"]
 
     def test_silent_run_of_a_wrapper_is_idle_and_named_as_a_program(self, program, store, clock):
@@ -185,7 +185,7 @@ class TestMessages:
     def test_message_for_silent_run_names_command(self, program, trainer, clock):
         trainer.set_phase("training")
         clock.advance(60)
-        assert "`rl-teacher` command" in self.message(program)
+        assert "rl-teacher command" in self.message(program)
 
     def test_message_reports_reached_target(self, program, trainer):
         trainer.store.experiments.describe(trainer.id, "", 2)

@@ -246,7 +246,7 @@ def test_killed_run_is_reported_once_and_its_next_comparison_awaited(database, c
         session.sleep = sleep
         assert session.run("mine") == 1
     assert typist.read[0] == "No comparison is waiting yet (training)."
-    assert "Repeat its `rl-teacher` command to continue" in typist.read[1]
+    assert "Repeat its rl-teacher command to continue" in typist.read[1]
     assert typist.read[2].startswith("0/1 comparisons labelled.")
 
 

@@ -43,13 +43,13 @@ CLOCK_TOLERANCE = timedelta(minutes=1)
 
 LOST_MESSAGE = (
     "The process of the run does not respond: it has ended or its machine is suspended. Repeat its "
-    "`rl-teacher` command to continue."
+    "rl-teacher command to continue."
 )
 
 STALLED_MESSAGE = (
     "The process of the run is alive, but has completed no step of its loop for minutes: it is "
     "busy with a long rollout or fit, or its environment hangs. If it does not continue, kill it "
-    "and repeat its `rl-teacher` command."
+    "and repeat its rl-teacher command."
 )
 
 IDLE_MESSAGE = (
@@ -76,7 +76,7 @@ NO_COMPARISON_MESSAGES = {
     ),
     Phase.FINISHED: "The run has finished; there are no more comparisons.",
     Phase.STOPPED: (
-        "The run was stopped and saved. Repeat its `rl-teacher` command to continue; then the "
+        "The run was stopped and saved. Repeat its rl-teacher command to continue; then the "
         "next comparisons come."
     ),
     Phase.FAILED: (
