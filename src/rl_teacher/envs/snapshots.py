@@ -278,7 +278,7 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
                 f"{len(running)} environments were saved; {self.num_envs} are needed."
             )
         replayed = [env.replay(r) for env, r in zip(self.envs, running, strict=True)]
-        # Of the declared type, to which `reset` and `step` convert observations, too.
+        # `reset` and `step` convert observations to the declared type, too.
         self._set_observations(np.array(replayed, self.single_observation_space.dtype))
         if not np.array_equal(self.observations, state["observations"], equal_nan=True):
             logger.warning(

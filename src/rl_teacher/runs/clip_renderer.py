@@ -408,7 +408,7 @@ class ClipRenderer:
             return False
 
         def render() -> None:
-            # Of those that were requested before the first failure.
+            # Requests that were made before the first failure are skipped, too.
             if self._has_failed:
                 return
             try:

@@ -151,7 +151,7 @@ class Rankings:
                     zip(ids, answers.values(), strict=True)
                 )
             ]
-            # Refused are labels under the request_id of another labeler's ranking.
+            # Labels under the request_id of another labeler's ranking are refused.
             if self._write(connection, labels, who["me"], moment):
                 raise request_reused()
         return [label.comparison_id for label in labels]
