@@ -147,7 +147,7 @@ def test_failed_run_is_reported_and_tried_again(write, home):
     (home / "experiments").mkdir(parents=True)
     (home / "experiments" / "gae_seed=0").write_text("")
     lines = []
-    with pytest.raises(RunFailed, match="1 of 1 runs failed: gae_seed=0"):
+    with pytest.raises(RunFailed, match="1 of 1 run failed: gae_seed=0"):
         sweep(read_sweep(write(f'flags = "{FLAGS}"\nseeds = [0]')), 1, lines.append)
     assert "gae_seed=0 failed" in lines[-1]
     assert not (home / "sweeps" / "gae.jsonl").exists()

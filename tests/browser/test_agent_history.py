@@ -10,6 +10,9 @@ from tests.browser.test_layout import CUT_OFF_CONTROLS, OVERFLOWING
 
 pytestmark = pytest.mark.browser
 
+REFRESH_MS = 15_000
+"""The history is read again after this time."""
+
 
 def test_keys_on_slider_select_episodes_of_earlier_agents(open_context, service, full):
     page = open_context(viewport=PHONE, reduced_motion="reduce").new_page()
@@ -35,13 +38,17 @@ def test_keys_on_slider_select_episodes_of_earlier_agents(open_context, service,
 
 def test_clip_of_an_earlier_agent_is_loaded_again_after_a_failure(open_context, service, full):
     page = open_context(reduced_motion="reduce").new_page()
+    page.clock.install()
     go_to_experiment(page, service, full)
     card = page.get_by_role("region", name="Episodes of the agent")
     slider = card.get_by_role("slider", name="Agent after")
     slider.wait_for(timeout=PATIENCE_MS)
-    page.route("**/api/v1/clips/**", lambda route: route.abort(), times=1)
-    with page.expect_request_finished(lambda request: "/episodes" in request.url):
+    clips = "**/api/v1/clips/**"
+    page.route(clips, lambda route: route.abort())
+    with page.expect_event("requestfailed"):
         slider.press("ArrowLeft")
+    page.unroute(clips)
+    page.clock.fast_forward(REFRESH_MS)
     card.get_by_text("Episode at step 8k").wait_for(timeout=PATIENCE_MS)
 
 

@@ -25,7 +25,7 @@ def damage(path):
     ("wanted", "expected"),
     [
         ("latest", (1024, "latest checkpoint")),
-        ("previous", (1024, "previous checkpoint")),
+        ("previous", (768, "previous checkpoint")),
         ("1024", (1024, "latest checkpoint")),
         ("1_024", (1024, "latest checkpoint")),
         ("1,024", (1024, "latest checkpoint")),
@@ -33,7 +33,6 @@ def damage(path):
     ],
 )
 def test_checkpoint_is_selected_by_place_or_step(checkpoints, wanted, expected):
-    # The last checkpoint is written twice: after the last rollout and at the end.
     assert chosen(checkpoints, wanted) == expected
 
 
@@ -57,7 +56,7 @@ def test_invalid_step_lists_agents(checkpoints, wanted):
     with pytest.raises(BadInput) as error:
         chosen(checkpoints, wanted)
     assert "latest, previous or a step is needed" in str(error.value)
-    assert "step 0, 256, 512, 768, 1,024 (previous checkpoint), 1,024 (latest checkpoint)" in str(
+    assert "step 0, 256, 512, 768, 768 (previous checkpoint), 1,024 (latest checkpoint)" in str(
         error.value
     )
 
@@ -130,5 +129,5 @@ def test_checkpoint_deleted_during_selection_is_listed_again(checkpoints, monkey
 
     original = module.read_checkpoint
     monkeypatch.setattr(module, "read_checkpoint", read_slowly)
-    assert chosen(checkpoints, "latest") == (1024, "latest checkpoint")
+    assert chosen(checkpoints, "latest") == (768, "latest checkpoint")
     assert reads == checkpoints
