@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
-from playwright.sync_api import Error, Page
+from playwright.sync_api import Error, Locator, Page
 
 from rl_teacher.clips.answer import Answer
 
@@ -24,6 +24,11 @@ KEYS = {
 Hook = Literal[
     "comparisonId", "outboxLength", "numAhead", "draw_ms", "swap_ms", "fps", "time_s", "isPlaying"
 ]
+
+
+def text_on(page: Page, text: str, *, exact: bool = False) -> Locator:
+    """Find a text on a page, but not where it is repeated 0.1 s later for screen readers."""
+    return page.get_by_text(text, exact=exact).and_(page.locator(":not(.visually-hidden)"))
 
 
 class LabellingPage:

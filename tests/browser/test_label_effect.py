@@ -9,7 +9,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.store.media import SegmentFiles
 from tests.browser.conftest import PHONE
-from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage, text_on
 from tests.browser.processes import Running, as_home, open_store
 
 pytestmark = pytest.mark.browser
@@ -76,7 +76,7 @@ def test_effect_appears_without_moving_clips_and_opens_contradicted_label(
     assert experiment.title_of(answered[1]).match(contradicted.inner_text())
     contradicted.click()
     labelling.wait_for_comparison(answered[1])
-    page.get_by_text("is better. Answer again to change it.").wait_for()
+    text_on(page, "is better. Answer again to change it.").wait_for()
     labelling.answer(Answer.RIGHT)
     labelling.wait_until_sent()
 

@@ -7,7 +7,7 @@ import pytest
 from rl_teacher.clips.answer import Answer
 from tests.browser.conftest import PHONE
 from tests.browser.experiments import Experiment
-from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage, text_on
 from tests.browser.processes import Service, media_of, open_store
 
 pytestmark = pytest.mark.browser
@@ -171,7 +171,7 @@ class TestOutbox:
         next_one = labelling.shown_comparison(other_than=second)
         labelling.page.get_by_role("button", name=experiment.title_of(first)).click()
         labelling.wait_for_comparison(first)
-        labelling.page.get_by_text("Your label: left is better").wait_for()
+        text_on(labelling.page, "Your label: left is better").wait_for()
         labelling.answer(Answer.RIGHT)
         labelling.wait_for_comparison(next_one)
         labelling.wait_until_sent()
@@ -246,7 +246,7 @@ class TestIdlePage:
         opened = open_page(experiment.name)
         opened.wait_until_idle()
         # 60 comparisons over 390,000 steps at 650 steps a second.
-        opened.page.get_by_text("Next comparison in about 10 s").wait_for()
+        text_on(opened.page, "Next comparison in about 10 s").wait_for()
 
     def test_idle_page_hides_answers_but_not_undo(self, open_page, experiment):
         [comparison_id] = experiment.ask()
@@ -255,7 +255,7 @@ class TestIdlePage:
         opened.wait_until_idle()
         answers = opened.page.get_by_role("group", name="Your label").get_by_role("button")
         assert answers.all_inner_texts() == ["Undo\nZ"]
-        opened.page.get_by_text("Previous comparison").first.wait_for()
+        text_on(opened.page, "Previous comparison").first.wait_for()
         answers.click()
         opened.wait_for_comparison(comparison_id)
         assert answers.count() == 5

@@ -9,7 +9,7 @@ from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.store.records import AssignmentPolicy, Control, NewLabel
 from rl_teacher.web.address import experiment_path
 from tests.browser.conftest import PHONE
-from tests.browser.labelling_page import KEYS, PATIENCE_MS, LabellingPage
+from tests.browser.labelling_page import KEYS, PATIENCE_MS, LabellingPage, text_on
 
 pytestmark = pytest.mark.browser
 
@@ -98,12 +98,12 @@ class TestInvites:
         page = join(invite(), name, skips=False)
         page.get_by_role("heading", name="hops farther").wait_for(timeout=PATIENCE_MS)
         page.keyboard.press("ArrowRight")
-        page.get_by_text("the expected answer is “left is better”").wait_for()
+        text_on(page, "the expected answer is “left is better”").wait_for()
         for key in ("ArrowRight", "ArrowDown"):
             page.keyboard.press("Enter")
             page.get_by_role("group", name="Your label").wait_for()
             page.keyboard.press(key)
-            page.get_by_text("Right.", exact=True).wait_for()
+            text_on(page, "Right.", exact=True).wait_for()
         page.get_by_role("button", name="Start labelling").click()
         labelling = LabellingPage(page)
         comparison_id = labelling.answer(Answer.EQUAL)
@@ -121,14 +121,14 @@ class TestInvites:
         page = join(invite(), name, skips=False)
         page.get_by_role("heading", name="Prefer the one that hops").wait_for(timeout=PATIENCE_MS)
         page.keyboard.press(KEYS[Answer.EQUAL])
-        page.get_by_text("The owner of the experiment set this answer.").wait_for()
+        text_on(page, "The owner of the experiment set this answer.").wait_for()
         for each in golds[1:]:
             page.keyboard.press("Enter")
             page.get_by_role("group", name="Your label").wait_for()
             right = mirror_answer(Answer.LEFT, swapped=is_swapped(each, name))
             assert right is not None
             page.keyboard.press(KEYS[right])
-            page.get_by_text("Right.", exact=True).wait_for()
+            text_on(page, "Right.", exact=True).wait_for()
         page.get_by_role("button", name="Start labelling").click()
         labelling = LabellingPage(page)
         assert labelling.answer(Answer.EQUAL) == first
@@ -238,7 +238,7 @@ class TestTwoLabelers:
         LabellingPage(first).wait_until("hooks.numAhead > 0")
         second = LabellingPage(join(invite(), f"patient of {experiment.name}"))
         second.wait_until_idle()
-        second.page.get_by_text("Other labelers have").wait_for()
+        text_on(second.page, "Other labelers have").wait_for()
         first.goto("about:blank")
         second.shown_comparison()
 
@@ -249,7 +249,7 @@ class TestTwoLabelers:
         labelling.shown_comparison()
         store.access.revoke_credentials(name)
         labelling.press("ArrowDown")
-        labelling.page.get_by_text("This browser is no longer signed in.").wait_for()
+        text_on(labelling.page, "This browser is no longer signed in.").wait_for()
         assert labelling.hook("outboxLength") == 1
         assert answers_of(store, experiment, name) == {}
 

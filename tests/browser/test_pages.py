@@ -8,7 +8,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.web.address import label_path
 from tests.browser.conftest import PHONE, WIDE
 from tests.browser.experiments import Experiment
-from tests.browser.labelling_page import PATIENCE_MS
+from tests.browser.labelling_page import PATIENCE_MS, text_on
 from tests.browser.pages import (
     PAGES_OF_EXPERIMENT,
     go_to_experiment,
@@ -73,7 +73,7 @@ class TestAccess:
         opened.page.context.clear_cookies()
         answered = opened.shown_comparison()
         opened.press("ArrowDown")
-        opened.page.get_by_text("This browser is no longer signed in.").wait_for()
+        text_on(opened.page, "This browser is no longer signed in.").wait_for()
         assert opened.hook("outboxLength") == 1
         assert answered not in full.answers()
 

@@ -5,7 +5,7 @@ import pytest
 from rl_teacher.clips.answer import Answer
 from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE
-from tests.browser.labelling_page import PATIENCE_MS
+from tests.browser.labelling_page import PATIENCE_MS, text_on
 from tests.browser.test_layout import CUT_OFF_CONTROLS, NEXT_FRAMES, OVERFLOWING
 
 pytestmark = pytest.mark.browser
@@ -157,7 +157,7 @@ def test_choice_survives_reload_and_falls_back_to_pair(open_page, experiment):
     labelling.page.get_by_role("button", name="Rank 5 clips").click()
     labelling.page.reload()
     labelling.shown_comparison()
-    labelling.page.get_by_text("Fewer than two comparisons are open").first.wait_for()
+    text_on(labelling.page, "Fewer than two comparisons are open").wait_for()
     first = labelling.answer(Answer.RIGHT)
     labelling.wait_until_sent()
     assert experiment.answers() == {first: Answer.RIGHT}
