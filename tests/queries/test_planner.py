@@ -139,6 +139,15 @@ def test_candidates_have_the_log_odds_of_a_fit(noise, length, ended_after, disco
     np.testing.assert_allclose(candidates.logits, returns[..., 0] - returns[..., 1], atol=1e-4)
 
 
+def test_features_of_a_pair_leave_out_the_padding_of_an_ended_segment(noise):
+    """The padding repeats the last step, which may be a fall."""
+    whole = SegmentSpans(np.array([0]), np.array([0]), np.array([LENGTH]))
+    ended = SegmentSpans(np.array([5]), np.array([1]), np.array([3]))
+    features = planner_of(noise)._candidates(whole, ended, is_fitted=False).features
+    expected = noise[:LENGTH, 0].mean(0) - noise[5 : 5 + 3, 1].mean(0)
+    np.testing.assert_allclose(features[0, :3], expected, atol=1e-6)
+
+
 def test_clip_of_a_single_step_counts_one_step_for_selection(noise, monkeypatch):
     """Every third of 90 steps is evaluated, so that the others count three steps each."""
     planner = planner_of(noise, length=90)

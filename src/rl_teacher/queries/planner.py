@@ -236,15 +236,17 @@ class QueryPlanner:
         predictor, features = self._predictor, []
         returns = [np.zeros((1, len(left)))] * 2
         for side, cuts in enumerate((left, right)):
-            rows, _ = self.input_rows(cuts, self._stride)
+            rows, is_real = self.input_rows(cuts, self._stride)
             if is_fitted:
                 returns[side] = self._returns(cuts, predictor.member_rewards(rows))
+            # [C, F] mean over time, without the padding of segments that ended early.
+            is_real = is_real[..., None]
             if predictor.space.has_byte_rows:
-                # [C, F] mean over time. Nearby pixels are alike, so every n-th is enough to compare
-                # segments.
-                features.append(rows[..., ::PIXEL_STRIDE].mean(1, dtype=np.float32) / 255)
+                # Nearby pixels are alike, so every n-th is enough to compare segments.
+                pixels = rows[..., ::PIXEL_STRIDE]
+                features.append(pixels.mean(1, dtype=np.float32, where=is_real) / 255)
             else:
-                features.append(predictor.normaliser(rows).mean(1))
+                features.append(predictor.normaliser(rows).mean(1, where=is_real))
         return Candidates(returns[0] - returns[1], features[0] - features[1])
 
     def _returns(
