@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rl_teacher.cli import run_fit
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.config.experiment import FitConfig, PredictorConfig
@@ -64,6 +65,18 @@ def test_outcome_counts_only_labels_that_fit_into_the_buffer(tmp_path, label_buf
     out = str(tmp_path / "out")
     outcome = fit_labels(FitConfig(str(tmp_path / "set"), out=out, pretrain_iters=1, reward=reward))
     assert outcome.num_comparisons == num_fitted
+
+
+def test_held_out_labels_without_a_preference_leave_the_accuracy_unknown(tmp_path, capsys):
+    equal = dataset_of((segment(0), segment(1)))
+    replace(equal, rows=tuple({**row, "answer": "equal"} for row in equal.rows)).save(
+        tmp_path / "equal"
+    )
+    dataset_of((segment(2), segment(3))).save(tmp_path / "set")
+    config = FitConfig(str(tmp_path / "set"), out=str(tmp_path / "out"), pretrain_iters=1)
+    run_fit(replace(config, held_out=str(tmp_path / "equal"), reward=SMALL))
+    printed = capsys.readouterr().out.splitlines()[1]
+    assert printed.endswith("unknown: there is no held-out pair of which one clip is better")
 
 
 def test_folder_that_cannot_be_written_is_refused_before_the_fit(tmp_path, monkeypatch):

@@ -535,12 +535,11 @@ def run_fit(config: "FitConfig") -> None:
     num_comparisons = counted(outcome.num_comparisons, "comparison")
     print(f"fitted to {num_comparisons}, {counted(outcome.report.num_steps, 'step')}")
     num_held_out = counted(outcome.num_held_out, "held-out comparison")
-    held_out = f" on {num_held_out}" if outcome.num_held_out else ""
-    print(
-        "held-out accuracy: "
-        + ("unknown: no label was held out" if is_missing(accuracy) else percent(accuracy))
-        + held_out
-    )
+    on_held_out = f" on {num_held_out}" if outcome.num_held_out else ""
+    # Nothing may be held out, or all of it is equal.
+    unknown = "unknown: there is no held-out pair of which one clip is better"
+    shown = unknown if is_missing(accuracy) else percent(accuracy) + on_held_out
+    print(f"held-out accuracy: {shown}")
     print(f"predictor: {outcome.folder}")
 
 
