@@ -255,6 +255,19 @@ def test_held_out_set_evaluates_a_run_whose_labels_are_all_asked():
     assert last["held_out_accuracy"] * 36 == pytest.approx(round(last["held_out_accuracy"] * 36))
 
 
+@pytest.mark.parametrize("option", ["labels", "held_out"])
+@pytest.mark.parametrize("queries", ["pairs", "sort"])
+def test_run_with_the_seed_of_given_labels_compares_other_clips(option, queries):
+    """It records the same steps, and would ask for the same labels again."""
+    collect(name="before", queries=queries)
+    asked = {"predictor": "synth", "n_labels": 60, "pretrain_labels": 60, "queries": queries}
+    given = {"labels": None, option: "before"}
+    teach(changed(num_timesteps=512, **asked, **given), QUIET)
+    before, now = (labels_of(name).segments.keys() for name in ("before", "agent"))
+    assert rows("agent")[-1]["labels_answered"] == 60
+    assert before.isdisjoint(now)
+
+
 def exported_part(name, num):
     path = str(home() / f"{name}.zip")
     labels_of("labels").subset(num).save(path)

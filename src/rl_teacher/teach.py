@@ -255,11 +255,12 @@ class TrainingLoop:
         rewards = self.session.rewards
         assert isinstance(rewards, RewardLearner)  # noqa: S101 - others are given no labels
         space = rewards.predictor.space
-        training = labelled_pairs(given.dataset.training, space)
-        rewards.add_given_labels(training, are_fitted=given.are_fitted)
-        if held_out := labelled_pairs(given.dataset.held_out, space):
-            rewards.hold_out(held_out)
-        self._num_given = 0 if given.are_fitted else len(training)
+        training, held_out = given.dataset.training, given.dataset.held_out
+        pairs, clips = labelled_pairs(training, space), training.segments.keys()
+        rewards.add_given_labels(pairs, clips, are_fitted=given.are_fitted)
+        if len(held_out):
+            rewards.hold_out(labelled_pairs(held_out, space), held_out.segments.keys())
+        self._num_given = 0 if given.are_fitted else len(pairs)
 
     def _is_stop_requested(self) -> bool:
         """Return whether the run should stop, and show that it does."""

@@ -299,6 +299,17 @@ def test_clips_of_other_experiments_join(sorting):
     assert sorted(positions) == [SHARED_EVERY * i for i in range(3)]
 
 
+def test_held_out_clips_of_other_experiments_are_not_sorted(sorting):
+    shared = recorded(seed=1)
+    segments = shared.segments(shared.cut(3, np.random.default_rng(0)))
+    sort = sorting(replace(SORT, shared_segments=segments, comparisons_per_clip=1.0))
+    first, *others = (each.content_hash for each in segments)
+    sort.sorter.leave_out_shared({first})
+    sort.sort(16)
+    assert first not in sort.clips
+    assert set(others) <= set(sort.clips)
+
+
 def test_clips_of_another_layout_are_left_out(sorting):
     shared = recorded(seed=1)
     segments = shared.segments(shared.cut(3, np.random.default_rng(0)))

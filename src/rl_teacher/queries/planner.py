@@ -4,7 +4,7 @@ M: ensemble members, C: candidate pairs, L: steps of a segment, F: features of a
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -70,6 +70,8 @@ class QueryPlanner:
     Attributes:
         budget: current parameters of the schedule, which the owner may change during the run.
         num_due: comparisons due at the last call of `num_to_ask`.
+        known_clips: content hashes of clips that given labels compare; see
+            `RewardLearner.add_given_labels`.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class QueryPlanner:
     ) -> None:
         self.budget = settings.budget
         self.num_due = 0
+        self.known_clips: Set[str] = frozenset()
         self._settings = settings
         self._recorder = recorder
         self._predictor = predictor
@@ -191,11 +194,12 @@ class QueryPlanner:
         select = self._settings.selector if is_fitted else uniform
         chosen = select(candidates, num, self._rng)
         sides = (self._recorder.segments(side.take(chosen)) for side in (left, right))
-        # Environments without randomness repeat themselves.
+        # Environments without randomness repeat themselves, and so do runs of one seed.
         pairs = [
             (one, other)
             for one, other in zip(*sides, strict=True)
             if one.content_hash != other.content_hash
+            and self.known_clips.isdisjoint((one.content_hash, other.content_hash))
         ]
         return pairs if is_fitted else self._with_shared_segments(pairs)
 

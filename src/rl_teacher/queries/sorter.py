@@ -8,7 +8,7 @@ N: clips, M: ensemble members.
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 
@@ -81,6 +81,10 @@ class ClipSorter:
 
     Everything but the list of clips and the sequence of answers follows from the answers in the
     store: a changed or undone answer changes the order of all clips that depended on it.
+
+    Attributes:
+        known_clips: content hashes of clips that given labels compare; see
+            `RewardLearner.add_given_labels`.
     """
 
     def __init__(
@@ -106,6 +110,7 @@ class ClipSorter:
         self._num_weighted = num_weighted_steps(recorder.segment_steps, discount)
         self._stride = subsampling_stride(self._num_weighted, is_image=is_image)
         self._rng = rng
+        self.known_clips: Set[str] = frozenset()
         self._shared = list(settings.shared_segments)
         self._ranking = ClipRanking()
         # Input rows of every k-th step of each clip, and their weights.
@@ -192,10 +197,16 @@ class ClipSorter:
         for _ in range(MAX_DRAWS):
             cuts = self._recorder.cut(max(wanted - self.num_clips, 0), self._rng)
             for own in self._recorder.segments(cuts):
+                if own.content_hash in self.known_clips:
+                    continue
                 # Other experiments may have preprocessed the observations differently.
                 self._shared = [each for each in self._shared if each.layout == own.layout]
                 is_shared = self._shared and self.num_clips % SHARED_EVERY == 0
                 self.add_clip(self._shared.pop() if is_shared else own, queue)
+
+    def leave_out_shared(self, clips: Set[str]) -> None:
+        """Leave these clips out of those of other experiments."""
+        self._shared = [each for each in self._shared if each.content_hash not in clips]
 
     def add_clip(self, segment: Segment, queue: QueryQueue) -> None:
         """Add a clip to sort, unless it is one already."""
@@ -333,7 +344,7 @@ class ClipSorter:
         clips, inserted = json.loads(array_to_text(state["sorted"]))
         for content_hash in clips:
             self._add_clip(content_hash)
-        self._shared = [each for each in self._shared if each.content_hash not in clips]
+        self.leave_out_shared(set(clips))
         queries = queue.asked()
         self._read(queue, queries, [queries[place].id for place in inserted])
 

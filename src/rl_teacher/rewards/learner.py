@@ -173,18 +173,41 @@ class RewardLearner(RewardSource):
         """Number of completed fits; that of a pretrained predictor counts as one."""
         return self._trainer.num_fits + self._is_pretrained
 
-    def add_given_labels(self, pairs: Iterable[LabelledPair], *, are_fitted: bool = False) -> None:
+    def add_given_labels(
+        self,
+        pairs: Iterable[LabelledPair],
+        clips: Set[str] = frozenset(),
+        *,
+        are_fitted: bool = False,
+    ) -> None:
         """Add labels that no comparison of this experiment asked for, before all others.
 
         Args:
             pairs: the labels.
+            clips: content hashes of their clips. Where this run records them again, as one does
+                that has the seed of the run that asked for the labels, they are not compared.
             are_fitted: whether the pretrained predictor was fitted to them.
         """
         self._trainer.add_given(pairs, are_fitted=are_fitted)
+        self._leave_out(clips)
 
-    def hold_out(self, pairs: Iterable[LabelledPair]) -> None:
-        """Evaluate every fit on these labels, which are never trained on."""
+    def hold_out(self, pairs: Iterable[LabelledPair], clips: Set[str] = frozenset()) -> None:
+        """Evaluate every fit on these labels, which are never trained on.
+
+        Args:
+            pairs: the labels.
+            clips: content hashes of their clips; see `add_given_labels`. They are not sorted as
+                clips of another experiment either.
+        """
         self._trainer.hold_out(pairs)
+        self._leave_out(clips)
+        if self._sorter is not None:
+            self._sorter.leave_out_shared(clips)
+
+    def _leave_out(self, clips: Set[str]) -> None:
+        for each in (self._planner, self._sorter):
+            if each is not None:
+                each.known_clips |= clips
 
     # --- observe ---
 
