@@ -215,7 +215,7 @@ class LibraryClip:
 
 @dataclass(frozen=True)
 class ComparisonView:
-    """A comparison as a labeler needs it; `answer` is the current one.
+    """A comparison as a labeler needs it.
 
     Attributes:
         id: Primary key.
@@ -224,7 +224,6 @@ class ComparisonView:
         asked_at_step: Environment steps of training when it was asked.
         left: Left clip.
         right: Right clip.
-        answer: Newest current answer of any labeler.
     """
 
     id: int
@@ -233,7 +232,6 @@ class ComparisonView:
     asked_at_step: int
     left: ClipView
     right: ClipView
-    answer: Answer | None
 
 
 @dataclass(frozen=True)

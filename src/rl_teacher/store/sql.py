@@ -169,16 +169,6 @@ def page_of(found: Sequence[Row], limit: int, cursor: Callable[[Row], str]) -> P
 
 Left, Right = aliased(Clip), aliased(Clip)
 
-CURRENT_ANSWER = (
-    select(Label.answer)
-    .join(Labeler, Labeler.id == Label.labeler_id)
-    .where(Label.comparison_id == Comparison.id, IS_CURRENT, IS_NOT_EXCLUDED)
-    .order_by(Label.id.desc())
-    .limit(1)
-    .correlate(Comparison)
-    .scalar_subquery()
-)
-
 CLIP_FIELDS = tuple(ClipView.__dataclass_fields__)
 
 CLIP_COLUMNS = [
@@ -191,7 +181,6 @@ CLIP_COLUMNS = [
 COMPARISONS = (
     select(
         *columns_of(ComparisonView, Comparison, experiment_name=Experiment.name),
-        CURRENT_ANSWER.label("current_answer"),
         *CLIP_COLUMNS,
     )
     .select_from(Comparison)
@@ -224,8 +213,7 @@ EXPERIMENT_ID = select(Experiment.id).where(Experiment.name == bindparam("name")
 
 def comparison_view(row: Mapping[Any, Any]) -> ComparisonView:
     """Convert a row of `COMPARISONS`."""
-    answer = as_answer(row["current_answer"])
-    return record_of(ComparisonView, row, **clip_pair(row), answer=answer)
+    return record_of(ComparisonView, row, **clip_pair(row))
 
 
 def clip_pair(row: Mapping[Any, Any]) -> dict[str, ClipView]:
