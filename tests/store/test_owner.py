@@ -107,7 +107,7 @@ class TestComparisons:
         before = store.labels.newest_id(experiment_id)
         store.labels.add(ids[2], Answer.EQUAL, "Bob")
         store.labelers.set_excluded("Ada", is_excluded=True)
-        [(label_id, *rest)] = store.labels.answers_since(experiment_id, before)
+        [(label_id, *rest)] = store.labels.since(experiment_id, before)
         assert rest == [ids[2], store.labelers.id_of("Bob"), Answer.EQUAL]
         assert store.labels.newest_id(experiment_id) == label_id
         assert store.labels.newest_id(other) == 0

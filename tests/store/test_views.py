@@ -74,7 +74,6 @@ STATEMENTS = {
     "votes": labels.VOTES,
     "pairs": comparisons.PAIRS,
     "open ids": comparisons.OPEN_IDS,
-    "answers since": labels.ANSWERS_SINCE,
     "newest label": labels.NEWEST_ID,
     "clips of experiment": clips.CLIPS_OF_EXPERIMENT,
     "recount": counters.RECOUNT,

@@ -13,7 +13,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.store.records import NewLabel, StoredLabel
+from rl_teacher.store.records import GivenAnswer, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.teacher import Teacher, TeacherContext, comparison_rng
 
@@ -366,7 +366,7 @@ class QueryQueue:
                 query.answers[label.labeler_id] = label.answer
         return self._changes_since(before)
 
-    def _new_labels(self) -> list[StoredLabel]:
+    def _new_labels(self) -> list[GivenAnswer]:
         return self._store.store.labels.since(self._store.experiment_id, self._newest_label_id)
 
     def _apply_exclusions(self, excluded: frozenset[int]) -> dict[int, Answers]:

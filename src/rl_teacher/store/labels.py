@@ -23,7 +23,7 @@ from rl_teacher.store.records import (
     LabelSample,
     LabelView,
     NewLabel,
-    StoredLabel,
+    SampledLabel,
 )
 from rl_teacher.store.tables import Comparison, Label, Labeler, Tally
 
@@ -68,19 +68,13 @@ EXPERIMENT_OF_LABEL = (
     .scalar_subquery()
 )
 
-STORED_LABELS = select(*sql.columns_of(StoredLabel, Label))
-
-NEWER = (
-    Label.id > bindparam("label_id"),
-    bindparam("experiment_id") == EXPERIMENT_OF_LABEL,
-    Label.purpose == "answer",
-)
-
-SINCE = STORED_LABELS.where(*NEWER).order_by(Label.id)
-
-ANSWERS_SINCE = (
+SINCE = (
     select(Label.id, Label.comparison_id, Label.labeler_id, Label.answer)
-    .where(*NEWER)
+    .where(
+        Label.id > bindparam("label_id"),
+        bindparam("experiment_id") == EXPERIMENT_OF_LABEL,
+        Label.purpose == "answer",
+    )
     .order_by(Label.id)
 )
 
@@ -137,8 +131,8 @@ GOLD = (
     .limit(MAX_GOLD)
 )
 
-SAMPLED_LABELS = STORED_LABELS.add_columns(
-    Label.details[RANKING].as_string().is_not(None).label("is_ranked")
+SAMPLED_LABELS = select(
+    *sql.columns_of(SampledLabel, Label, is_ranked=Label.details[RANKING].as_string().is_not(None))
 )
 
 LABELS_FROM = SAMPLED_LABELS.join(Comparison, Comparison.id == Label.comparison_id).where(
@@ -313,20 +307,15 @@ class Labels:
         rows = self._database.rows(GOLD, experiment_id=experiment_id)
         return {row["id"]: Answer(row["gold"]) for row in rows}
 
-    def since(self, experiment_id: int, label_id: int) -> list[StoredLabel]:
-        """Return the labels of an experiment after an id, oldest first, without repeats.
+    def since(self, experiment_id: int, label_id: int) -> list[GivenAnswer]:
+        """Return the answers of an experiment after a label's id, oldest first, without repeats.
 
         Labels commit in the order of their ids, so none can appear later before one that was
         returned; see `sql.lock_labels`.
         """
-        rows = self._database.rows(SINCE, experiment_id=experiment_id, label_id=label_id)
-        return [stored_label(row) for row in rows]
-
-    def answers_since(self, experiment_id: int, label_id: int) -> list[GivenAnswer]:
-        """Return the answers of the labels that `since` returns, faster."""
         parameters = {"experiment_id": experiment_id, "label_id": label_id}
         with self._database.reading() as connection:
-            rows = connection.execute(ANSWERS_SINCE, parameters).all()
+            rows = connection.execute(SINCE, parameters).all()
         return [GivenAnswer(*row[:3], sql.as_answer(row[3])) for row in rows]
 
     def of_labeler(self, experiment_id: int, labeler: str, limit: int) -> list[LabelView]:
@@ -400,7 +389,7 @@ class Labels:
             tallies = connection.execute(NUM_ANSWERED, parameters)
             num_answered = {row.labeler_id: row.num_labels for row in tallies}
         return LabelSample(
-            labels=sorted(map(stored_label, rows), key=lambda label: label.id),
+            labels=sorted(map(sampled_label, rows), key=lambda label: label.id),
             from_id=from_id,
             gold=gold,
             num_answered=num_answered,
@@ -448,9 +437,9 @@ def read_reused(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> se
     }
 
 
-def stored_label(row: Mapping[Any, Any]) -> StoredLabel:
-    """Convert a row of `STORED_LABELS`."""
-    return StoredLabel(**{**row, "answer": sql.as_answer(row["answer"])})
+def sampled_label(row: Mapping[Any, Any]) -> SampledLabel:
+    """Convert a row of `SAMPLED_LABELS`."""
+    return SampledLabel(**{**row, "answer": sql.as_answer(row["answer"])})
 
 
 def ranking_of(details: Mapping[str, Any] | None) -> UUID | None:

@@ -82,12 +82,11 @@ class NewRanking:
 
 
 @dataclass(frozen=True)
-class StoredLabel:
-    """A row of the label log; an answer of None withdraws the labeler's earlier answer.
+class SampledLabel:
+    """A label of a sample; an answer of None withdraws the labeler's earlier answer.
 
     Attributes:
-        is_ranked: It is from a ranking, on whose screen the clips have no sides; read for samples
-            only.
+        is_ranked: It is from a ranking, on whose screen the clips have no sides.
     """
 
     id: int
@@ -98,7 +97,7 @@ class StoredLabel:
     is_swapped: bool
     response_ms: int | None
     purpose: str
-    is_ranked: bool = False
+    is_ranked: bool
 
 
 @dataclass(frozen=True)
@@ -148,7 +147,7 @@ class LabelSample:
         is_all: The sample holds every label of the experiment.
     """
 
-    labels: list[StoredLabel]
+    labels: list[SampledLabel]
     from_id: int
     gold: Mapping[int, Answer]
     num_answered: Mapping[int, int]
@@ -255,7 +254,7 @@ class ComparedPair(NamedTuple):
 
 
 class GivenAnswer(NamedTuple):
-    """A label by what a ranking reads; without an answer it withdraws an earlier one."""
+    """A label by its answer; without one it withdraws an earlier answer."""
 
     id: int
     comparison_id: int

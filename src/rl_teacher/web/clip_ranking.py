@@ -81,7 +81,7 @@ class AnsweredPairs:
     def read(self, store: Store, experiment_id: int) -> None:
         """Read what is new in the store."""
         # Labels first: their comparisons are in the store then.
-        labels = store.labels.answers_since(experiment_id, self.last_label_id)
+        labels = store.labels.since(experiment_id, self.last_label_id)
         for pair in store.comparisons.pairs(experiment_id, next(reversed(self.pairs), 0)):
             self.pairs[pair.id] = pair
         for label in labels:

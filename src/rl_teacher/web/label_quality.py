@@ -15,7 +15,7 @@ from rl_teacher.quality.labelers import (
     over_time,
     votes_of,
 )
-from rl_teacher.store.records import LabelerView, LabelSample, StoredLabel
+from rl_teacher.store.records import LabelerView, LabelSample, SampledLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.schemas.review import (
     AlphaEstimate,
@@ -53,8 +53,8 @@ class QualityCache:
             return result
 
 
-def given_label(row: StoredLabel) -> GivenLabel:
-    """Convert a stored label for the quality metrics."""
+def given_label(row: SampledLabel) -> GivenLabel:
+    """Convert a label for the quality metrics."""
     return GivenLabel(
         comparison=row.comparison_id,
         labeler=row.labeler_id,
