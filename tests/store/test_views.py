@@ -117,11 +117,9 @@ class TestClips:
         store.clips.publish({left: shown(left), right: film})
         [comparison] = open_comparisons(store, experiment_id, 5)
         assert comparison.left == ClipView(
-            left, "poses", f"clips/{left}.poses", clip("scene"), 15, 12.5, 30
+            left, "poses", f"clips/{left}.poses", clip("scene"), 15, 12.5
         )
-        assert comparison.right == ClipView(
-            right, "video", f"clips/{right}.mp4", None, 15, 12.5, 30
-        )
+        assert comparison.right == ClipView(right, "video", f"clips/{right}.mp4", None, 15, 12.5)
         assert (comparison.experiment_name, comparison.asked_at_step) == ("human-175", 1000)
 
     def test_clips_can_be_published_before_comparison(self, store, experiment_id):
@@ -152,7 +150,7 @@ class TestClips:
     def test_unrendered_clip_has_no_media(self, store, experiment_id):
         ask(store, experiment_id, 1)
         left, _ = pair(1)
-        assert store.clips.get(left) == ClipView(left, None, None, None, None, None, 30)
+        assert store.clips.get(left) == ClipView(left, None, None, None, None, None)
 
     def test_clips_are_shared_by_environment_and_length(self, store, experiment_id):
         ask(store, experiment_id, 1)

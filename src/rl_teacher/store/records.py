@@ -191,7 +191,6 @@ class ClipView:
         scene_hash: Hash of the scene that the poses belong to; None for a video, too.
         num_frames: Length in frames.
         fps: Frames per second.
-        num_steps: Length in environment steps.
     """
 
     content_hash: str
@@ -200,7 +199,6 @@ class ClipView:
     scene_hash: str | None
     num_frames: int | None
     fps: float | None
-    num_steps: int
 
 
 @dataclass(frozen=True)
