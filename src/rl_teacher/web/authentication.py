@@ -1,6 +1,5 @@
 """Authentication of credentials, and rate limits per credential and network."""
 
-import hashlib
 import ipaddress
 import secrets
 from collections import OrderedDict
@@ -82,7 +81,7 @@ class Authenticator:
         self._store = store
         self._writers = WorkerPool("uses of credentials", 1)
         self._look_up = Batcher("authentication", partial(within_limits, shared, do=self._identify))
-        self._token = settings.token.encode()
+        self._token = settings.token
         self.sessions = Sessions(settings)
         limits, clock_s = settings.limits, settings.clock_s
         self._labeler_buckets = Buckets(shared, "labeler", limits.labeler, clock_s)
@@ -108,7 +107,7 @@ class Authenticator:
         if self.is_home_token(token):
             self._owner_buckets.count(self._token)
             return HOME_OWNER
-        wrong_key, key = digest_of(token), self.key_of(token)
+        wrong_key, key = hash_token(token), self.key_of(token)
         if self._wrong.get(wrong_key, WRONG_FOR_S) is not None:
             return None
         # Looked up even if the network has sent too many wrong credentials: others share it.
@@ -123,7 +122,7 @@ class Authenticator:
             self._good.add(key, identity.role)
         return identity
 
-    def _take(self, key: bytes) -> Take | None:
+    def _take(self, key: str) -> Take | None:
         """Return what a request takes from the bucket of a credential that was valid before."""
         role = OWNER_ROLE if key == self._token else self._good.get(key)
         if role is None:
@@ -160,12 +159,12 @@ class Authenticator:
                 identities[i] = None
         return identities
 
-    def key_of(self, token: str) -> bytes:
+    def key_of(self, token: str) -> str:
         """Return the key of a credential for rate limits, which its sessions share."""
         session = self.sessions.read(token)
         if session is None:
-            return digest_of(token)
-        return self._token if session.is_of_home else bytes.fromhex(session.token_hash)
+            return hash_token(token)
+        return self._token if session.is_of_home else session.token_hash
 
     def end_session(self, token: str) -> None:
         """End the session of a browser; a credential that a program sends stays valid."""
@@ -187,7 +186,7 @@ class Authenticator:
 
     def is_home_token(self, token: str) -> bool:
         """Compare with the token of the home in constant time."""
-        return secrets.compare_digest(token.encode(errors="replace"), self._token)
+        return secrets.compare_digest(token.encode(errors="replace"), self._token.encode())
 
     def count_labels(self, identity: Identity, credential: str, num_labels: int) -> None:
         """Count the labels of a request; those of owners are not limited.
@@ -219,7 +218,7 @@ class Authenticator:
         Raises:
             RateLimited: The request was repeated too often.
         """
-        key = digest_of(credential)
+        key = hash_token(credential)
         self._good.add(key, identity.role)
         self._buckets_of(identity.role).count(key)
         self._anonymous_buckets.refund(address)
@@ -291,25 +290,25 @@ class OneTimeCodes:
 
 
 class CredentialCache:
-    """Least recently used cache of the roles of credentials, by digest."""
+    """Least recently used cache of the roles of credentials, by their hashes."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
-        self._roles: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
+        self._roles: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
-    def add(self, key: bytes, role: str) -> None:
+    def add(self, key: str, role: str) -> None:
         """Add an entry."""
         self._roles[key] = (self._clock_s(), role)
         self._roles.move_to_end(key)
         if len(self._roles) > MAX_CACHED:
             self._roles.popitem(last=False)
 
-    def get(self, key: bytes, max_age_s: float = float("inf")) -> str | None:
+    def get(self, key: str, max_age_s: float = float("inf")) -> str | None:
         """Return an entry that is newer than `max_age_s`."""
         at_s, role = self._roles.get(key, (float("-inf"), ""))
         return role if self._clock_s() - at_s < max_age_s else None
 
-    def remove(self, key: bytes) -> None:
+    def remove(self, key: str) -> None:
         """Remove an entry."""
         self._roles.pop(key, None)
 
@@ -334,7 +333,7 @@ class Buckets:
         self._room_s = (rate.burst - 1) * self._interval_s
         self._clock_s = clock_s
 
-    def count(self, key: bytes | str, cost: int = 1) -> None:
+    def count(self, key: str, cost: int = 1) -> None:
         """Count a request, as several if it costs more.
 
         Raises:
@@ -352,14 +351,14 @@ class Buckets:
         if wait_s > 0:
             raise RateLimited(wait_s)
 
-    def take(self, key: bytes | str, cost: int = 1) -> Take:
+    def take(self, key: str, cost: int = 1) -> Take:
         """Return what a request takes from its bucket, as several requests if it costs more."""
         # Each request takes an interval to refill; up to `burst` may be refilling at once.
         cost_s = cost * self._interval_s
         room_s = self._room_s - (cost - 1) * self._interval_s
         return Take(self._name, key, self._clock_s(), cost_s, room_s)
 
-    def refund(self, key: bytes | str) -> None:
+    def refund(self, key: str) -> None:
         """Refund a counted request."""
         self._shared.refund(self._name, key, self._interval_s)
 
@@ -397,8 +396,3 @@ def network_of(host: str | None) -> str:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
         return str(ipaddress.ip_network((address, 64), strict=False).network_address)
     return str(getattr(address, "ipv4_mapped", None) or address)
-
-
-def digest_of(credential: str) -> bytes:
-    """Return the SHA-256 of a credential."""
-    return hashlib.sha256(credential.encode(errors="replace")).digest()

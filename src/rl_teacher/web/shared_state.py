@@ -23,7 +23,7 @@ PRUNE_EVERY = 1_000
 """Requests of a process after which it deletes buckets that are full or too many."""
 
 TABLES = (
-    "CREATE TABLE IF NOT EXISTS buckets (rate TEXT, key BLOB, full_at_s REAL, "
+    "CREATE TABLE IF NOT EXISTS buckets (rate TEXT, key TEXT, full_at_s REAL, "
     "PRIMARY KEY (rate, key)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS codes (code TEXT PRIMARY KEY, expires_s REAL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS streams (id INTEGER PRIMARY KEY, process INTEGER, labeler TEXT)",
@@ -63,7 +63,7 @@ class Take:
     """
 
     rate: str
-    key: bytes | str
+    key: str
     now_s: float
     cost_s: float
     room_s: float
@@ -119,7 +119,7 @@ class SharedState:
         full_at_s = found[0] if found else take.now_s
         return full_at_s - take.now_s - take.room_s
 
-    def refund(self, rate: str, key: bytes | str, cost_s: float) -> None:
+    def refund(self, rate: str, key: str, cost_s: float) -> None:
         """Return to a bucket what a request has taken."""
         self._execute(
             "UPDATE buckets SET full_at_s = full_at_s - :cost_s WHERE rate = :rate AND key = :key",
