@@ -6,8 +6,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 XLA_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 """Small networks are faster on one thread, and leave the other cores to the physics."""
@@ -66,16 +68,24 @@ def keep_freed_memory() -> bool:
 
 
 @contextlib.contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """Raise KeyboardInterrupt at SIGTERM, as at Ctrl-C, within the context."""
+def handled_signals(
+    handler: Callable[[int, FrameType | None], Any], *numbers: int
+) -> Iterator[None]:
+    """Handle signals with a function within the context; only the main thread can do so."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may install signal handlers
+        yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
+    """Raise KeyboardInterrupt at SIGTERM, as at Ctrl-C, within the context."""
+    return handled_signals(signal.default_int_handler, signal.SIGTERM)
 
 
 class StopRequest:
@@ -96,20 +106,11 @@ class StopRequest:
 def stop_requests() -> Iterator[StopRequest]:
     """Turn the first Ctrl-C or SIGTERM into a stop request; a second one interrupts at once."""
     stop = StopRequest()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop  # only the main thread may install signal handlers
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def on_signal(number: int, frame: object) -> None:  # noqa: ARG001
         stop.request()
         # The next signal of this kind raises KeyboardInterrupt.
         signal.signal(number, signal.default_int_handler)
 
-    try:
-        for number in before:
-            signal.signal(number, on_signal)
+    with handled_signals(on_signal, signal.SIGINT, signal.SIGTERM):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -26,7 +26,7 @@ from rich.console import Console
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from rl_teacher.common.errors import BadInput, RlTeacherError
-from rl_teacher.common.runtime import stop_requests
+from rl_teacher.common.runtime import handled_signals, stop_requests
 from rl_teacher.runs.folder import database_url, home, media_url
 from rl_teacher.store.database import as_url
 from rl_teacher.store.files import folder_errors
@@ -388,16 +388,8 @@ class Service(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Handle signals without raising them again, because other resources must be closed."""
-        if threading.current_thread() is not threading.main_thread():
+        with handled_signals(self.handle_exit, signal.SIGINT, signal.SIGTERM):
             yield
-            return
-        stopping = (signal.SIGINT, signal.SIGTERM)
-        before = {each: signal.signal(each, self.handle_exit) for each in stopping}
-        try:
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
 
 
 @contextlib.contextmanager
