@@ -59,6 +59,7 @@ from rl_teacher.web import (
     problems,
     processes,
     serve,
+    service_log,
     service_process,
     terminal,
 )
@@ -475,12 +476,13 @@ def text_of(name):
         ("docs/service.md", f"{8 * address.NUM_TOKEN_BYTES} random bits"),
         ("docs/service.md", f"`--end-after-runs {service_process.END_AFTER_S:g}`"),
         ("docs/service.md", f"`{service_process.LOCK_NAME}` in the home"),
-        ("docs/service.md", f"`{service_process.LOG_FOLDER}/{serve.LOG_NAME}` in the home"),
+        ("docs/service.md", f"`{service_log.LOG_FOLDER}/{service_log.LOG_NAME}` in the home"),
         (
             "docs/service.md",
-            f"started after {serve.MAX_LOG_BYTES:,} bytes; {serve.NUM_OLD_LOGS} old ones",
+            f"started after {service_log.MAX_LOG_BYTES:,} bytes; "
+            f"{service_log.NUM_OLD_LOGS} old ones",
         ),
-        ("docs/service.md", f"`{service_process.LOG_FOLDER}/{service_process.ERRORS_NAME}`"),
+        ("docs/service.md", f"`{service_log.LOG_FOLDER}/{service_process.ERRORS_NAME}`"),
         ("docs/service.md", f"lasts {leases.LEASE_S / 60:g} minutes"),
         ("docs/service.md", f"within {events.CREDENTIAL_CHECK_S:g} seconds after"),
         ("docs/service.md", f"`schema_version` is {label_export.SCHEMA_VERSION}"),

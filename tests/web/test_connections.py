@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rl_teacher.web.connections import Damped, max_connections
+from rl_teacher.web.connections import max_connections
+from rl_teacher.web.service_log import Damped
 from tests.web.test_serve import Running
 
 CODE = """

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from rl_teacher.web import serve
+from rl_teacher.web import service_log
 from tests.web.conftest import TOKEN, Trainer
 
 LINE = re.compile(r'(\w+)(?:\{(\w+="(?:[^"\\]|\\.)*",?)+\})? (-?[\d.e+]+)')
@@ -95,7 +95,7 @@ class TestJsonLog:
     @pytest.fixture
     def log(self, tmp_path):
         """Return a function that reads the entries of the log."""
-        with serve.request_log(tmp_path, "json"):
+        with service_log.request_log(tmp_path, "json"):
             path = tmp_path / "logs" / "service.log"
             yield lambda: [json.loads(line) for line in path.read_text().splitlines()]
 

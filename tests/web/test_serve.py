@@ -21,7 +21,7 @@ from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
-from rl_teacher.web import serve
+from rl_teacher.web import serve, service_log
 from rl_teacher.web.address import (
     access_token,
     await_service,
@@ -343,8 +343,8 @@ class TestRequestLog:
         assert "/two 404" in again.requests()
 
     def test_request_log_rotates_and_keeps_a_few_files(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(serve, "MAX_LOG_BYTES", 1_000)
-        with serve.request_log(tmp_path):
+        monkeypatch.setattr(service_log, "MAX_LOG_BYTES", 1_000)
+        with service_log.request_log(tmp_path):
             for number in range(500):
                 logging.getLogger("rl_teacher.web.middleware").info("GET /%d 200 1 ms", number)
         files = sorted((tmp_path / "logs").iterdir())
@@ -354,7 +354,7 @@ class TestRequestLog:
         assert "GET /499 200" in files[0].read_text()
 
     def test_terminal_shows_warnings_and_no_requests(self, tmp_path, capsys):
-        with serve.request_log(tmp_path):
+        with service_log.request_log(tmp_path):
             logging.getLogger("rl_teacher.web.middleware").info("GET / 200 1 ms")
             logging.getLogger("rl_teacher.web.poller").warning("the store is gone")
         assert capsys.readouterr().err == "WARNING the store is gone\n"
@@ -363,7 +363,7 @@ class TestRequestLog:
         assert "WARNING the store is gone" in log
 
     def test_service_without_terminal_warns_in_its_log_only(self, tmp_path, capsys):
-        with serve.request_log(tmp_path, has_terminal=False):
+        with service_log.request_log(tmp_path, has_terminal=False):
             logging.getLogger("rl_teacher.web.poller").warning("the store is gone")
         assert capsys.readouterr().err == ""
         assert "WARNING the store is gone" in (tmp_path / "logs" / "service.log").read_text()
@@ -373,7 +373,7 @@ class TestRequestLog:
         as_nobody()
         with (
             pytest.raises(RunFolderUnusable, match="write permission"),
-            serve.request_log(tmp_path / "locked"),
+            service_log.request_log(tmp_path / "locked"),
         ):
             pytest.fail("it logs")
 

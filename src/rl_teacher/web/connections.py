@@ -10,9 +10,8 @@ connection, the oldest idle one is closed.
 import asyncio
 import contextlib
 import logging
-import time
 from collections import defaultdict
-from collections.abc import Callable, Container
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
@@ -295,25 +294,3 @@ def max_connections(wanted: int, max_files: int | None) -> int:
     if max_files is None:
         return wanted
     return min(wanted, max(MIN_CONNECTIONS, max_files - RESERVED_FILES))
-
-
-class Damped(logging.Filter):
-    """Filter that lets the same message pass once in a while, and not a thousand times a second."""
-
-    def __init__(self, every_s: float = 60.0, now: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._every_s = every_s
-        self._now = now
-        self._logged_s: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is logged."""
-        message = str(record.msg)
-        now = self._now()
-        if now - self._logged_s.get(message, -self._every_s) < self._every_s:
-            return False
-        self._logged_s = {
-            each: logged for each, logged in self._logged_s.items() if now - logged < self._every_s
-        }
-        self._logged_s[message] = now
-        return True

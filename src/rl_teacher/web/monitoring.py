@@ -1,9 +1,7 @@
-"""Metrics of the service in Prometheus' text format, and logs as lines of JSON."""
+"""Metrics of the service in Prometheus' text format."""
 
-import json
-import logging
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.metadata import version
 
 from rl_teacher.store.records import ExperimentView
@@ -13,17 +11,6 @@ from rl_teacher.web.shared_state import SharedState
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
-
-LOGGED_FIELDS = (
-    "request_id",
-    "labeler",
-    "experiment",
-    "method",
-    "path",
-    "status",
-    "duration_ms",
-)
-"""Fields of a request that are logged as JSON."""
 
 
 def exposition(
@@ -106,21 +93,3 @@ def metric(
         text = ",".join(f'{key}="{each.translate(ESCAPES)}"' for key, each in labels.items())
         lines.append(f"{name}{f'{{{text}}}' if text else ''} {value:.10g}")
     return lines
-
-
-class JsonFormatter(logging.Formatter):
-    """Formatter of log records as one JSON object per line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return a record as JSON; fields without a value are left out."""
-        fields = {name: getattr(record, name, None) for name in LOGGED_FIELDS}
-        entry = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-            **{name: value for name, value in fields.items() if value is not None},
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry)

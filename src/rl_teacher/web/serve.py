@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from logging.handlers import RotatingFileHandler
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Literal
@@ -52,16 +51,15 @@ from rl_teacher.web.connections import (
     BACKLOG,
     ConnectionLimits,
     Connections,
-    Damped,
     LimitedProtocol,
     max_connections,
     raise_descriptor_limit,
 )
-from rl_teacher.web.monitoring import JsonFormatter
 from rl_teacher.web.poller import Poller
 from rl_teacher.web.processes import Worker, running, terminate_with_parent
 from rl_teacher.web.schemas.play import EpisodePlayer
-from rl_teacher.web.service_process import Lifetime, log_folder, open_in_browser
+from rl_teacher.web.service_log import request_log
+from rl_teacher.web.service_process import Lifetime, open_in_browser
 from rl_teacher.web.settings import Settings
 from rl_teacher.web.shared_state import SharedState
 
@@ -76,14 +74,8 @@ TICK_S = 0.2
 MAX_PROCESSES = 64
 LOOPBACK = ("127.", "::1", "localhost")
 
-LOG_NAME = "service.log"
 WORKER_LOG_NAME = "service-{}.log"
 STATE_NAME = "state.sqlite"
-MAX_LOG_BYTES = 5_000_000
-NUM_OLD_LOGS = 3
-"""Rotated request logs to keep besides the current one."""
-DAMPED_LOGGERS = ("asyncio", "uvicorn.error", "rl_teacher.web.connections")
-"""Loggers of accept errors, invalid requests and refused connections."""
 
 
 logger = logging.getLogger(__name__)
@@ -390,61 +382,6 @@ class Service(uvicorn.Server):
         """Handle signals without raising them again, because other resources must be closed."""
         with handled_signals(self.handle_exit, signal.SIGINT, signal.SIGTERM):
             yield
-
-
-@contextlib.contextmanager
-def request_log(
-    home: Path, log_format: str = "text", *, has_terminal: bool = True, name: str = LOG_NAME
-) -> Iterator[None]:
-    """Log requests, warnings and errors of this process to a file within the context.
-
-    Warnings and errors also go to the terminal. A full disk is reported there and fails no request.
-    What any client can cause as often as it likes is logged once a minute.
-
-    Args:
-        home: Home of the service.
-        log_format: `text`, or `json` for one object per line.
-        has_terminal: Whether the standard error is shown to a person.
-        name: Name of the file.
-
-    Raises:
-        RunFolderUnusable: The log file cannot be written.
-    """
-    path = log_folder(home) / name
-    with folder_errors(path.parent):
-        file = RotatingFileHandler(
-            path,
-            maxBytes=MAX_LOG_BYTES,
-            backupCount=NUM_OLD_LOGS,
-            encoding="utf-8",
-            errors="backslashreplace",
-        )
-    formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
-    is_json = log_format == "json"
-    file.setFormatter(JsonFormatter() if is_json else formatter)
-    terminal = logging.StreamHandler()
-    terminal.setLevel(logging.WARNING)
-    short = logging.Formatter("%(levelname)s %(message)s")
-    terminal.setFormatter(JsonFormatter() if is_json else short)
-    package = logging.getLogger("rl_teacher")
-    before = package.level
-    package.setLevel(logging.INFO)
-    handlers = (file, terminal) if has_terminal else (file,)
-    damped = Damped()
-    for handler in handlers:
-        logging.getLogger().addHandler(handler)
-    for each in DAMPED_LOGGERS:
-        logging.getLogger(each).addFilter(damped)
-    try:
-        yield
-    finally:
-        package.setLevel(before)
-        for each in DAMPED_LOGGERS:
-            logging.getLogger(each).removeFilter(damped)
-        for handler in handlers:
-            logging.getLogger().removeHandler(handler)
-            handler.close()
 
 
 def print_link(options: ServeOptions, url: str) -> None:

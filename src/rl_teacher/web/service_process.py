@@ -15,7 +15,6 @@ from pathlib import Path
 
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.folder import home, media_url
-from rl_teacher.store.files import folder_errors, make_private_home
 from rl_teacher.store.lock import FolderLock, SharedLock
 from rl_teacher.web.address import (
     Address,
@@ -27,9 +26,9 @@ from rl_teacher.web.address import (
     running_service,
     running_services,
 )
+from rl_teacher.web.service_log import log_folder
 
 LOCK_NAME = "service-in-use"
-LOG_FOLDER = "logs"
 ERRORS_NAME = "service-errors.log"
 """Standard error of a service that a training run has started."""
 
@@ -204,19 +203,6 @@ class Lifetime:
     def close(self) -> None:
         """Release the lock after the service has stopped."""
         self._exclusive_lock.release()
-
-
-def log_folder(home: Path) -> Path:
-    """Return the log folder of a home, which is created if it is missing.
-
-    Raises:
-        RunFolderUnusable: The folder cannot be created.
-    """
-    folder = home / LOG_FOLDER
-    with folder_errors(home):
-        make_private_home(home)
-        folder.mkdir(exist_ok=True)
-    return folder
 
 
 def open_in_browser(url: str) -> bool:
