@@ -263,3 +263,33 @@ def unpack_histories(histories: Sequence[ReplayHistory], arrays: Mapping[str, np
     for env, history in enumerate(histories):
         own = slice_histories(arrays, env, env + 1)
         history.set_state(own | {"counts": own["counts"][0]})
+
+
+def split_replays(
+    state: Mapping[str, np.ndarray], shards: Sequence[Shard], columns: Sequence[str]
+) -> list[StateDict]:
+    """Divide the state of environments that are replayed into that of each shard.
+
+    Args:
+        state: packed records of the running episodes, packed histories as `history`, and `columns`.
+        shards: the parts.
+        columns: names of the arrays with one row per environment.
+    """
+    history = part_of(state, "history")
+    return [
+        {
+            **slice_records(state, shard.start, shard.stop),
+            **{name: state[name][shard.rows] for name in columns},
+            **nest({"history": slice_histories(history, shard.start, shard.stop)}),
+        }
+        for shard in shards
+    ]
+
+
+def join_replays(states: Sequence[Mapping[str, np.ndarray]], columns: Sequence[str]) -> StateDict:
+    """Return the state of all environments from those of consecutive shards."""
+    return {
+        **join_records(states),
+        **{name: np.concatenate([state[name] for state in states]) for name in columns},
+        **nest({"history": join_histories([part_of(each, "history") for each in states])}),
+    }

@@ -24,12 +24,10 @@ from rl_teacher.envs.episode_replay import (
     actions_of,
     forgotten,
     histories_of,
-    join_histories,
-    join_records,
+    join_replays,
     pack_histories,
     pack_replay_records,
-    slice_histories,
-    slice_records,
+    split_replays,
     unpack_histories,
     unpack_replay_records,
 )
@@ -38,6 +36,9 @@ from rl_teacher.envs.interface import Shard, StatefulVectorEnv, checked_elapsed,
 
 Generator = np.random.Generator | np.random.RandomState
 """Random generator of an environment; NumPy's legacy one in packages such as shimmy."""
+
+COLUMNS = ("episodes", "observations")
+"""Arrays of the saved state with one row per environment."""
 
 logger = logging.getLogger(__name__)
 
@@ -294,26 +295,12 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
     @staticmethod
     def split_state(state: Mapping[str, np.ndarray], shards: Sequence[Shard]) -> list[StateDict]:
         """Divide the state of all environments into that of each shard."""
-        history = part_of(state, "history")
-        return [
-            {
-                **slice_records(state, shard.start, shard.stop),
-                "episodes": state["episodes"][shard.rows],
-                "observations": state["observations"][shard.rows],
-                **nest({"history": slice_histories(history, shard.start, shard.stop)}),
-            }
-            for shard in shards
-        ]
+        return split_replays(state, shards, COLUMNS)
 
     @staticmethod
     def join_states(states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
         """Return the state of all environments from those of consecutive shards."""
-        return {
-            **join_records(states),
-            "episodes": np.concatenate([state["episodes"] for state in states]),
-            "observations": np.concatenate([state["observations"] for state in states]),
-            **nest({"history": join_histories([part_of(each, "history") for each in states])}),
-        }
+        return join_replays(states, COLUMNS)
 
     def _set_observations(self, observations: Shaped[np.ndarray, "env ..."]) -> None:
         """Set the current observations, with no episode finished."""

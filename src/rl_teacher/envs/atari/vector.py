@@ -38,12 +38,10 @@ from rl_teacher.envs.episode_replay import (
     ReplayRecord,
     forgotten,
     histories_of,
-    join_histories,
-    join_records,
+    join_replays,
     pack_histories,
     pack_replay_records,
-    slice_histories,
-    slice_records,
+    split_replays,
     unpack_histories,
     unpack_replay_records,
 )
@@ -263,26 +261,17 @@ class AtariVectorEnv(SeededVectorEnv):
     @staticmethod
     def split_state(state: Mapping[str, np.ndarray], shards: Sequence[Shard]) -> list[StateDict]:
         """Divide the state of all environments into that of each shard."""
-        history = part_of(state, "history")
+        parts = split_replays(state, shards, COLUMNS)
         return [
-            {
-                **slice_records(state, shard.start, shard.stop),
-                **{name: state[name][shard.rows] for name in COLUMNS},
-                "rng": slice_list(state["rng"], shard.rows),
-                **nest({"history": slice_histories(history, shard.start, shard.stop)}),
-            }
-            for shard in shards
+            part | {"rng": slice_list(state["rng"], shard.rows)}
+            for part, shard in zip(parts, shards, strict=True)
         ]
 
     @staticmethod
     def join_states(states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
         """Return the state of all environments from those of consecutive shards."""
-        return {
-            **join_records(states),
-            **{name: np.concatenate([state[name] for state in states]) for name in COLUMNS},
-            "rng": join_lists([state["rng"] for state in states]),
-            **nest({"history": join_histories([part_of(each, "history") for each in states])}),
-        }
+        rng = join_lists([state["rng"] for state in states])
+        return join_replays(states, COLUMNS) | {"rng": rng}
 
     def close_extras(self, **_: Any) -> None:
         """Free the emulators."""
