@@ -143,7 +143,9 @@ class ExperimentViews:
     def progress(self, view: ExperimentView, labeler: str | None) -> Progress:
         """Return the labelling progress; `mine` is 0 without a labeler."""
         progress = self._progress(view)
-        return progress if labeler is None else with_mine(progress, self.mine(view, labeler))
+        if labeler is None:
+            return progress
+        return with_mine(progress, self._store.labels.count_of_labeler(view.id, labeler))
 
     def progress_of_each(
         self, view: ExperimentView, labelers: Collection[str]
@@ -181,10 +183,6 @@ class ExperimentViews:
         """Return the kept episodes of earlier agents, oldest first; without those not shown."""
         kept = map(self._episode, self._store.episodes.all(view.id))
         return [episode for episode in kept if episode is not None]
-
-    def mine(self, view: ExperimentView, labeler: str) -> int:
-        """Return the number of comparisons that a labeler has labelled."""
-        return self._store.labels.count_of_labeler(view.id, labeler)
 
     def phase(self, view: ExperimentView) -> Phase:
         """Return the phase of the run; LOST or IDLE if it does not report any more."""
