@@ -87,7 +87,7 @@ def fit_labels(config: FitConfig) -> FitOutcome:
             dataset.save(experiment.folder / COPY)
             metrics = {"labels_answered": num_labels, "fits": 1, **report.metrics()}
             # Repeating a fit replaces its row.
-            experiment.truncate_metrics(-1)
+            experiment.drop_metrics_after(-1)
             experiment.append_metrics({"step": 0, **metrics})
             experiment.finish()
     num_fitted = min(num_labels, config.reward.label_buffer or num_labels)

@@ -531,7 +531,7 @@ class TestCheckpointsAndMetrics:
     def test_truncated_metrics_have_no_duplicate_steps(self, experiment):
         for step in (10, 20, 30):
             experiment.append_metrics({"step": step})
-        experiment.truncate_metrics(20)
+        experiment.drop_metrics_after(20)
         experiment.append_metrics({"step": 30})
         assert [row["step"] for row in experiment.metrics()] == [10, 20, 30]
 

@@ -479,7 +479,7 @@ class Experiment:
         """Return all rows of metrics, oldest first."""
         return self._metrics.rows()
 
-    def truncate_metrics(self, step: int) -> None:
+    def drop_metrics_after(self, step: int) -> None:
         """Delete the rows after `step`, which a resumed run writes again."""
         with self._writing():
             self._metrics.drop_after(step)

@@ -63,7 +63,7 @@ class MetricsLogger:
     def drop_after(self, step: int) -> None:
         """Delete the metrics of later steps, which a resumed run takes again."""
         self._store.metrics.drop_after(self._experiment_id, step)
-        self._experiment.truncate_metrics(step)
+        self._experiment.drop_metrics_after(step)
 
 
 @contextlib.contextmanager
