@@ -26,11 +26,10 @@ from rl_teacher.common.errors import (
     StoreUnavailable,
 )
 from rl_teacher.runs import folder as run_folder
+from rl_teacher.runs.config_comparison import differences, flatten
 from rl_teacher.runs.folder import (
     Experiment,
     State,
-    differences,
-    flatten,
     hide_places,
     home,
     invalid_name_reason,
