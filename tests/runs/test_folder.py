@@ -527,7 +527,7 @@ class TestCheckpointsAndMetrics:
         assert checkpoint.step == 1000
         assert "step 2000 is damaged" in caplog.text
 
-    def test_truncated_metrics_have_no_duplicate_steps(self, experiment):
+    def test_metrics_of_a_resumed_run_have_no_duplicate_steps(self, experiment):
         for step in (10, 20, 30):
             experiment.append_metrics({"step": step})
         experiment.drop_metrics_after(20)

@@ -184,8 +184,8 @@ class RewardLearner(RewardSource):
 
         Args:
             pairs: the labels.
-            clips: content hashes of their clips. Where this run records them again, as one does
-                that has the seed of the run that asked for the labels, they are not compared.
+            clips: content hashes of their clips, which are not compared again. A run with the seed
+                of the one that asked for the labels records the same clips.
             are_fitted: whether the pretrained predictor was fitted to them.
         """
         self._trainer.add_given(pairs, are_fitted=are_fitted)
