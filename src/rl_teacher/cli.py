@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rl_teacher.common.errors import BadInput, ExperimentNotFound, RlTeacherError, UnknownName
 from rl_teacher.common.paths import user_path
+from rl_teacher.common.runtime import repeated_interrupts
 from rl_teacher.common.text import counted
 from rl_teacher.config import predecessors
 from rl_teacher.config.arguments import parse, parse_and_call, run_subcommand
@@ -84,7 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until the process ends
     try:
         try:
-            return run_command(command, rest)
+            with repeated_interrupts():
+                return run_command(command, rest)
         finally:
             sys.stdout.flush()
     except RlTeacherError as error:

@@ -1,7 +1,9 @@
 """Settings of JAX and NumPy."""
 
+import gc
 import subprocess
 import sys
+import time
 
 import jax
 import pytest
@@ -61,3 +63,27 @@ def test_gpu_is_used_for_images_and_gpu_physics(env_id, physics, calls, monkeypa
     with pytest.raises(BadInput, match="far enough"):
         teach(TeachConfig(env_id, predictor="rl", name="x", physics=physics))
     assert len(made) == calls
+
+
+def test_interrupt_that_python_ignores_is_repeated():
+    def interrupt_once(*_):
+        gc.callbacks.remove(interrupt_once)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), runtime.repeated_interrupts():  # noqa: PT012
+        gc.callbacks.append(interrupt_once)
+        gc.collect()
+        time.sleep(10)
+
+
+def test_other_ignored_exceptions_are_reported_as_before(monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: reported.append(args.exc_type))
+
+    class Faulty:
+        def __del__(self):
+            raise ValueError
+
+    with runtime.repeated_interrupts():
+        Faulty()
+    assert reported == [ValueError]

@@ -1,5 +1,6 @@
 """Process-wide set-up: JAX, memory allocation, and signals."""
 
+import _thread
 import contextlib
 import ctypes
 import os
@@ -20,6 +21,8 @@ KEPT_BYTES = 1 << 28
 """Freed memory that the process keeps at the top of its heap."""
 LARGE_BYTES = 1 << 26
 """Larger arrays are returned to the system at once; a rollout of images takes 58 MB."""
+REPEAT_AFTER_S = 0.1
+"""Time after which an ignored Ctrl-C is repeated, enough for a collection of garbage to end."""
 
 
 def prepare(cache: Path | None = None) -> None:
@@ -81,6 +84,31 @@ def handled_signals(
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+@contextlib.contextmanager
+def repeated_interrupts() -> Iterator[None]:
+    """Repeat a Ctrl-C within the context where Python ignores its KeyboardInterrupt.
+
+    Python ignores exceptions in finalisers and in callbacks of the garbage collection. JAX has such
+    a callback, and a Ctrl-C during a collection is raised in it.
+    """
+    earlier = sys.unraisablehook
+
+    def on_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            earlier(unraisable)
+            return
+        # Later, and from another thread, because it would be ignored here, too.
+        timer = threading.Timer(REPEAT_AFTER_S, _thread.interrupt_main)
+        timer.daemon = True
+        timer.start()
+
+    sys.unraisablehook = on_unraisable
+    try:
+        yield
+    finally:
+        sys.unraisablehook = earlier
 
 
 def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
