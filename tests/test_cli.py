@@ -63,6 +63,16 @@ def test_misspelt_command_suggests_nearest(capsys):
 
 
 @pytest.mark.parametrize(
+    "command", ["label x", "export x", "reward x true", "labelers add zoe --experiment x"]
+)
+def test_experiment_with_only_a_predictor_is_refused_with_the_reason(command, capsys):
+    with Experiment.open("x", {"env_id": "ShortHopper-v1", "fit": {"seed": 0}}) as experiment:
+        experiment.finish()
+    assert main(command.split()) == 2
+    assert "'x' of `rl-teacher fit` has neither comparisons nor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "meant"),
     [
         (["teach", "--nlabels", "5"], "--n-labels"),

@@ -131,7 +131,7 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
     Raises:
         UnknownName: there is no such command.
         ExperimentNotFound: there is no experiment of this name; the message suggests similar ones.
-        BadInput: earlier systems had it.
+        BadInput: earlier systems had it, or the experiment is only a predictor.
     """
     if command in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -142,11 +142,17 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
     try:
         return COMMANDS[command](arguments)
     except ExperimentNotFound as error:
-        from rl_teacher.runs.folder import experiment_names, not_found_message
+        from rl_teacher.runs.folder import Experiment, experiment_names, not_found_message
 
-        # An experiment of `rl-teacher fit` has a folder, but is not in the store.
-        if error.unknown is None or error.unknown in experiment_names():
+        if error.unknown is None:
             raise
+        if error.unknown in experiment_names():
+            if not Experiment.find(error.unknown).is_offline_fit:
+                raise
+            raise BadInput(
+                f"Experiment {error.unknown!r} of `rl-teacher fit` has neither comparisons nor an "
+                "agent. Name another one; `rl-teacher runs` lists them."
+            ) from error
         message = not_found_message(error.unknown, is_store_searched=True)
         raise ExperimentNotFound(message) from error
 
