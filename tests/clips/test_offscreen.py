@@ -4,6 +4,7 @@
 # pyright: reportAttributeAccessIssue=false
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,14 @@ import numpy as np
 import pytest
 
 from rl_teacher.clips import offscreen
-from rl_teacher.clips.offscreen import OffscreenRenderer, View, round_length, working_pool
+from rl_teacher.clips.offscreen import (
+    OffscreenRenderer,
+    View,
+    end_with_parent,
+    round_length,
+    spawn_pool,
+    working_pool,
+)
 from rl_teacher.clips.poses import body_poses
 from rl_teacher.clips.scene import aim_camera, build_scene, enclosing_spheres, scene_bytes
 from rl_teacher.common.errors import BadInput
@@ -151,6 +159,16 @@ def test_body_has_a_soft_shadow_on_the_ground(renderer):
     assert 20 < darker.sum() < 2_000
     # The ground in the shadow is dark grey, not black.
     assert with_shadow[darker].min() > 10
+
+
+def test_ctrl_c_does_not_interrupt_rendering_process():
+    with spawn_pool(end_with_parent) as pool:
+        (pid,) = pool._processes
+        os.kill(pid, signal.SIGINT)  # while it starts
+        assert pool.submit(os.getpid).result() == pid
+        os.kill(pid, signal.SIGINT)
+        time.sleep(0.1)
+        assert pool.submit(os.getpid).result() == pid
 
 
 def test_missing_opengl_is_refused_with_advice(monkeypatch):

@@ -15,7 +15,7 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -27,6 +27,7 @@ import numpy as np
 from jaxtyping import Float, Float32, UInt8
 
 from rl_teacher.common.errors import BadInput, RendererKilled
+from rl_teacher.common.runtime import blocked_interrupts
 
 CHUNK_FRAMES = 25
 WITHOUT_A_DISPLAY = ("egl", "osmesa")
@@ -123,6 +124,21 @@ def report_killed_process() -> Iterator[None]:
         ) from error
 
 
+def spawn_pool(initializer: Callable[..., None], *arguments: object) -> ProcessPoolExecutor:
+    """Start a pool of one process, which Ctrl-C does not interrupt.
+
+    Args:
+        initializer: function that the process calls first.
+        arguments: its arguments.
+    """
+    pool = ProcessPoolExecutor(
+        1, multiprocessing.get_context("spawn"), initializer=initializer, initargs=arguments
+    )
+    with blocked_interrupts():
+        pool.submit(int)  # the first task starts the process
+    return pool
+
+
 def working_pool() -> ProcessPoolExecutor:
     """Start a process in which MuJoCo can render.
 
@@ -131,9 +147,7 @@ def working_pool() -> ProcessPoolExecutor:
     """
     faults = []
     for backend in backends():
-        pool = ProcessPoolExecutor(
-            1, multiprocessing.get_context("spawn"), initializer=choose, initargs=(backend,)
-        )
+        pool = spawn_pool(choose, backend)
         try:
             pool.submit(try_to_draw).result()
         # A broken driver raises an error, or ends the process: BrokenProcessPool.

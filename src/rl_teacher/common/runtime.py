@@ -111,6 +111,19 @@ def repeated_interrupts() -> Iterator[None]:
         sys.unraisablehook = earlier
 
 
+@contextlib.contextmanager
+def blocked_interrupts() -> Iterator[None]:
+    """Block Ctrl-C in the processes and threads that are started within the context.
+
+    It reaches all processes of a terminal, but it is for the parent to stop the others.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
     """Raise KeyboardInterrupt at SIGTERM, as at Ctrl-C, within the context."""
     return handled_signals(signal.default_int_handler, signal.SIGTERM)

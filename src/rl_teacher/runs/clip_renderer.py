@@ -10,7 +10,6 @@ not shown before both its clips are stored, so the page never shows a blank clip
 import hashlib
 import json
 import logging
-import multiprocessing
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -29,6 +28,7 @@ from rl_teacher.clips.offscreen import (
     View,
     end_with_parent,
     report_killed_process,
+    spawn_pool,
 )
 from rl_teacher.clips.scene import Poses, aim_camera, build_scene, scene_bytes
 from rl_teacher.clips.segment import Segment, frame_steps, playback_speed
@@ -107,8 +107,7 @@ class SegmentRenderer:
     def _pool(self) -> ProcessPoolExecutor:
         # Another process, because pygame holds the GIL while it draws. Forking is unsafe once
         # MuJoCo has started threads, so it is spawned.
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(1, context, initializer=end_with_parent)
+        return spawn_pool(end_with_parent)
 
     def replay_record(self, venv: object, segment: Segment) -> ReplayRecord | None:
         """Return the record that a video of a segment is replayed from; None for poses.

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from rl_teacher.common.runtime import blocked_interrupts
+
 STOP_TIMEOUT_S = 5.0
 """Seconds until a process that does not stop is killed."""
 SHORT_LIFE_S = 60.0
@@ -71,12 +73,8 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._ready, ready = context.Pipe(duplex=False)
         self.process = context.Process(target=self._target, args=(*self._arguments, ready))
-        # Ctrl-C reaches all processes of a terminal, but it is for the parent to stop the others.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with blocked_interrupts():
             self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         ready.close()
         self._started_s = time.monotonic()
         self._restart_s = None
