@@ -231,7 +231,8 @@ def make_rendered_env(env_id: str, frames: FrameSettings | None = None) -> gymna
             env.close()
             raise BadInput(
                 f"Clips of {full_id} cannot be shown to a person: it has neither MuJoCo bodies nor "
-                "the render mode rgb_array. Add that mode, or use a synthetic teacher (-p synth)."
+                "the render mode rgb_array. Add that mode. Training with -p synth or -p rl and "
+                "without --videos needs none."
             )
         env = ObservationRenderer(env)
     return preprocess_images(env, frames)
