@@ -1069,7 +1069,13 @@ def export_dataset(name: str, out: Path, hold_out: float | None) -> None:
 
 
 def export_labels(name: str, format_name: str, out: Path | None) -> None:
-    """Export labels alone, to a file or to the standard output."""
+    """Export labels alone, to a file or to the standard output.
+
+    Raises:
+        BadInput: Parquet would be printed on a terminal.
+    """
+    if out is None and format_name == "parquet" and sys.stdout.isatty():
+        raise BadInput("--format parquet is binary and not printed. Name a file with --out.")
     from rl_teacher.report.label_export import export as write_labels
     from rl_teacher.runs.folder import open_store
 
