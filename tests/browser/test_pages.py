@@ -45,6 +45,8 @@ class TestAccess:
         assert answered.status == 401
         text = page.locator("body").inner_text()
         assert "Open the link that you received" in text
+        assert page.locator("code").first.inner_text() == "rl-teacher teach"
+        assert "`" not in text
         assert page.context.cookies() == []
 
     def test_token_is_removed_from_address_and_hidden_from_scripts(

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import http
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -220,7 +221,8 @@ def error_response(
     if not accepts_html(request):
         content = details.model_dump()
         return JSONResponse(content, details.status, all_headers, media_type=MEDIA_TYPE)
-    body = f"<p>{escape(details.detail)}</p>"
+    detail = re.sub("`([^`]+)`", r"<code>\1</code>", escape(details.detail))
+    body = f"<p>{detail}</p>"
     if details.status == TOO_MANY.status:
         all_headers["Refresh"] = all_headers["Retry-After"]
         body += f"<p>This page tries again in {all_headers['Retry-After']} s.</p>"
