@@ -66,6 +66,14 @@ def test_long_instructions_leave_room_for_clips(open_context, service, full):
     assert heading.evaluate("element => element.scrollHeight > element.clientHeight")
 
 
+def test_long_instructions_do_not_stretch_latest_episode(open_context, service, full):
+    instructions = "Prefer the clip that hops higher. " * 55
+    full.store.experiments.set_control(full.id, Control(instructions=instructions), by="owner")
+    page = open_context(viewport={"width": 1280, "height": 800}).new_page()
+    go_to_experiment(page, service, full)
+    assert page.locator(".clip-player").bounding_box()["height"] < 500
+
+
 def test_brand_bar_is_aligned_with_content_of_wide_window(open_context, service, full):
     page = open_context(viewport={"width": 1920, "height": 900}).new_page()
     go_to_experiments(page, service, full)
