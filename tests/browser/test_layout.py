@@ -4,6 +4,7 @@ import pytest
 
 from rl_teacher.store.records import Control
 from tests.browser.accessibility import assert_accessible
+from tests.browser.conftest import PHONE
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.pages import PAGES, go_to_experiment, go_to_experiments, go_to_labelling
 
@@ -72,6 +73,18 @@ def test_long_instructions_do_not_stretch_latest_episode(open_context, service, 
     page = open_context(viewport={"width": 1280, "height": 800}).new_page()
     go_to_experiment(page, service, full)
     assert page.locator(".clip-player").bounding_box()["height"] < 500
+
+
+def test_notice_with_file_name_fits_phone(open_page, experiment):
+    clips = [experiment.add_model_clip(seed) for seed in range(2)]
+    experiment.media.remove(f"clips/{clips[0]}.poses")
+    experiment.ask_about([(clips[0], clips[1])])
+    page = open_page(experiment.name, viewport=PHONE).page
+    dismiss = page.get_by_role("button", name="Dismiss")
+    dismiss.wait_for(timeout=PATIENCE_MS)
+    box = dismiss.bounding_box()
+    assert box["x"] + box["width"] <= PHONE["width"]
+    assert dismiss.locator("..").evaluate("banner => banner.scrollWidth <= banner.clientWidth")
 
 
 def test_brand_bar_is_aligned_with_content_of_wide_window(open_context, service, full):
