@@ -157,6 +157,18 @@ class TestEveryPage:
         page.get_by_label("Search experiments").fill("no such thing")
         page.get_by_text("No experiment matches").wait_for()
 
+    def test_search_stays_when_one_experiment_is_left(self, open_context, service, full):
+        page = open_context().new_page()
+
+        def leave_one(route):
+            route.fulfill(json={"experiments": route.fetch().json()["experiments"][:1]})
+
+        page.route("**/api/v1/experiments", leave_one)
+        page.goto(service.link("/?search=deleted"))
+        page.get_by_text("No experiment matches").wait_for(timeout=PATIENCE_MS)
+        page.get_by_label("Search experiments").fill("")
+        page.locator("main li .name a").wait_for()
+
     def test_thumbnails_that_fail_to_load_are_loaded_again(self, open_context, service, full):
         page = open_context().new_page()
         latest = full.add_model_clip(100)  # loaded again with each summary
