@@ -169,6 +169,23 @@ class TestEveryPage:
         page.get_by_label("Search experiments").fill("")
         page.locator("main li .name a").wait_for()
 
+    def test_back_returns_to_scroll_position_of_experiment_list(
+        self, open_context, service, store, full
+    ):
+        for n in range(8):
+            Experiment(store, full.media, f"{full.name}-{n}")
+        page = open_context().new_page()
+        page.goto(service.link("/"))
+        link = page.get_by_role("link", name=full.name, exact=True)
+        link.wait_for(timeout=PATIENCE_MS)
+        page.evaluate("scrollTo(0, 400)")
+        link.evaluate("link => link.click()")
+        page.get_by_role("heading", name=full.name).wait_for(timeout=PATIENCE_MS)
+        assert page.evaluate("scrollY") == 0
+        page.go_back()
+        link.wait_for(timeout=PATIENCE_MS)
+        assert page.evaluate("scrollY") == 400
+
     def test_thumbnails_that_fail_to_load_are_loaded_again(self, open_context, service, full):
         page = open_context().new_page()
         latest = full.add_model_clip(100)  # loaded again with each summary

@@ -53,10 +53,16 @@ class Router {
       if (routeOf(link.pathname).page === 'notFound' || event.defaultPrevented) return
       event.preventDefault()
       const isSamePage = link.pathname === this.path
+      history.replaceState({ scroll_px: scrollY }, '')
       history.pushState(null, '', link.pathname + link.search)
       this.#follow()
       if (!isSamePage) scrollTo(0, 0)
     })
+  }
+
+  /** Scroll to where this entry of the browser's history was left. */
+  restoreScroll(): void {
+    scrollTo(0, (history.state as { scroll_px: number } | null)?.scroll_px ?? 0)
   }
 
   /** Set a key of the query to the values that are not empty, without a new entry in the browser's history. */
