@@ -1,5 +1,6 @@
 """Tests of media in an object store, with a real server of S3, and of their local copies."""
 
+import contextlib
 import importlib
 import re
 import socket
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -40,6 +42,33 @@ class HttpError(OSError):
 
 class DefaultCredentialsError(Exception):
     """Error as google-auth raises it."""
+
+
+@contextlib.contextmanager
+def refusing_server(code):
+    """Answer all requests with the status 400, as S3 does to expired credentials."""
+    content = f"<Error><Code>{code}</Code><Message>refused</Message></Error>".encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def refuse(self):
+            self.rfile.read(int(self.headers.get("content-length", 0)))
+            self.send_response(400)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+
+        do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = refuse
+
+        def log_message(self, format, *args):  # noqa: A002 - name in the base class
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
 
 
 def assert_names_no_place(error, server):
@@ -96,6 +125,17 @@ class TestS3:
             MediaFiles(s3.url).get(POSES)
         assert not caught.value.is_transient
         assert_names_no_place(caught.value, s3)
+
+    @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidToken", "TokenRefreshRequired"])
+    def test_expired_credentials_are_no_outage(self, s3, code, monkeypatch):
+        with refusing_server(code) as endpoint:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+            forget_connections()
+            media = MediaFiles(s3.url)
+            for use in (media.get, media.exists, media.remove, lambda key: media.put(key, b"x")):
+                with pytest.raises(StoreUnavailable, match=r"denied.*may have expired") as caught:
+                    use(POSES)
+                assert not caught.value.is_transient
 
     def test_missing_credentials_are_reported(self, s3, monkeypatch):
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")

@@ -29,7 +29,12 @@ S3_ATTEMPTS = 2
 
 REMOTE = "The storage of the media"
 
-ANSWERS_DENIED = {401, 403, "401", "403"}
+ANSWERS_DENIED = {401, 403, "400", "401", "403", "InvalidToken", "TokenRefreshRequired"}
+"""Codes of answers that deny access.
+
+S3 answers 400 to requests of s3fs with expired temporary credentials, or for the wrong region: they
+ask for the metadata of an object, so that the answer has no body with a code.
+"""
 NO_CREDENTIALS = frozenset(
     {
         "NoCredentialsError",
@@ -230,8 +235,8 @@ def explain(error: Exception) -> tuple[str, str, bool]:
     if is_forbidden or isinstance(error, PermissionError) or codes & ANSWERS_DENIED:
         cause = "access is denied"
         remedy = (
-            "Check the credentials, and that they allow listing the bucket and reading, writing "
-            "and deleting its objects."
+            "Check the credentials, which may have expired, the region, and the permissions to "
+            "list the bucket and to read, write and delete its objects."
         )
         return cause, remedy, False
     if isinstance(error, FileNotFoundError):
