@@ -18,7 +18,14 @@ from sqlalchemy import create_engine
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import RunFolderUnusable, StoreUnavailable
-from rl_teacher.store.database import alembic_settings, as_url, default_url, make_engine, versions
+from rl_teacher.store.database import (
+    alembic_settings,
+    as_url,
+    default_url,
+    make_engine,
+    unavailable,
+    versions,
+)
 from rl_teacher.store.records import NewLabel
 from rl_teacher.store.snapshot import faults_of
 from rl_teacher.store.store import Store
@@ -414,6 +421,14 @@ class TestFaults:
                 store.experiments.ensure("x", "E", {"filler": "x" * 100_000})
 
 
+@pytest.fixture
+def guest_url(postgres_url, postgres_server):
+    """URL of a database for a user who does not own it."""
+    postgres_server.run("CREATE USER guest")
+    yield postgres_url.replace(f"{postgres_server.user}@", "guest@")
+    postgres_server.run("DROP USER guest")
+
+
 @pytest.mark.postgres
 class TestFaultsOfAServer:
     def test_label_with_used_id_raises_error(self, postgres_url):
@@ -429,6 +444,35 @@ class TestFaultsOfAServer:
     def test_missing_database_raises_error_naming_createdb(self, postgres_url):
         with pytest.raises(StoreUnavailable, match=r"no such database or user.*createdb"):
             Store.open(postgres_url.replace("@/", "@/not_"))
+
+    @pytest.mark.parametrize("has_tables", [False, True])
+    def test_user_without_permissions_raises_error_naming_owner(
+        self, postgres_url, guest_url, has_tables
+    ):
+        if has_tables:
+            Store.open(postgres_url).close()
+        with pytest.raises(StoreUnavailable, match=r"may not read or change.*the owner") as caught:
+            Store.open(guest_url)
+        assert not caught.value.is_transient
+
+    def test_server_without_free_connections_is_a_transient_fault(self, postgres_server, guest_url):
+        postgres_server.run("ALTER USER guest CONNECTION LIMIT 0")
+        with pytest.raises(StoreUnavailable, match="no free connection") as caught:
+            Store.open(guest_url)
+        assert caught.value.is_transient
+
+    @pytest.mark.parametrize(
+        ("message", "reason"),
+        [
+            ("fe_sendauth: no password supplied", "requires a password"),
+            ('FATAL:  no pg_hba.conf entry for host "10.0.0.7", user "me"', "does not admit"),
+            ("FATAL:  sorry, too many clients already", "has no free connection"),
+            ("FATAL:  remaining connection slots are reserved", "has no free connection"),
+        ],
+    )
+    def test_server_that_refuses_a_connection_is_not_called_unreachable(self, message, reason):
+        text = f'connection to server at "db" (10.0.0.5), port 5432 failed: {message}'
+        assert f"the server {reason}" in str(unavailable("postgresql://db", text))
 
     def test_unreachable_server_raises_store_unavailable(self, tmp_path):
         with pytest.raises(StoreUnavailable, match="the server does not answer"):

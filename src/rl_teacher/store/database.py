@@ -70,6 +70,9 @@ REWRITE_VERSION = text("UPDATE alembic_version SET version_num = version_num")
 MIGRATION_LOCK = 7_236_001
 """Key of the PostgreSQL advisory lock on migrations: any fixed number."""
 
+NO_CONNECTION_FREE = ("too many clients", "too many connections", "connection slots")
+"""Fragments of messages of a server whose connections are all in use."""
+
 REASONS = (
     (
         "locked",
@@ -119,6 +122,30 @@ REASONS = (
         "Correct them in RL_TEACHER_DATABASE_URL.",
     ),
     (
+        "no password supplied",
+        "the server requires a password",
+        "Set PGPASSWORD, or put it into ~/.pgpass or RL_TEACHER_DATABASE_URL.",
+    ),
+    (
+        "pg_hba.conf",
+        "the server does not admit this user from this machine",
+        "Add both to pg_hba.conf of the server, or correct RL_TEACHER_DATABASE_URL.",
+    ),
+    (
+        "permission denied for",
+        "this user may not read or change all of it",
+        "Make this user the owner of the database and of its tables, or name another user or "
+        "database in RL_TEACHER_DATABASE_URL.",
+    ),
+    *(
+        (
+            fragment,
+            "the server has no free connection",
+            "Increase max_connections of the server, or end other programs that use it.",
+        )
+        for fragment in NO_CONNECTION_FREE
+    ),
+    (
         "does not exist",
         "the server has no such database or user",
         "Create it with createdb or createuser, or name another in RL_TEACHER_DATABASE_URL.",
@@ -136,7 +163,7 @@ REASONS = (
 )
 """Fragment of a driver's message, its meaning, and the remedy."""
 
-TRANSIENT = frozenset({"locked", "lock timeout", "resolve host", "connection"})
+TRANSIENT = frozenset({"locked", "lock timeout", "resolve host", "connection", *NO_CONNECTION_FREE})
 """Fragments of messages about states that pass by themselves."""
 
 
@@ -498,6 +525,8 @@ def driver_errors(label: str) -> Iterator[None]:
     except (IntegrityError, ProgrammingError, DataError, NotSupportedError) as error:
         if isinstance(error, ProgrammingError) and error.statement is None:  # while connecting
             raise bad_url(label, error.orig) from error
+        if "permission denied for" in (message := str(error.orig)):
+            raise unavailable(label, message.partition("\n")[0]) from error
         raise
     except DBAPIError as error:
         raise unavailable(
