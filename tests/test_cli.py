@@ -349,6 +349,28 @@ def test_number_of_labels_that_is_not_whole_is_refused_in_plain_words(flag, numb
     assert "<" not in message
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-p", "snyth"], "Expected one of ('rl', 'synth', 'human')."),
+        (
+            ["-p", "synth", "--schedule", "anealed"],
+            "Expected one of ('annealed', 'hyperbolic', 'constant', 'upfront').",
+        ),
+        (["-p", "synth", "--overlap", "half"], "--overlap: could not convert string to float"),
+    ],
+)
+def test_value_that_cannot_be_parsed_is_refused_in_plain_words(
+    arguments, message, monkeypatch, capsys
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main(["teach", "-e", "ShortReacher-v1", "-n", "x", *arguments])
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert "<class" not in printed
+
+
 @pytest.mark.parametrize("flag", ["--hide-episode-ends", "--hide_episode_ends"])
 def test_flag_that_a_preset_has_switched_on_may_be_given(flag):
     config, _, defaults = parse_teach(["-p", "synth", "-e", "MovingDot-v0", "-n", "x", flag])

@@ -28,7 +28,7 @@ def parse(command: str, function: Callable[..., Any], arguments: Sequence[str]) 
     """Parse arguments as `parse_and_call` does, and return the function's result."""
     import tyro
 
-    from rl_teacher.config.fields import join_help_lines
+    from rl_teacher.config.fields import OPTIONAL_VALUES, join_help_lines
 
     check_options(command, function, arguments)
     if {"-h", "--help"} & {*arguments}:
@@ -40,6 +40,7 @@ def parse(command: str, function: Callable[..., Any], arguments: Sequence[str]) 
         args=list(arguments),
         # No `--no-X` beside every flag `--X`.
         config=(tyro.conf.FlagCreatePairsOff,),
+        registry=OPTIONAL_VALUES,
     )
 
 

@@ -60,7 +60,6 @@ from rl_teacher.config.fields import (
     Above,
     AtLeast,
     Between,
-    OptionalWholeNumber,
     WholeNumber,
     alias,
     check_bounds,
@@ -141,7 +140,7 @@ class QuerySettings:
     queries: Annotated[QueryMethod, LABELS] = "pairs"
     """comparisons of unrelated pairs (pairs), or comparisons that sort clips: by binary insertion
     (tree), or between neighbours in the current ranking (sort)"""
-    n_clips: Annotated[OptionalWholeNumber, Between(2, MAX_CLIPS), SORTING] = None
+    n_clips: Annotated[WholeNumber | None, Between(2, MAX_CLIPS), SORTING] = None
     """number of clips to sort; if omitted, clips are added as labels are requested. If --n-labels
     is omitted, it is set to the number of comparisons that sorting takes"""
     reuse_clips: Annotated[bool, LABELS, OTHER_CLIPS] = False
@@ -152,11 +151,11 @@ class QuerySettings:
 class FittingSettings:
     """Settings of label schedule and fits that `teach` and the wrappers share."""
 
-    n_labels: Annotated[OptionalWholeNumber, short_flag("l"), AtLeast(1), LABELS] = None
+    n_labels: Annotated[WholeNumber | None, short_flag("l"), AtLeast(1), LABELS] = None
     """total number of labels; if omitted, labels are requested at a constant rate: one every 3 s
     from a person, one every 2,000 steps from a synthetic teacher"""
     pretrain_labels: Annotated[
-        OptionalWholeNumber, short_flag("L"), AtLeast(1), LABELS, FIRST_LABELS
+        WholeNumber | None, short_flag("L"), AtLeast(1), LABELS, FIRST_LABELS
     ] = None
     """labels before the first fit; by default a quarter of the total, or 50 without a total"""
     hide_episode_ends: Annotated[bool, EARLY_ENDS] = False
@@ -402,7 +401,7 @@ class CollectConfig(QuerySettings, ExperimentSettings):
 
     predictor: Annotated[Literal["synth", "human"], short_flag("p")] = "human"
     """source of labels: synth (a synthetic teacher) or human (people)"""
-    n_labels: Annotated[OptionalWholeNumber, short_flag("l"), AtLeast(1)] = None
+    n_labels: Annotated[WholeNumber | None, short_flag("l"), AtLeast(1)] = None
     """labels to collect; may be omitted with --n-clips"""
     agent_path: str | None = None
     """agent whose clips are compared: name or folder of an experiment; by default a random

@@ -5,7 +5,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from numbers import Integral, Real
 from textwrap import dedent
 from types import MappingProxyType, NoneType, UnionType
@@ -51,27 +51,47 @@ def _parse_whole(texts: list[str]) -> int:
     return int(number)
 
 
-def _whole_number(metavar: str, parse: Callable[[list[str]], int | None], kind: Any) -> Any:
-    return tyro.constructors.PrimitiveConstructorSpec(
+WholeNumber = Annotated[
+    int,
+    tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
-        metavar=metavar,
-        instance_from_str=parse,
-        is_instance=lambda value: isinstance(value, kind),
+        metavar="INT",
+        instance_from_str=_parse_whole,
+        is_instance=lambda value: isinstance(value, int),
         str_from_instance=lambda value: [str(value)],
-    )
-
-
-WholeNumber = Annotated[int, _whole_number("INT", _parse_whole, int)]
-"""An integer that may also be written as 5e6 or 5_000_000."""
-OptionalWholeNumber = Annotated[
-    int | None,
-    _whole_number(
-        "{None}|INT",
-        lambda texts: None if texts == ["None"] else _parse_whole(texts),
-        int | None,
     ),
 ]
-"""The same or None. Errors of a union would show the objects above."""
+"""An integer that may also be written as 5e6 or 5_000_000."""
+
+OPTIONAL_VALUES = tyro.constructors.ConstructorRegistry()
+
+
+@OPTIONAL_VALUES.primitive_rule
+def _optional_value(info: tyro.constructors.PrimitiveTypeInfo) -> Any:
+    """Parse the type `X | None` like X, or as None.
+
+    tyro's own rule lists None among the choices of a Literal, and its errors show Python's types.
+    """
+    kinds = get_args(info.type)
+    if info.type_origin not in (Union, UnionType) or len(kinds) != 2 or NoneType not in kinds:
+        return None
+    kind = kinds[kinds[0] is NoneType]
+    spec = tyro.constructors.ConstructorRegistry.get_primitive_spec(
+        tyro.constructors.PrimitiveTypeInfo.make(kind, info.markers)
+    )
+    if isinstance(spec, tyro.constructors.UnsupportedTypeAnnotationError):
+        return spec
+    return replace(
+        spec,
+        metavar=spec.metavar if spec.choices else f"{{None}}|{spec.metavar}",
+        instance_from_str=lambda texts: (
+            None if texts == ["None"] else spec.instance_from_str(texts)
+        ),
+        is_instance=lambda value: value is None or spec.is_instance(value),
+        str_from_instance=lambda value: (
+            ["None"] if value is None else spec.str_from_instance(value)
+        ),
+    )
 
 
 @dataclass(frozen=True)
