@@ -494,6 +494,23 @@ def test_runs_lists_long_names_and_their_numbers_whole_in_a_narrow_terminal(caps
     assert column.endswith(name)
 
 
+def test_runs_shows_the_main_columns_and_the_notes_in_60_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    with Experiment.open("human-175", {"env_id": "ShortReacher-v1"}) as experiment:
+        experiment.append_metrics({"step": 1_234_512, "labels_answered": 1_040})
+    message = f"Failed: {'the reason ' * 20}"
+    with open_store() as store:
+        experiment_id = store.experiments.ensure("broken", "ShortReacher-v1", {})
+        store.experiments.set_status(experiment_id, {"phase": "failed", "message": message})
+    with pytest.raises(RuntimeError), Experiment.open("broken", {"env_id": "ShortReacher-v1"}):
+        raise RuntimeError
+    assert main(["runs"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["name", "state", "steps", "labels"] in lines
+    assert ["human-175", "stopped", "1,234,512", "1,040"] in lines
+    assert ["broken:", *message.split()] in lines
+
+
 def test_runs_writes_one_line_for_each_experiment_into_a_pipe(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     name = f"{'x' * 80}_seed=12"

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
 
+FULL_WIDTH = 80
+"""Width of a terminal from which on `rl-teacher runs` has room for all columns, in characters."""
 UNLIMITED_WIDTH = 10_000
 """Width of a table that is not printed on a terminal, in characters."""
 
@@ -603,19 +605,32 @@ def runs() -> None:
     if not found:
         print(f"No experiments in {home()} yet. `rl-teacher teach` starts one.")
         return
-    has_clips = any(each.clips for each in found)
-    headings = ("labels", "clips") if has_clips else ("labels",)
-    notes = ("",) if any(each.note for each in found) else ()
-    table = _table("name", "environment", "state", "steps", *headings, "last change", *notes)
-    for each in found:
-        name = Text(each.name)  # brackets are no markup
-        counts = [f"{each.labels.answered:,}"]
-        if has_clips:
-            counts.append(f"{each.clips:,}" if each.clips else "-")
-        note = [Text(each.note)] if notes else []
-        changed_at = _local_time(each.changed_at)
-        table.add_row(name, each.env_id, each.state, f"{each.step:,}", *counts, changed_at, *note)
+    hidden = set()
+    if not any(each.clips for each in found):
+        hidden.add("clips")
+    if _console().width < FULL_WIDTH:
+        hidden |= {"environment", "last change"}
+    rows = [
+        {
+            "name": Text(each.name),  # brackets are no markup
+            "environment": each.env_id,
+            "state": each.state,
+            "steps": f"{each.step:,}",
+            "labels": f"{each.labels.answered:,}",
+            "clips": f"{each.clips:,}" if each.clips else "-",
+            "last change": _local_time(each.changed_at),
+        }
+        for each in found
+    ]
+    headings = [each for each in rows[0] if each not in hidden]
+    table = _table(*headings)
+    for row in rows:
+        table.add_row(*(row[heading] for heading in headings))
     _print_table(table)
+    # A column would be too narrow for them.
+    for each in found:
+        if each.note:
+            print(f"{each.name}: {each.note}")
 
 
 def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
@@ -1192,8 +1207,8 @@ def _table(*headings: str) -> "Table":
     table = Table(box=SIMPLE)
     for heading in headings:
         # Long names continue on the next line: those of the runs of a sweep differ at their ends.
-        is_id = heading == "environment"
-        table.add_column(heading, no_wrap=is_id, overflow="ellipsis" if is_id else "fold")
+        is_whole = heading in ("environment", "state", "steps", "labels", "clips")
+        table.add_column(heading, no_wrap=is_whole, overflow="ellipsis" if is_whole else "fold")
     return table
 
 
@@ -1203,13 +1218,18 @@ def _local_time(moment: "datetime | None") -> str:
 
 
 def _print_table(table: "Table") -> None:
-    """Print a table: in a file or a pipe, whose width is unknown, each row is one line."""
+    """Print a table."""
+    _console().print(table, markup=False)
+
+
+def _console() -> "Console":
+    """Return the console for a table: in a file or a pipe, each row is one line."""
     from rich.console import Console
 
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = UNLIMITED_WIDTH
-    console.print(table, markup=False)
+    return console
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
