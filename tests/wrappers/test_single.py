@@ -574,6 +574,16 @@ def test_same_name_with_other_settings_is_refused():
         wrapped(name="same", segment_length=5)
 
 
+def test_same_name_without_its_given_labels_is_refused():
+    labels = labels_that_prefer_2()
+    wrapped(name="given", labels=labels).close()
+    with pytest.raises(ConfigMismatch, match="given_labels: was 40, now 0"):
+        wrapped(name="given")
+    env = wrapped(name="given", labels=labels)
+    assert env.session.num_labels >= len(labels)
+    env.close()
+
+
 def test_second_wrapper_with_same_name_is_refused():
     env = wrapped(name="mine")
     with pytest.raises(ExperimentInUse, match=r"or choose another name\."):

@@ -43,8 +43,14 @@ def generated_name(env_id: str) -> str:
     return shortened_name(slug(env_id), f" {now} {secrets.token_hex(2)}")
 
 
-def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings) -> ExperimentSpec:
-    """Return the identity of a wrapper's experiment: what must be unchanged to resume it."""
+def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings, num_given: int) -> ExperimentSpec:
+    """Return the identity of a wrapper's experiment: what must be unchanged to resume it.
+
+    Args:
+        envs: the environments.
+        settings: settings of the wrapper.
+        num_given: number of initial labels, which the experiment does not store.
+    """
     env_id = envs.env_info.id
     config = {
         "env_id": env_id,
@@ -54,13 +60,14 @@ def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings) -> ExperimentS
         "teacher": settings.teacher_name,
         "teacher_strength": settings.teacher_strength,
         "seed": settings.seed,
+        "given_labels": num_given,
         "reward": asdict(reward_config(settings)),
     }
     return ExperimentSpec(
         name=generated_name(env_id) if settings.name is None else settings.name,
         env_info=envs.env_info,
         config=config,
-        defaults={"reward": asdict(PredictorConfig())},
+        defaults={"given_labels": 0, "reward": asdict(PredictorConfig())},
         asks_a_person=settings.is_human,
         max_labels=settings.n_labels,
         instructions=settings.instructions,

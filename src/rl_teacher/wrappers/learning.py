@@ -47,10 +47,10 @@ class WrapperLearning:
         """
         self._settings = settings
         self._envs = envs
-        spec = experiment_spec(envs, settings)
-        self.name = spec.name
         space = envs.input_space.for_encoder(reward_config(settings).image_encoder)
         given = given_labels(settings.labels, space, envs.segment_steps)
+        spec = experiment_spec(envs, settings, len(given))
+        self.name = spec.name
         refuse_excess(memory_needed(envs, settings, len(given)), spell=str)
         self._num_given = len(given)
         self._fitted_step = 0
