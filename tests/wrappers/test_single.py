@@ -412,6 +412,30 @@ def test_given_labels_count_as_pretraining_labels():
     assert 0 < len(answers_of("more")) <= 35
 
 
+@pytest.mark.parametrize("queries", ["pairs", "sort"])
+def test_clips_of_given_labels_are_not_compared_again(queries):
+    first = wrapped(n_labels=20, pretrain_labels=20, queries=queries)
+    take_steps(first, 400)
+    assert first.session.learning is not None
+    given = first.session.learning.labels().hold_out(0.5)
+    first.close()
+    # It records the same steps.
+    again = wrapped(
+        labels=given,
+        n_labels=40,
+        pretrain_labels=20,
+        queries=queries,
+        reuse_clips=queries == "sort",
+    )
+    take_steps(again, 600)
+    assert again.session.learning is not None
+    now = again.session.learning.labels().segments.keys()
+    again.close()
+    held_out, training = given.held_out.segments.keys(), given.training.segments.keys()
+    assert held_out.isdisjoint(now)
+    assert queries == "sort" or training.isdisjoint(now)
+
+
 @pytest.mark.parametrize("read", [Path, load])
 def test_saved_labels_train_another_wrapper(tmp_path, read):
     first = wrapped(collect_only=True, n_labels=40)

@@ -196,10 +196,17 @@ class RewardLearner(RewardSource):
 
         Args:
             pairs: the labels.
-            clips: content hashes of their clips; see `add_given_labels`. They are not sorted as
-                clips of another experiment either.
+            clips: content hashes of their clips; see `leave_out`.
         """
         self._trainer.hold_out(pairs)
+        self.leave_out(clips)
+
+    def leave_out(self, clips: Set[str]) -> None:
+        """Leave the clips of held-out labels out of all comparisons.
+
+        Args:
+            clips: their content hashes.
+        """
         self._leave_out(clips)
         if self._sorter is not None:
             self._sorter.leave_out_shared(clips)

@@ -10,11 +10,10 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.datasets import Spaces, load
-from rl_teacher.datasets.given_labels import Labelled, labelled_pairs
+from rl_teacher.datasets.given_labels import Labelled
 from rl_teacher.datasets.import_export import SPACES
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.queries.planner import MAX_WAITING, PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
 from rl_teacher.queries.schedules import Budget, schedule
@@ -194,27 +193,35 @@ def named_teacher(envs: WrappedEnvs, settings: WrapperSettings) -> NamedTeacher:
 
 
 def given_labels(
-    labels: str | Path | Iterable[Labelled] | None, space: InputSpace, num_steps: int
-) -> list[LabelledPair]:
-    """Convert initial labels to the training pairs of the predictor, without held-out ones.
+    labels: str | Path | Iterable[Labelled] | None, num_steps: int
+) -> tuple[list[Labelled], list[Labelled]]:
+    """Load initial labels.
 
     Args:
         labels: path of a data set, or labelled comparisons.
-        space: input space of the predictor.
         num_steps: L, the maximum length of a segment.
 
+    Returns:
+        The labels to fit to, and the held-out ones.
+
     Raises:
-        BadInput: segments have other shapes or are longer than L.
+        BadInput: segments are longer than L.
     """
     if labels is None:
-        return []
-    comparisons: Iterable[Labelled] = load(labels) if isinstance(labels, str | Path) else labels
-    used = (each for each in comparisons if not getattr(each, "is_held_out", False))
-    pairs = labelled_pairs(used, space)
-    longest = max((len(side) for pair in pairs for side in (pair.left, pair.right)), default=0)
+        return [], []
+    training: list[Labelled] = []
+    held_out: list[Labelled] = []
+    for each in load(labels) if isinstance(labels, str | Path) else labels:
+        (held_out if getattr(each, "is_held_out", False) else training).append(each)
+    longest = max((len(side) for each in training for side in (each.left, each.right)), default=0)
     if longest > num_steps:
         raise BadInput(
             f"The given labels compare segments of up to {longest} steps, but segments have "
             f"{num_steps} here. Give segment_length={longest}."
         )
-    return pairs
+    return training, held_out
+
+
+def clips_of(comparisons: Iterable[Labelled]) -> set[str]:
+    """Return the content hashes of the clips of comparisons."""
+    return {side.content_hash for each in comparisons for side in (each.left, each.right)}

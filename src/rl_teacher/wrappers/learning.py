@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from rl_teacher.datasets import Dataset
+from rl_teacher.datasets.given_labels import labelled_pairs
 from rl_teacher.datasets.import_export import from_experiment
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -17,6 +18,7 @@ from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.session import PreferenceSession, SessionSettings, open_experiment
 from rl_teacher.wrappers.environments import WrappedEnvs
 from rl_teacher.wrappers.factory import (
+    clips_of,
     experiment_spec,
     given_labels,
     learner_for,
@@ -48,7 +50,8 @@ class WrapperLearning:
         self._settings = settings
         self._envs = envs
         space = envs.input_space.for_encoder(reward_config(settings).image_encoder)
-        given = given_labels(settings.labels, space, envs.segment_steps)
+        training, held_out = given_labels(settings.labels, envs.segment_steps)
+        given = labelled_pairs(training, space)
         spec = experiment_spec(envs, settings, len(given))
         self.name = spec.name
         refuse_excess(memory_needed(envs, settings, len(given)), spell=str)
@@ -73,7 +76,8 @@ class WrapperLearning:
                 experiment, self.learner, renderer, session_settings(envs, settings)
             )
             self.session.on_status = self.warn_person
-            self.learner.add_given_labels(given)
+            self.learner.add_given_labels(given, clips_of(training))
+            self.learner.leave_out(clips_of(held_out))
             is_resumed = self.session.resume()
             if is_resumed:
                 # A checkpoint does not contain the environments, which start new episodes.
