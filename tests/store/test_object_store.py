@@ -20,6 +20,7 @@ from rl_teacher.store.media_backends import (
     S3_OPTIONS,
     RemoteFolder,
     open_backend,
+    remote_errors,
 )
 from rl_teacher.store.media_cache import CachedMedia, open_cached
 from tests.store.s3 import BUCKET, KEY_ID, SECRET, forget_connections
@@ -42,6 +43,18 @@ class HttpError(OSError):
 
 class DefaultCredentialsError(Exception):
     """Error as google-auth raises it."""
+
+
+class TransportError(Exception):
+    """Error as google-auth raises it."""
+
+
+class RefreshError(Exception):
+    """Error as google-auth raises it."""
+
+    def __init__(self, retryable=False, cause=None):
+        super().__init__("invalid_grant: Bad Request")
+        self.retryable, self.__cause__ = retryable, cause
 
 
 @contextlib.contextmanager
@@ -137,6 +150,22 @@ class TestS3:
                     use(POSES)
                 assert not caught.value.is_transient
 
+    @pytest.mark.parametrize(
+        ("error", "arguments"),
+        [
+            ("LoginRefreshRequired", {}),
+            ("SSOTokenLoadError", {"error_msg": "Token for lab does not exist"}),
+            ("TokenRetrievalError", {"provider": "sso", "error_msg": "Token has expired"}),
+            ("UnauthorizedSSOTokenError", {}),
+        ],
+    )
+    def test_expired_session_of_aws_is_no_outage(self, error, arguments):
+        exceptions = pytest.importorskip("botocore.exceptions")
+        expected = pytest.raises(StoreUnavailable, match=r"denied.*may have expired")
+        with expected as caught, remote_errors():
+            raise getattr(exceptions, error)(**arguments)
+        assert not caught.value.is_transient
+
     def test_missing_credentials_are_reported(self, s3, monkeypatch):
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
         monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
@@ -203,6 +232,9 @@ class TestUrls:
             (HttpError(401), "access is denied", False),
             (HttpError(503), "it does not answer (HttpError)", True),
             (DefaultCredentialsError("none"), "there are no credentials", False),
+            (RefreshError(), "access is denied", False),
+            (RefreshError(retryable=True), "it does not answer (RefreshError)", True),
+            (RefreshError(cause=TransportError()), "it does not answer (RefreshError)", True),
             (TimeoutError(), "it does not answer (TimeoutError)", True),
         ],
     )

@@ -45,6 +45,8 @@ NO_CREDENTIALS = frozenset(
     }
 )
 """Exception classes of botocore and google-auth, by name because neither is imported here."""
+EXPIRED_CREDENTIALS = frozenset({"LoginError", "RefreshError", "SSOError", "TokenRetrievalError"})
+"""The same for credentials that cannot be refreshed, such as an expired session of AWS SSO."""
 
 INVALID_ADDRESS = frozenset({"ParamValidationError", "NoRegionError"})
 
@@ -231,8 +233,13 @@ def explain(error: Exception) -> tuple[str, str, bool]:
             "~/.aws/credentials, or the role of the machine."
         )
         return cause, remedy, False
-    is_forbidden = str(error).startswith("Forbidden")  # how gcsfs reports the status 403
-    if is_forbidden or isinstance(error, PermissionError) or codes & ANSWERS_DENIED:
+    is_denied = isinstance(error, PermissionError) or bool(codes & ANSWERS_DENIED)
+    is_denied |= str(error).startswith("Forbidden")  # how gcsfs reports the status 403
+    # google-auth also raises RefreshError if its server does not answer.
+    is_outage = "TransportError" in names or any(
+        getattr(each, "retryable", False) for each in errors
+    )
+    if is_denied or (names & EXPIRED_CREDENTIALS and not is_outage):
         cause = "access is denied"
         remedy = (
             "Check the credentials, which may have expired, the region, and the permissions to "
