@@ -237,7 +237,7 @@ def test_missing_package_is_named(capsys, monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "ray"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert "pip install 'rl-teacher[ray]'" in refusal(capsys, "--cluster local")
+    assert 'pip install "rl-teacher[ray]"' in refusal(capsys, "--cluster local")
 
 
 def test_cluster_is_refused_where_it_has_no_effect(capsys):

@@ -138,7 +138,7 @@ def test_parquet_without_pyarrow_raises_bad_input_with_pip_command(
     store, comparison_id, tmp_path, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BadInput, match=r"pip install 'rl-teacher\[parquet\]'"):
+    with pytest.raises(BadInput, match=r'pip install "rl-teacher\[parquet\]"'):
         export(store, "hopper", "parquet", tmp_path / "labels.parquet")
     assert [each for each in tmp_path.iterdir() if "parquet" in each.name] == []
 

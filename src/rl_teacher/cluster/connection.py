@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from rl_teacher.common.errors import BadConfig, BadInput, ClusterUnavailable
+from rl_teacher.common.errors import BadConfig, ClusterUnavailable, MissingExtra
 
 CONNECT_TIMEOUT_S = 5.0
 """Time in which the head node must accept a connection."""
@@ -35,16 +35,13 @@ def import_ray() -> Any:
     """Import Ray.
 
     Raises:
-        BadInput: it is not installed.
+        MissingExtra: it is not installed.
     """
     try:
         import ray  # noqa: PLC0415 - optional, and slow
         import ray.exceptions  # noqa: PLC0415
     except ImportError as error:
-        raise BadInput(
-            f"--cluster was given, which needs Ray, and Ray cannot be imported here ({error}). "
-            "Install it with `pip install 'rl-teacher[ray]'`, or leave --cluster out."
-        ) from error
+        raise MissingExtra("--cluster needs Ray", "ray", error) from error
     return ray
 
 

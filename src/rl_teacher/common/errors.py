@@ -4,6 +4,7 @@
     |-- BadInput                       invalid input
     |   |-- UnknownName                an environment, agent, teacher, selector or schedule
     |   |-- BadConfig                  a value out of range, or values that exclude each other
+    |   |-- MissingExtra               an optional package that cannot be imported
     |   |-- ConfigMismatch             the same experiment name with another configuration
     |   |-- BadExperimentName          a name that cannot be a folder
     |   |-- SegmentTooLong             clips longer than an episode
@@ -86,6 +87,23 @@ class UnknownName(BadInput):
 
 class BadConfig(BadInput):
     """A value out of range, or values that exclude each other."""
+
+
+class MissingExtra(BadInput):
+    """An optional package that cannot be imported."""
+
+    def __init__(self, need: str, extra: str, error: ImportError) -> None:
+        """Say how to install it.
+
+        Args:
+            need: such as "--cluster needs Ray".
+            extra: optional dependencies that contain the package.
+            error: error of the import.
+        """
+        super().__init__(
+            f"{need}, which cannot be imported: {error}. Install it with "
+            f'`pip install "rl-teacher[{extra}]"`.'
+        )
 
 
 class ConfigMismatch(BadInput):

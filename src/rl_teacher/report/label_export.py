@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, MissingExtra
 from rl_teacher.store.files import replaced_atomically, write_errors
 from rl_teacher.store.records import ExportedLabel
 from rl_teacher.store.store import Store
@@ -92,7 +92,7 @@ def parquet(rows: Iterable[Row]) -> Iterator[bytes]:
     """Encode rows as the parts of a Parquet file; `details` is a column of JSON.
 
     Raises:
-        BadInput: pyarrow is not installed. It is raised before the first part.
+        MissingExtra: pyarrow is not installed. It is raised before the first part.
     """
     return parquet_parts(rows, pyarrow())
 
@@ -108,10 +108,7 @@ def pyarrow() -> Any:
         import pyarrow.compute  # noqa: PLC0415
         import pyarrow.parquet  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise BadInput(
-            "Parquet needs pyarrow, which is not installed. Install it with "
-            "`pip install 'rl-teacher[parquet]'`, or choose the format jsonl."
-        ) from error
+        raise MissingExtra("Parquet needs pyarrow", "parquet", error) from error
     return arrow
 
 

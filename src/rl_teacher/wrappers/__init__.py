@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import MissingExtra
 from rl_teacher.wrappers.settings import WrapperSettings
 from rl_teacher.wrappers.single import PreferenceWrapper
 from rl_teacher.wrappers.vector import PreferenceVectorWrapper
@@ -18,13 +18,10 @@ def to_sb3(venv: "gymnasium.vector.VectorEnv") -> "VecEnv":
     """Convert a Gymnasium vector environment to a Stable-Baselines3 VecEnv.
 
     Raises:
-        BadInput: Stable-Baselines3 is not installed.
+        MissingExtra: Stable-Baselines3 is not installed.
     """
     try:
         from rl_teacher.wrappers.sb3 import GymnasiumVecEnv  # noqa: PLC0415 - brings torch
     except ImportError as error:
-        raise BadInput(
-            f"to_sb3 needs Stable-Baselines3, which cannot be imported: {error}. Install it with "
-            'pip install "rl-teacher[sb3]".'
-        ) from error
+        raise MissingExtra("to_sb3 needs Stable-Baselines3", "sb3", error) from error
     return GymnasiumVecEnv(venv)

@@ -251,7 +251,7 @@ def exit_code(*arguments):
 def test_missing_package_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco_warp", None)
     assert exit_code("--physics", "warp-cpu") == 2
-    assert "pip install 'rl-teacher[gpu]'" in capsys.readouterr().err
+    assert 'pip install "rl-teacher[gpu]"' in capsys.readouterr().err
 
 
 def test_missing_gpu_is_named(capsys, monkeypatch):

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from rl_teacher.agents.custom import parse_arguments
-from rl_teacher.common.errors import BadConfig, UnknownName
+from rl_teacher.common.errors import BadConfig, MissingExtra, UnknownName
 from rl_teacher.config.agents import OtherAgentConfig
 
 ALGORITHMS = {
@@ -29,7 +29,8 @@ def check_algorithm(name: str, settings: OtherAgentConfig) -> None:
 
     Raises:
         UnknownName: there is no such algorithm; the error suggests the nearest ones.
-        BadConfig: its library is not installed, or it has no such argument.
+        BadConfig: it has no such argument.
+        MissingExtra: its library is not installed.
     """
     arguments_for(algorithm_class(name), name, settings)
 
@@ -39,7 +40,7 @@ def algorithm_class(name: str) -> Any:
 
     Raises:
         UnknownName: there is no such algorithm.
-        BadConfig: its library is not installed.
+        MissingExtra: its library is not installed.
     """
     if name not in ALGORITHMS:
         raise UnknownName("agent", name, ALGORITHMS)
@@ -47,11 +48,7 @@ def algorithm_class(name: str) -> Any:
     try:
         return getattr(import_module(module), name.partition(":")[2])
     except ImportError as error:
-        extra = name.partition(":")[0]
-        raise BadConfig(
-            f"{name} needs {module}, which cannot be imported: {error}. Install it with "
-            f'pip install "rl-teacher[{extra}]".'
-        ) from error
+        raise MissingExtra(f"{name} needs {module}", name.partition(":")[0], error) from error
 
 
 def arguments_for(algorithm: Any, name: str, settings: OtherAgentConfig) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 
 from rl_teacher.agents.actions import ActionScale
-from rl_teacher.common.errors import BadConfig, BadInput
+from rl_teacher.common.errors import BadConfig, BadInput, MissingExtra
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import StateDict, nest
 
@@ -150,10 +150,7 @@ def _tensors(path: Path, name: str, content: bytes) -> StateDict:
     try:
         import torch  # noqa: PLC0415 - optional
     except ImportError as error:
-        raise BadInput(
-            f"Reading {path} needs torch, which cannot be imported: {error}. Install it with "
-            'pip install "rl-teacher[sb3]".'
-        ) from error
+        raise MissingExtra(f"Reading {path} needs torch", "sb3", error) from error
     try:
         loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         arrays = {

@@ -17,7 +17,7 @@ import mujoco
 import numpy as np
 from jaxtyping import Int
 
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, MissingExtra
 from rl_teacher.envs.mujoco.physics import Simulations
 from rl_teacher.envs.mujoco.task import Physics, Task
 
@@ -36,16 +36,13 @@ def import_warp() -> tuple[Any, Any]:
     """Import Warp and MuJoCo Warp, and keep Warp's messages off the terminal.
 
     Raises:
-        BadInput: they are not installed.
+        MissingExtra: they are not installed.
     """
     try:
         import mujoco_warp  # noqa: PLC0415 - optional, and slow
         import warp  # noqa: PLC0415
     except ImportError as error:
-        raise BadInput(
-            f"The physics of MuJoCo Warp were selected, and it cannot be imported here ({error}). "
-            "Install it with `pip install 'rl-teacher[gpu]'`, or leave --physics out."
-        ) from error
+        raise MissingExtra("--physics warp needs MuJoCo Warp", "gpu", error) from error
     warp.config.log_level = warp.LOG_WARNING
     warp.init()
     return warp, mujoco_warp
