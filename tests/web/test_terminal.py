@@ -228,6 +228,13 @@ def test_end_of_run_ends_session(store):
     assert "No comparison is waiting: the run has stopped." in typist.read
 
 
+def test_imported_data_set_ends_session(store):
+    store.experiments.ensure("mine", "ShortHopper-v1", {"imported": {}})
+    typist = Typist([])
+    assert typist.session(store).run("mine") == 0
+    assert "mine is an imported data set" in typist.read[0]
+
+
 def test_killed_run_is_reported_once_and_its_next_comparison_awaited(database, clock):
     with Store.open(database, now=clock) as store:
         experiment_id = store.experiments.ensure("mine", "ShortHopper-v1", {})

@@ -13,6 +13,7 @@ from rl_teacher.clips.segment import playback_speed
 from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.config.fields import check_bounds
+from rl_teacher.runs.config_comparison import RUN, kind_of
 from rl_teacher.runs.control import ENDED
 from rl_teacher.runs.folder import open_store
 from rl_teacher.store.assignment import LEASE_S
@@ -124,6 +125,12 @@ class TerminalSession:
                     self.store.leases.release(self.labeler, [claimed[0].lease])
                 said = None
                 continue
+            if kind_of(experiment.config) != RUN:
+                self.say(
+                    f"No comparison is waiting, and none will be: {name} is "
+                    f"{kind_of(experiment.config)}. `rl-teacher collect` collects labels."
+                )
+                return
             status = experiment.status or {}
             if status.get("phase") in ENDED:
                 self.say(f"No comparison is waiting: the run has {status['phase']}.")
