@@ -59,6 +59,15 @@ def test_runs_are_all_combinations_of_each_seed(write):
     assert runs[0].flags == ("-p", "rl", "-t", "9", "-e", "A/B-v1", "-l", "5", *own)
 
 
+def test_value_of_several_words_is_a_list(write):
+    values = '"--reward.hidden" = [[64], [128, 64]]\n"-l" = [5]'
+    path = write(f'flags = "-p synth"\nseeds = [3]\n[grid]\n{values}')
+    runs = list(read_sweep(path).runs())
+    assert [run.settings for run in runs] == ["reward.hidden=64, l=5", "reward.hidden=128 64, l=5"]
+    assert runs[1].name == "gae_reward.hidden=128_64_l=5_seed=3"
+    assert runs[1].flags[2:7] == ("--reward.hidden", "128", "64", "-l", "5")
+
+
 def test_runs_with_many_settings_have_different_valid_names(write):
     words = ", ".join(f'"module:{"x" * 90}{end}"' for end in "ab")
     path = write(f'flags = "-p rl"\nseeds = [3, 1]\n[grid]\n"-e" = [{words}]')

@@ -99,23 +99,25 @@ class Sweep:
         name: name of the file without its suffix; the experiments' names begin with it.
         flags: arguments of `rl-teacher teach` of every run.
         seeds: seeds of each combination.
-        grid: values of each flag that is varied.
+        grid: values of each flag that is varied, each as one or more words.
     """
 
     name: str
     flags: tuple[str, ...]
     seeds: tuple[int, ...]
-    grid: Mapping[str, Sequence[str]]
+    grid: Mapping[str, Sequence[tuple[str, ...]]]
 
     def runs(self) -> Iterator[Run]:
         """Yield every run: all combinations of one seed, then those of the next."""
         for seed, values in itertools.product(self.seeds, itertools.product(*self.grid.values())):
             varied = dict(zip(self.grid, values, strict=True))
-            settings = ", ".join(f"{flag.lstrip('-')}={value}" for flag, value in varied.items())
+            settings = ", ".join(
+                f"{flag.lstrip('-')}={' '.join(value)}" for flag, value in varied.items()
+            )
             # Values may be paths, with characters that names cannot have.
             parts = [self.name, *re.sub(r"[/\\,]", "", settings).split()]
             name = shortened_name("_".join(parts), f"_seed={seed}")
-            flags = [word for pair in varied.items() for word in pair]
+            flags = [word for flag, value in varied.items() for word in (flag, *value)]
             own = ("-s", str(seed), "-n", name)
             yield Run(name, settings, seed, (*self.flags, *flags, *own))
 
@@ -142,12 +144,12 @@ def read_sweep(path: Path) -> Sweep:
             f"`seeds`, a list of different integers; `[grid]` is optional{extra}."
         )
     if not isinstance(grid, dict) or not all(
-        flag.startswith("-") and is_list_of(values, str | int | float)
+        flag.startswith("-") and is_list_of(values, str | int | float | list)
         for flag, values in grid.items()
     ):
         raise BadInput(
             f"The [grid] of {path} needs flags with lists of different values: "
-            '"--reward.l2" = [10.0, 100.0].'
+            '"--reward.l2" = [10.0, 100.0], or "--reward.hidden" = [[64], [64, 64]].'
         )
     try:
         words = shlex.split(flags)
@@ -159,7 +161,12 @@ def read_sweep(path: Path) -> Sweep:
                 f"{flag} is given in {path}, but the sweep sets the {OWN_FLAGS[flag]} of its runs. "
                 "Omit it."
             )
-    texts = {flag: [str(value) for value in values] for flag, values in grid.items()}
+    texts = {
+        flag: [
+            tuple(map(str, value)) if isinstance(value, list) else (str(value),) for value in values
+        ]
+        for flag, values in grid.items()
+    }
     return Sweep(path.stem, tuple(words), tuple(seeds), texts)
 
 
@@ -197,7 +204,7 @@ def is_list_of(values: Any, kind: Any) -> TypeGuard[list[Any]]:
         isinstance(values, list)
         and bool(values)
         and all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
-        and len(set(values)) == len(values)
+        and len(set(map(repr, values))) == len(values)
     )
 
 
