@@ -49,6 +49,14 @@ def test_loaded_predictor_predicts_same_rewards(tmp_path):
     np.testing.assert_array_equal(predictor(*some_steps()), loaded(*some_steps()))
 
 
+def test_predictor_is_saved_in_the_users_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    a_predictor().save("~/predictor")
+    assert [each.name for each in tmp_path.iterdir()] == ["predictor"]
+    RewardPredictor.load("~/predictor")
+
+
 @pytest.mark.parametrize("name", ["predictor.safetensors", "predictor.json"])
 def test_failed_save_keeps_the_earlier_predictor(tmp_path, monkeypatch, name):
     predictor, write = a_predictor(), Path.write_bytes

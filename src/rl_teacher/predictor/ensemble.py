@@ -26,6 +26,7 @@ from rl_teacher.common.errors import (
     BadObservation,
     CorruptCheckpoint,
 )
+from rl_teacher.common.paths import user_path
 from rl_teacher.common.state_dict import StateDict, arrays_to_tree, nest, part_of, tree_to_arrays
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.config.fields import as_keyword, check_bounds
@@ -291,7 +292,7 @@ class RewardPredictor:
 
         They replace those of an earlier predictor once both are complete.
         """
-        folder = Path(folder)
+        folder = user_path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         description = {
             "format_version": FORMAT_VERSION,
@@ -320,7 +321,7 @@ class RewardPredictor:
         Raises:
             CorruptCheckpoint: the files are missing, truncated, or of a newer version.
         """
-        folder = Path(folder)
+        folder = user_path(folder)
         try:
             description = json.loads((folder / "predictor.json").read_bytes())
             if description["format_version"] > FORMAT_VERSION:
