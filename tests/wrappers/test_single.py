@@ -608,6 +608,17 @@ def test_same_name_without_its_given_labels_is_refused():
     env.close()
 
 
+def test_same_name_without_its_saved_predictor_is_refused():
+    predictor = RewardPredictor(InputSpace((2,), (), 3), PredictorConfig(hidden=(16,)))
+    keywords = {"predictor_path": predictor, "keep_asking": True, "name": "tuned", "n_labels": 20}
+    PreferenceWrapper(Counter(), **keywords).close()
+    with pytest.raises(ConfigMismatch, match="keep_asking: was true, now false"):
+        PreferenceWrapper(Counter(), name="tuned", reward=predictor.config, n_labels=20)
+    env = PreferenceWrapper(Counter(), **keywords)
+    assert env.using_predicted_reward
+    env.close()
+
+
 def test_second_wrapper_with_same_name_is_refused():
     env = wrapped(name="mine")
     with pytest.raises(ExperimentInUse, match=r"or choose another name\."):

@@ -60,13 +60,14 @@ def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings, num_given: int
         "teacher_strength": settings.teacher_strength,
         "seed": settings.seed,
         "given_labels": num_given,
+        "keep_asking": settings.keep_asking,
         "reward": asdict(reward_config(settings)),
     }
     return ExperimentSpec(
         name=generated_name(env_id) if settings.name is None else settings.name,
         env_info=envs.env_info,
         config=config,
-        defaults={"given_labels": 0, "reward": asdict(PredictorConfig())},
+        defaults={"given_labels": 0, "keep_asking": False, "reward": asdict(PredictorConfig())},
         asks_a_person=settings.is_human,
         max_labels=settings.n_labels,
         instructions=settings.instructions,
