@@ -277,6 +277,14 @@ def test_filter_of_labelers_is_read_again_after_a_failure(open_context, service,
     labelers.select_option(f"Ada of {full.name}", timeout=PATIENCE_MS)
 
 
+def test_list_without_comparisons_is_told_apart_from_no_match(open_context, service, experiment):
+    page = open_context().new_page()
+    page.goto(service.link(f"/e/{experiment.name}?tab=comparisons&sort=oldest"))
+    page.get_by_text("No comparisons yet.").wait_for(timeout=PATIENCE_MS)
+    page.get_by_role("checkbox", name="Gold").check()
+    page.get_by_text("No matching comparisons.").wait_for(timeout=PATIENCE_MS)
+
+
 def test_counts_of_one_are_in_the_singular(open_context, service, experiment):
     experiment.ask(1)
     experiment.store.experiments.describe(experiment.id, "", 1)
