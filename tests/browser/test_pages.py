@@ -285,6 +285,23 @@ def test_list_without_comparisons_is_told_apart_from_no_match(open_context, serv
     page.get_by_text("No matching comparisons.").wait_for(timeout=PATIENCE_MS)
 
 
+def test_instructions_keep_line_breaks(open_context, service, full):
+    lines = "Prefer the clip that\n- hops,\n\n- stays upright."
+    full.store.experiments.describe(full.id, f"\n{lines}\n", 60)
+    page = open_context().new_page()
+    go_to_labelling(page, service, full)
+    assert page.get_by_role("heading", level=1).inner_text() == lines
+    go_to_experiment(page, service, full)
+    assert page.locator(".instructions").inner_text() == f"“{lines}”"
+
+
+def test_blank_instructions_are_shown_as_none(open_context, service, full):
+    full.store.experiments.describe(full.id, " \n", 60)
+    page = open_context().new_page()
+    go_to_labelling(page, service, full)
+    assert page.get_by_role("heading", level=1).inner_text() == "Which clip is better?"
+
+
 def test_counts_of_one_are_in_the_singular(open_context, service, experiment):
     experiment.ask(1)
     experiment.store.experiments.describe(experiment.id, "", 1)

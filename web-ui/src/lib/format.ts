@@ -46,7 +46,7 @@ export const plural = (value: number, one: string, many = `${one}s`): string =>
   `${count(value)} ${value === 1 ? one : many}`
 
 /** Return what labelers are asked: the instructions, if there are any. */
-export const questionOf = (instructions: string): string => instructions || 'Which clip is better?'
+export const questionOf = (instructions: string): string => instructions.trim() || 'Which clip is better?'
 
 export const capitalise = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1)
 
