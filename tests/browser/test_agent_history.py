@@ -52,6 +52,22 @@ def test_clip_of_an_earlier_agent_is_loaded_again_after_a_failure(open_context, 
     card.get_by_text("Episode at step 8k").wait_for(timeout=PATIENCE_MS)
 
 
+def test_missing_clip_of_an_earlier_agent_is_reported(open_context, service, full):
+    clip = full.store.episodes.all(full.id)[1]["clip"]
+    (service.home / "media" / f"clips/{clip}.poses").unlink()
+    page = open_context(reduced_motion="reduce").new_page()
+    go_to_experiment(page, service, full)
+    card = page.get_by_role("region", name="Episodes of the agent")
+    slider = card.get_by_role("slider", name="Agent after")
+    slider.press("ArrowLeft", timeout=PATIENCE_MS)
+    card.get_by_role("alert").get_by_text(f"Clip {clip} cannot be shown.").wait_for()
+    assert card.get_by_text("Latest episode").is_visible()
+    assert card.get_by_text("Earlier agent").count() == 0
+    slider.press("ArrowLeft")
+    card.get_by_text("Episode at step 1k").wait_for(timeout=PATIENCE_MS)
+    card.get_by_role("alert").wait_for(state="detached")
+
+
 def test_agent_before_is_selected_in_a_finished_run(open_context, service, full):
     page = open_context(reduced_motion="reduce").new_page()
     go_to_finished_run(page, service, full)

@@ -15,6 +15,7 @@ from tests.browser.pages import (
     go_to_experiments,
     go_to_labelling,
 )
+from tests.browser.test_layout import OVERFLOWING
 
 pytestmark = pytest.mark.browser
 
@@ -300,6 +301,21 @@ def test_blank_instructions_are_shown_as_none(open_context, service, full):
     page = open_context().new_page()
     go_to_labelling(page, service, full)
     assert page.get_by_role("heading", level=1).inner_text() == "Which clip is better?"
+
+
+@pytest.mark.parametrize(
+    ("path", "phase"), [("", "waiting"), ("", "finished"), ("/watch", "waiting")]
+)
+def test_missing_clip_of_latest_episode_is_reported(open_context, service, experiment, path, phase):
+    clip = experiment.add_model_clip(7)
+    (service.home / "media" / f"clips/{clip}.poses").unlink()
+    episode = {"clip": clip, "true_return": 240.0, "step": 30_000}
+    experiment.store.experiments.set_latest_episode(experiment.id, episode)
+    experiment.set_status(phase, "Waiting for answers.")
+    page = open_context(viewport=PHONE).new_page()
+    page.goto(service.link(f"/e/{experiment.name}{path}"))
+    page.get_by_text(f"Clip {clip} cannot be shown.").wait_for(timeout=PATIENCE_MS)
+    assert page.evaluate(OVERFLOWING) == []
 
 
 def test_counts_of_one_are_in_the_singular(open_context, service, experiment):

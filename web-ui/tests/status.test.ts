@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
-import { describeStatus, hasStartedTraining, missingLabels, stepsText, warningKind } from '../src/lib/status'
+import type { Episode } from '../src/lib/api-types'
+import { describeNoEpisode, describeStatus, hasStartedTraining, missingLabels, stepsText, warningKind } from '../src/lib/status'
 
 const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, message: '', clips: null, newest_label: 0 }
 const status = {
@@ -98,4 +99,14 @@ describe('warningKind', () => {
   it('is the same for a warning with other numbers', () => {
     expect(warningKind('Only 45% of 20 answers')).toBe(warningKind('Only 51% of 40 answers'))
   })
+})
+
+it.each([
+  ['Loading…', null, null],
+  ['Loading…', { latest_episode: {} as Episode, is_running: true }, null],
+  ['The first episode appears here after it ends.', { latest_episode: null, is_running: true }, null],
+  ['This run has no episode to show.', { latest_episode: null, is_running: false }, null],
+  ['deleted', { latest_episode: {} as Episode, is_running: true }, new Error('deleted')],
+])('explains %j where an episode would be', (text, summary, failure) => {
+  expect(describeNoEpisode(summary, failure)).toBe(text)
 })

@@ -10,6 +10,8 @@ export interface LoadedEpisode {
 
 export class LatestEpisode {
   current = $state.raw<LoadedEpisode | null>(null)
+  /** Why the clip of the requested episode could not be loaded. */
+  failure = $state.raw<unknown>(null)
   #wantedHash = ''
 
   constructor(private readonly clips: Pick<ClipLoader, 'clip'>) {}
@@ -21,10 +23,14 @@ export class LatestEpisode {
     this.#wantedHash = hash
     try {
       const loaded = await this.clips.clip(episode.clip)
-      if (this.#wantedHash === hash) this.current = { episode, loaded }
-    } catch {
+      if (this.#wantedHash !== hash) return
+      this.current = { episode, loaded }
+      this.failure = null
+    } catch (error) {
       // The episode stays optional: the next announcement of it tries again.
-      if (this.#wantedHash === hash) this.#wantedHash = ''
+      if (this.#wantedHash !== hash) return
+      this.#wantedHash = ''
+      this.failure = error
     }
   }
 }

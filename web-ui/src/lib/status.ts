@@ -1,6 +1,6 @@
 /** What an experiment is doing, in one sentence. */
 
-import { duration, localTime, plural, short } from './format'
+import { duration, errorText, localTime, plural, short } from './format'
 import type { ExperimentSummary } from './api-types'
 import type { LabellingSession } from './labelling.svelte'
 
@@ -80,6 +80,16 @@ export function describeIdle(
       ? 'Other labelers have the remaining comparisons, or you have already labelled them. The next free one appears here automatically.'
       : progress.counts?.message || summary?.message || '',
   ]
+}
+
+/** Return why no episode is shown. */
+export function describeNoEpisode(
+  summary: Pick<ExperimentSummary, 'latest_episode' | 'is_running'> | null,
+  failure: unknown,
+): string {
+  if (failure !== null) return errorText(failure)
+  if (summary === null || summary.latest_episode !== null) return 'Loading…'
+  return summary.is_running ? 'The first episode appears here after it ends.' : 'This run has no episode to show.'
 }
 
 /** Return whether a run has started training for the first time between two summaries. */

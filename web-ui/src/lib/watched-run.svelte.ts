@@ -12,14 +12,14 @@ export class WatchedRun {
   /** The episode on screen; it stays until `showNewest`. */
   shown = $state.raw<LoadedEpisode | null>(null)
   readonly feed: SummaryFeed<ExperimentDetail>
-  readonly #latest: LatestEpisode
+  readonly latest: LatestEpisode
 
   constructor(
     name: string,
     clips: Pick<ClipLoader, 'clip'>,
     service: { getExperiment: typeof getExperiment; listen: typeof listen } = { getExperiment, listen },
   ) {
-    this.#latest = new LatestEpisode(clips)
+    this.latest = new LatestEpisode(clips)
     this.feed = new SummaryFeed({
       name,
       request: () => service.getExperiment(name),
@@ -32,13 +32,13 @@ export class WatchedRun {
 
   /** The latest loaded episode; null if it is on screen, perhaps loaded again after a late event. */
   get newer(): LoadedEpisode | null {
-    const { current } = this.#latest
+    const { current } = this.latest
     return current?.episode.clip.hash === this.shown?.episode.clip.hash ? null : current
   }
 
   /** Show the newest episode that is loaded. */
   showNewest(): void {
-    this.shown = this.#latest.current
+    this.shown = this.latest.current
   }
 
   #update(summary: ExperimentSummary): void {
@@ -47,7 +47,7 @@ export class WatchedRun {
   }
 
   async #load(episode: Episode): Promise<void> {
-    await this.#latest.show(episode)
-    this.shown ??= this.#latest.current
+    await this.latest.show(episode)
+    this.shown ??= this.latest.current
   }
 }
