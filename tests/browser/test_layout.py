@@ -5,6 +5,7 @@ import pytest
 from rl_teacher.store.records import Control
 from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE
+from tests.browser.experiments import Experiment
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.pages import PAGES, go_to_experiment, go_to_experiments, go_to_labelling
 
@@ -65,6 +66,7 @@ def test_long_instructions_leave_room_for_clips(open_context, service, full):
     assert page.locator(".clip-player").bounding_box()["height"] > 300
     heading = page.get_by_role("heading", level=1)
     assert heading.evaluate("element => element.scrollHeight > element.clientHeight")
+    assert_accessible(page)
 
 
 def test_long_instructions_do_not_stretch_latest_episode(open_context, service, full):
@@ -73,6 +75,16 @@ def test_long_instructions_do_not_stretch_latest_episode(open_context, service, 
     page = open_context(viewport={"width": 1280, "height": 800}).new_page()
     go_to_experiment(page, service, full)
     assert page.locator(".clip-player").bounding_box()["height"] < 500
+    assert_accessible(page)
+
+
+def test_command_with_long_name_fits_phone(open_context, service, full):
+    named = Experiment(full.store, full.media, f"{full.name}-{'w' * 80}")
+    episode = {"clip": full.add_model_clip(5), "true_return": 240.0, "step": 30_000}
+    full.store.experiments.set_latest_episode(named.id, episode)
+    page = open_context(viewport=PHONE).new_page()
+    go_to_experiment(page, service, named)
+    assert page.evaluate(OVERFLOWING) == []
 
 
 def test_notice_with_file_name_fits_phone(open_page, experiment):
