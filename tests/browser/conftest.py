@@ -1,11 +1,13 @@
 """Fixtures with Chromium and a service that serves the built page."""
 
+import contextlib
 import itertools
 import os
 
 import pytest
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.common.errors import ExperimentNotFound
 from tests.browser import chromium
 from tests.browser.experiments import Experiment
 from tests.browser.labelling_page import LabellingPage
@@ -48,7 +50,11 @@ def _numbers():
 
 @pytest.fixture
 def experiment(store, service, _numbers):
-    return Experiment(store, media_of(service.home), f"hopper-{next(_numbers)}")
+    """Experiment that later tests do not see, as its clips may be damaged."""
+    created = Experiment(store, media_of(service.home), f"hopper-{next(_numbers)}")
+    yield created
+    with contextlib.suppress(ExperimentNotFound):  # renamed or deleted
+        store.experiments.set_archived(created.name, is_archived=True)
 
 
 @pytest.fixture

@@ -61,7 +61,8 @@ def test_page_meets_accessibility_rules_and_fits_zoomed_windows(
 def test_long_instructions_leave_room_for_clips(open_context, service, full):
     instructions = "Prefer the clip that hops higher. " * 55
     full.store.experiments.set_control(full.id, Control(instructions=instructions), by="owner")
-    page = open_context(viewport={"width": 390, "height": 700}).new_page()
+    size = {"width": 390, "height": 700}
+    page = open_context(viewport=size, reduced_motion="reduce").new_page()
     go_to_labelling(page, service, full)
     assert page.locator(".clip-player").bounding_box()["height"] > 300
     heading = page.get_by_role("heading", level=1)
@@ -72,7 +73,8 @@ def test_long_instructions_leave_room_for_clips(open_context, service, full):
 def test_long_instructions_do_not_stretch_latest_episode(open_context, service, full):
     instructions = "Prefer the clip that hops higher. " * 55
     full.store.experiments.set_control(full.id, Control(instructions=instructions), by="owner")
-    page = open_context(viewport={"width": 1280, "height": 800}).new_page()
+    size = {"width": 1280, "height": 800}
+    page = open_context(viewport=size, reduced_motion="reduce").new_page()
     go_to_experiment(page, service, full)
     assert page.locator(".clip-player").bounding_box()["height"] < 500
     assert_accessible(page)
