@@ -19,7 +19,7 @@ from rl_teacher.agents.sb3.libraries import ALGORITHMS, algorithm_class, argumen
 from rl_teacher.agents.sb3.off_policy import OffPolicyLibraryAgent
 from rl_teacher.agents.sb3.on_policy import OnPolicyLibraryAgent
 from rl_teacher.agents.sb3.weights import flattened, unflattened, weights_of
-from rl_teacher.common.errors import BadConfig, UnknownName
+from rl_teacher.common.errors import BadConfig, MissingExtra, UnknownName
 from rl_teacher.config.experiment import OtherAgentConfig, RunOptions, TeachConfig
 from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.envs.registry import make_vector
@@ -584,7 +584,7 @@ def test_error_of_library_is_passed_on(name, arguments, message):
 
 def test_missing_library_is_refused_with_install_command(monkeypatch):
     monkeypatch.setitem(ALGORITHMS, "sbx:SAC", "no_such_library")
-    with pytest.raises(BadConfig, match=r'pip install "rl-teacher\[sbx\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "rl-teacher\[sbx\]"'):
         check_agent(config_of("sbx:SAC"))
 
 

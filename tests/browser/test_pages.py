@@ -226,7 +226,7 @@ class TestEveryPage:
         link.wait_for()
         manage = page.get_by_role("button", name=f"Manage {new_name}")
         manage.click()
-        page.get_by_role("button", name="Archive").click()
+        page.get_by_role("button", name="Archive", exact=True).click()
         link.wait_for(state="detached")
         page.get_by_role("button", name="archived experiment").click()
         assert int(to_label.inner_text().split()[0]) == num_waiting - 1

@@ -229,7 +229,7 @@ class TestLink:
             response = anonymous.get(path, headers=HTML)
             assert response.status_code == 401
             assert response.headers["content-type"].startswith("text/html")
-            assert "`rl-teacher serve` printed" in response.text
+            assert "<code>rl-teacher serve</code> printed" in response.text
 
 
 class TestCookie:
