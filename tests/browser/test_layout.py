@@ -58,9 +58,14 @@ def test_page_meets_accessibility_rules_and_fits_zoomed_windows(
         assert page.evaluate(CUT_OFF_CONTROLS) == []
 
 
-def test_long_instructions_leave_room_for_clips(open_context, service, full):
+def set_long_instructions(experiment):
     instructions = "Prefer the clip that hops higher. " * 55
-    full.store.experiments.set_control(full.id, Control(instructions=instructions), by="owner")
+    control = Control(instructions=instructions)
+    experiment.store.experiments.set_control(experiment.id, control, by="owner")
+
+
+def test_long_instructions_leave_room_for_clips(open_context, service, full):
+    set_long_instructions(full)
     size = {"width": 390, "height": 700}
     page = open_context(viewport=size, reduced_motion="reduce").new_page()
     go_to_labelling(page, service, full)
@@ -71,8 +76,7 @@ def test_long_instructions_leave_room_for_clips(open_context, service, full):
 
 
 def test_long_instructions_do_not_stretch_latest_episode(open_context, service, full):
-    instructions = "Prefer the clip that hops higher. " * 55
-    full.store.experiments.set_control(full.id, Control(instructions=instructions), by="owner")
+    set_long_instructions(full)
     size = {"width": 1280, "height": 800}
     page = open_context(viewport=size, reduced_motion="reduce").new_page()
     go_to_experiment(page, service, full)

@@ -125,10 +125,10 @@ class TerminalSession:
                     self.store.leases.release(self.labeler, [claimed[0].lease])
                 said = None
                 continue
-            if kind_of(experiment.config) != RUN:
+            if (kind := kind_of(experiment.config)) != RUN:
                 self.say(
-                    f"No comparison is waiting, and none will be: {name} is "
-                    f"{kind_of(experiment.config)}. `rl-teacher collect` collects labels."
+                    f"No comparison is waiting, and none will be: {name} is {kind}. "
+                    "`rl-teacher collect` collects labels."
                 )
                 return
             status = experiment.status or {}
