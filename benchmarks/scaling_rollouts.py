@@ -15,13 +15,18 @@ import numpy as np
 
 from benchmarks._ours import pinned_nodes
 from benchmarks.machine import cpu_seconds
-from rl_teacher.agents.collector import ArrayPool, Collector, assemble_rollout
+from rl_teacher.agents.collector import (
+    ArrayPool,
+    Collector,
+    RolloutSettings,
+    assemble_rollout,
+)
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.agents.shards import ActingPolicy, ShardPolicy
 from rl_teacher.cluster.collector import ClusterCollector
 from rl_teacher.cluster.connection import connected
-from rl_teacher.cluster.worker import RolloutSettings, RolloutTask, RolloutWorker, ShardRollout
+from rl_teacher.cluster.worker import RolloutTask, RolloutWorker, ShardRollout
 from rl_teacher.common import runtime
 from rl_teacher.common.state_dict import rng_to_array
 from rl_teacher.config.experiment import TeachConfig

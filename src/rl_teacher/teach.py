@@ -18,10 +18,10 @@ from pathlib import Path
 from rl_teacher.agents.agent import Agent, SupportsExploration, SupportsExtension
 from rl_teacher.agents.collector import (
     Act,
-    Collector,
     InterruptibleRollouts,
     RolloutCollector,
     RolloutInterrupted,
+    RolloutSettings,
 )
 from rl_teacher.agents.numpy_policy import SupportsExport
 from rl_teacher.agents.registry import check_losses
@@ -34,7 +34,8 @@ from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions, TeachConfig, pretraining_labels
 from rl_teacher.config.predecessors import teach_command
 from rl_teacher.datasets.given_labels import GivenLabels, labelled_pairs
-from rl_teacher.envs.registry import EnvInfo, make_vector
+from rl_teacher.envs.interface import Shard
+from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.preparation import (
@@ -192,28 +193,20 @@ class TrainingLoop:
         config, options, env_info = self._config, self._options, self._env_info
         num_envs = config.agent_settings.num_envs
         kept = recorded_steps(pretraining_labels(config), self._segment_steps, num_envs)
+        settings = RolloutSettings(
+            env_info,
+            config.seed,
+            stagger_steps(env_info),
+            config.hide_episode_ends,
+            kept,
+            config.frames,
+            config.physics,
+        )
         if options.cluster is not None:
             from rl_teacher.cluster.collector import ClusterCollector  # noqa: PLC0415 - optional
-            from rl_teacher.cluster.worker import RolloutSettings  # noqa: PLC0415
 
-            settings = RolloutSettings(
-                env_info,
-                config.seed,
-                stagger_steps(env_info),
-                config.hide_episode_ends,
-                kept,
-                config.frames,
-            )
             return ClusterCollector(settings, num_envs, options.workers, self._wait_for_node)
-        venv = make_vector(
-            env_info.id, num_envs, options.workers, kept, config.frames, physics=config.physics
-        )
-        return Collector(
-            venv,
-            seed=config.seed,
-            stagger=stagger_steps(env_info),
-            hide_terminations=config.hide_episode_ends,
-        )
+        return settings.make_collector(Shard(0, num_envs, num_envs), options.workers)
 
     def _wait_for_node(self, text: str) -> None:
         # The environments are reset before there is a session.

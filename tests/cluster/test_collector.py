@@ -8,12 +8,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rl_teacher.agents.collector import Collector, RolloutInterrupted
+from rl_teacher.agents.collector import Collector, RolloutInterrupted, RolloutSettings
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.cluster.collector import ClusterCollector, acting_agent
 from rl_teacher.cluster.connection import connected
-from rl_teacher.cluster.worker import RolloutSettings
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import TeachConfig

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium as gym
@@ -16,7 +17,16 @@ from rl_teacher.agents.shards import ShardGenerator
 from rl_teacher.common.array_pool import ArrayPool
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
-from rl_teacher.envs.interface import ACTION_MASK, Shard, SupportsShards, environment_seeds
+from rl_teacher.config.experiment import PhysicsBackend
+from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.interface import (
+    ACTION_MASK,
+    Shard,
+    StatefulVectorEnv,
+    SupportsShards,
+    environment_seeds,
+)
+from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 
 Act = Callable[..., np.ndarray]
@@ -45,6 +55,53 @@ class RolloutInterrupted(Exception):
     def __init__(self, states: Mapping[str, StateDict] | None = None) -> None:
         super().__init__("a stop was requested")
         self.states = states
+
+
+@dataclass(frozen=True)
+class RolloutSettings:
+    """Settings of all collectors of a run.
+
+    Attributes:
+        env_info: the environment.
+        seed: seed of the run.
+        stagger: see `Collector`.
+        hide_terminations: see `Collector`.
+        keep_steps: see `make_vector`.
+        frames: preprocessing of image observations.
+        physics: see `make_vector`.
+    """
+
+    env_info: EnvInfo
+    seed: int
+    stagger: int
+    hide_terminations: bool
+    keep_steps: int
+    frames: FrameSettings
+    physics: PhysicsBackend = "cpu"
+
+    def make_vector(
+        self, num_envs: int, num_threads: int | None, shard: Shard | None = None
+    ) -> StatefulVectorEnv:
+        """Create environments of the run; see `rl_teacher.envs.registry.make_vector`."""
+        return make_vector(
+            self.env_info.id,
+            num_envs,
+            num_threads,
+            self.keep_steps,
+            self.frames,
+            shard,
+            self.physics,
+        )
+
+    def make_collector(self, shard: Shard, num_threads: int | None) -> "Collector":
+        """Create a shard of the environments of the run, and their collector."""
+        return Collector(
+            self.make_vector(len(shard), num_threads, shard),
+            seed=self.seed,
+            stagger=self.stagger,
+            hide_terminations=self.hide_terminations,
+            shard=shard,
+        )
 
 
 class Collector:

@@ -15,11 +15,11 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.collector import Act, Collector, assemble_rollout
+from rl_teacher.agents.collector import Act, Collector, RolloutSettings, assemble_rollout
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.cluster.frame_stacks import FrameStacks
 from rl_teacher.cluster.pool import Worker, WorkerPool
-from rl_teacher.cluster.worker import RolloutSettings, RolloutTask, ShardRollout, copied_state
+from rl_teacher.cluster.worker import RolloutTask, ShardRollout, copied_state
 from rl_teacher.common.array_pool import ArrayPool
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, part_of

@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rl_teacher.agents.collector import RolloutInterrupted
+from rl_teacher.agents.collector import RolloutInterrupted, RolloutSettings
 from rl_teacher.agents.shards import ActingPolicy
 from rl_teacher.cluster.connection import ClusterLost, LivenessCheck, import_ray
 from rl_teacher.cluster.worker import (
-    RolloutSettings,
     RolloutTask,
     RolloutWorker,
     ShardRollout,

@@ -10,43 +10,13 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from rl_teacher.agents.collector import Collector
+from rl_teacher.agents.collector import Collector, RolloutSettings
 from rl_teacher.agents.shards import ActingPolicy, ShardPolicy
 from rl_teacher.cluster.frame_stacks import FrameStacks
 from rl_teacher.common.runtime import keep_freed_memory
 from rl_teacher.common.state_dict import StateDict, array_to_rng, rng_to_array
-from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.interface import Shard, StatefulVectorEnv
-from rl_teacher.envs.registry import EnvInfo, make_vector
+from rl_teacher.envs.interface import Shard
 from rl_teacher.nn.encoders import image_layout_of
-
-
-@dataclass(frozen=True)
-class RolloutSettings:
-    """Settings of all actors of a run.
-
-    Attributes:
-        env_info: the environment.
-        seed: seed of the run.
-        stagger: see `Collector`.
-        hide_terminations: see `Collector`.
-        keep_steps: see `make_vector`.
-        frames: preprocessing of image observations.
-    """
-
-    env_info: EnvInfo
-    seed: int
-    stagger: int
-    hide_terminations: bool
-    keep_steps: int
-    frames: FrameSettings
-
-    def make_vector(
-        self, num_envs: int, num_threads: int | None, shard: Shard | None = None
-    ) -> StatefulVectorEnv:
-        """Create environments of the run; see `rl_teacher.envs.registry.make_vector`."""
-        name, kept = self.env_info.id, self.keep_steps
-        return make_vector(name, num_envs, num_threads, kept, self.frames, shard)
 
 
 @dataclass(frozen=True)
@@ -169,10 +139,10 @@ class RolloutWorker:
         """Return a collector in the state that a task starts from."""
         if self._shard != task.shard:
             self._close()
-            self._collector = self._make_collector(task.shard)
+            self._collector = self._settings.make_collector(task.shard, self._num_threads)
             self._shard = task.shard
         elif task.state is None:
-            self._collector = self._make_collector(task.shard)
+            self._collector = self._settings.make_collector(task.shard, self._num_threads)
         if task.state is not None and self._version != task.version:
             self._collector.load_state(task.state)
         return self._collector
@@ -182,17 +152,6 @@ class RolloutWorker:
         layout = image_layout_of(collector.venv.single_observation_space)
         num_stacked = self._settings.frames.stacked
         return layout.num_channels // num_stacked if layout and num_stacked > 1 else 0
-
-    def _make_collector(self, shard: Shard) -> Collector:
-        settings = self._settings
-        venv = settings.make_vector(len(shard), self._num_threads, shard)
-        return Collector(
-            venv,
-            seed=settings.seed,
-            stagger=settings.stagger,
-            hide_terminations=settings.hide_terminations,
-            shard=shard,
-        )
 
     def _close(self) -> None:
         if self._collector is not None:
