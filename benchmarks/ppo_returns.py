@@ -150,8 +150,9 @@ def reached_cells(group: list[Record], found: list[list[Record]]) -> tuple[str, 
         seconds = seconds_from_launch(record)
         return None if seconds is None else seconds / peer_s[record["seed"]]
 
-    num_reached = sum(share(record) is not None for record in group)
-    return f"{num_reached} of {len(group)}", over_seeds(group, share)
+    num_reached = sum(seconds_from_launch(record) is not None for record in group)
+    # Without runs of the peer at the same time there are no times to compare.
+    return f"{num_reached} of {len(group)}", over_seeds(group, share) if peer_s else ""
 
 
 def hyperparameter_of(record: Record, name: str) -> Any:
