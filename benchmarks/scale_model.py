@@ -11,26 +11,35 @@ import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import fmean, median
+from typing import TypeAlias
 
 import numpy as np
 
 from rl_teacher.nn.numpy_networks import BLOCK_ROWS
 from rl_teacher.web.batching import MAX_BATCH, MAX_PAUSE_S, PAUSE_FACTOR
 
-Process = Generator["float | Callable[[Process], None]", None, None]
+Wanted: TypeAlias = "float | Callable[[Process], None]"
+Process = Generator[Wanted, None, None]
 
 MAX_FURTHER = 2.0
 """Above 1, requests that are processed together delay each other."""
-NUM_FITS = 12
+NUM_FITS = 15
 """Corrections of costs until simulated loads are the measured ones."""
+LOOK_UP_PARTS, LABELLING_PARTS = 4, 8
+"""Parts of a batch of look-ups, and of claims or answers.
+
+A worker thread waits for the database after each part, and then for the interpreter lock.
+"""
 
 
 class Simulation:
-    """Clock and pending events."""
+    """Clock, pending events and random numbers."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.rng = random.Random(0)
         self._events: list[tuple[float, int, Process]] = []
         self._numbers = itertools.count()
 
@@ -283,13 +292,15 @@ class ServiceCosts:
 
     Attributes:
         client_s: processor time of the client for a request.
-        loop_s: processor time of the event loop for a request.
+        loop_s: processor time of the event loop for a request before and after which it is idle.
         look_up: the look-up of a credential that is alone in its batch; each request needs one.
         claim: a request for the next comparison that is alone in its batch.
         answer: an answer that is alone in its batch.
-        further: cost of each further request of a batch, as a share of the first one's.
+        further: cost of each further request of a batch, as a share of the first one's; in the
+            event loop, of each one that follows another without idle time.
         idle_service: cores that the service uses without requests.
         idle_database: cores that the database uses without requests.
+        variation: coefficient of variation of the costs of a batch.
         has_one_writer: batches of a process are processed one after the other, as with SQLite.
     """
 
@@ -301,6 +312,7 @@ class ServiceCosts:
     further: float
     idle_service: float = 0.0
     idle_database: float = 0.0
+    variation: float = 0.0
     has_one_writer: bool = False
 
 
@@ -364,7 +376,7 @@ class Batches:
     def __init__(
         self,
         simulation: Simulation,
-        process_batch: Callable[[int], Process],
+        process_batch: Callable[[int, bool], Process],
         max_batch: int = MAX_BATCH,
         max_pause_s: float = MAX_PAUSE_S,
     ) -> None:
@@ -372,9 +384,11 @@ class Batches:
 
         Args:
             simulation: the simulation.
-            process_batch: processes so many requests.
+            process_batch: processes so many requests; the second argument tells whether nothing was
+                waiting before them.
             max_batch: requests of a batch.
-            max_pause_s: maximum time from the end of a batch to the next.
+            max_pause_s: maximum time from the end of a batch to the next; 0: the next one follows
+                at once.
         """
         self._simulation = simulation
         self._process_batch, self._max_batch = process_batch, max_batch
@@ -390,12 +404,14 @@ class Batches:
             self._simulation.start(self._run())
 
     def _run(self) -> Process:
+        was_idle = True
         while self._pending:
             yield max(0.0, self._next_s - self._simulation.now_s)
             began_s = self._simulation.now_s
             size = min(self._max_batch, len(self._pending))
             batch = [self._pending.popleft() for _ in range(size)]
-            yield from self._process_batch(size)
+            yield from self._process_batch(size, was_idle)
+            was_idle = False
             took_s = self._simulation.now_s - began_s
             pause_s = min(PAUSE_FACTOR * took_s, self._max_pause_s)
             self._next_s = self._simulation.now_s + pause_s
@@ -429,6 +445,92 @@ def random_times(period_s: float, seconds: float, number: int) -> list[float]:
     return times_s
 
 
+class ServiceProcess:
+    """A process of the service: an event loop, and threads that process batches of requests."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        load: Load,
+        costs: ServiceCosts,
+        cores: Resource,
+        database: Resource,
+        result: ServiceResult,
+    ) -> None:
+        """Create a process.
+
+        Args:
+            simulation: the simulation.
+            load: labelers.
+            costs: of requests.
+            cores: of the machine of the service.
+            database: cores of the machine of the database.
+            result: receives the times of requests and the processor time.
+        """
+        self._simulation, self._load, self._costs = simulation, load, costs
+        self._cores, self._database, self._result = cores, database, result
+        self._interpreter_lock = Resource(simulation, 1)
+        self._writers = Resource(simulation, 1 if costs.has_one_writer else 2)  # claims and answers
+        self._event_loop = Batches(simulation, self._run_event_loop, max_pause_s=0.0)
+        self._look_ups = Batches(simulation, self._look_up)
+        self._batches = {
+            "next": Batches(simulation, partial(self._label, costs.claim)),
+            "answer": Batches(simulation, partial(self._label, costs.answer)),
+        }
+
+    def request(self, kind: str) -> Process:
+        """Serve a request for the next comparison, `next`, or an `answer`."""
+        began_s = self._simulation.now_s
+        if self._load.has_clients:
+            yield from self._simulation.use(self._costs.client_s, self._cores)
+        # The event loop parses the request, and later writes the response.
+        yield self._event_loop.add
+        yield self._look_ups.add
+        yield self._batches[kind].add
+        yield self._event_loop.add
+        times_s = self._result.next_s if kind == "next" else self._result.answer_s
+        times_s.append(self._simulation.now_s - began_s)
+
+    def _run_event_loop(self, size: int, was_idle: bool) -> Process:
+        first = 1.0 if was_idle else self._costs.further
+        factor = self._varied() * (first + (size - 1) * self._costs.further)
+        loop_s = factor * self._costs.loop_s / 2
+        self._result.service_cores += loop_s / self._load.seconds
+        yield from self._simulation.use(loop_s, self._interpreter_lock, self._cores)
+
+    def _look_up(self, size: int, _was_idle: bool) -> Process:
+        yield from self._process(self._costs.look_up, size, LOOK_UP_PARTS)
+
+    def _label(self, costs: RequestCosts, size: int, _was_idle: bool) -> Process:
+        yield self._writers.acquire
+        began_s = self._simulation.now_s
+        work_s, database_s = yield from self._process(costs, size, LABELLING_PARTS)
+        self._result.labelling_cores[0] += work_s / self._load.seconds
+        self._result.labelling_cores[1] += database_s / self._load.seconds
+        self._writers.release(self._simulation.now_s - began_s)
+
+    def _process(
+        self, costs: RequestCosts, size: int, num_parts: int
+    ) -> Generator[Wanted, None, tuple[float, float]]:
+        """Process a batch; return the processor time of the service and of the database."""
+        factor = self._varied() * (1 + (size - 1) * self._costs.further)
+        work_s, database_s = factor * costs.work_s, factor * costs.database_s
+        self._result.service_cores += work_s / self._load.seconds
+        self._result.database_cores += database_s / self._load.seconds
+        for _ in range(num_parts):
+            yield from self._simulation.use(work_s / num_parts, self._interpreter_lock, self._cores)
+            yield from self._simulation.use(database_s / num_parts, self._database)
+            if costs.wait_s:
+                # Round trips do not depend on the number of rows.
+                yield costs.wait_s / num_parts
+        return work_s, database_s
+
+    def _varied(self) -> float:
+        """Return a random factor with a mean of 1, from a gamma distribution."""
+        variance = self._costs.variation**2
+        return self._simulation.rng.gammavariate(1 / variance, variance) if variance else 1.0
+
+
 def simulate_service(load: Load, costs: ServiceCosts) -> ServiceResult:
     """Simulate labelers who fetch a comparison and answer it, again and again."""
     simulation = Simulation()
@@ -437,61 +539,17 @@ def simulate_service(load: Load, costs: ServiceCosts) -> ServiceResult:
     if load.database_cores is not None:
         database = Resource(simulation, load.database_cores)
     result = ServiceResult(0.0, costs.idle_service, costs.idle_database)
-
-    def make_process() -> tuple[Resource, dict[str, Batches]]:
-        """Create the interpreter lock and the batchers of a service process."""
-        lock = Resource(simulation, 1)
-        writers = Resource(simulation, 1 if costs.has_one_writer else 2)  # claims and answers
-
-        def processing(kind: str, each: RequestCosts) -> Callable[[int], Process]:
-            is_labelling = kind != "look up"
-
-            def process_batch(size: int) -> Process:
-                factor = 1 + (size - 1) * costs.further
-                work_s, database_s = factor * each.work_s, factor * each.database_s
-                result.service_cores += work_s / load.seconds
-                result.database_cores += database_s / load.seconds
-                if is_labelling:
-                    result.labelling_cores[0] += work_s / load.seconds
-                    result.labelling_cores[1] += database_s / load.seconds
-                    yield writers.acquire
-                began_s = simulation.now_s
-                yield from simulation.use(work_s, lock, cores)
-                yield from simulation.use(database_s, database)
-                # Round trips do not depend on the number of rows.
-                yield each.wait_s
-                if is_labelling:
-                    writers.release(simulation.now_s - began_s)
-
-            return process_batch
-
-        costs_by_kind = {"look up": costs.look_up, "next": costs.claim, "answer": costs.answer}
-        batches = {
-            kind: Batches(simulation, processing(kind, each))
-            for kind, each in costs_by_kind.items()
-        }
-        return lock, batches
-
-    processes = [make_process() for _ in range(load.num_processes)]
-
-    def request(kind: str, lock: Resource, batches: dict[str, Batches]) -> Process:
-        began_s = simulation.now_s
-        if load.has_clients:
-            yield from simulation.use(costs.client_s, cores)
-        result.service_cores += costs.loop_s / load.seconds
-        # The event loop parses the request, and later writes the response.
-        yield from simulation.use(costs.loop_s / 2, lock, cores)
-        yield batches["look up"].add
-        yield batches[kind].add
-        yield from simulation.use(costs.loop_s / 2, lock, cores)
-        (result.next_s if kind == "next" else result.answer_s).append(simulation.now_s - began_s)
+    processes = [
+        ServiceProcess(simulation, load, costs, cores, database, result)
+        for _ in range(load.num_processes)
+    ]
 
     def label(number: int) -> Process:
-        lock, batches = processes[number % load.num_processes]
+        process = processes[number % load.num_processes]
         for start_s in start_times(load, number):
             yield max(start_s - simulation.now_s, 0.0)
-            yield from request("next", lock, batches)
-            yield from request("answer", lock, batches)
+            yield from process.request("next")
+            yield from process.request("answer")
             result.answers_per_second += 1 / load.seconds
 
     for number in range(load.num_labelers):

@@ -286,9 +286,9 @@ def service_constants(records: list[Record]) -> list[str]:
         "### Costs of requests",
         "",
         "One process of the service. Costs for which the simulation of "
-        f"{scaling_service.CALIBRATION} labelers, who answer once per second, has the measured "
-        "processor time and median latency; the cost of further requests in a batch is the one for "
-        "which the simulated pace of "
+        f"{scaling_service.CALIBRATION} labelers, who answer every "
+        f"{scaling_service.PERIOD_S:.0f} s, has the measured processor time and median latency; "
+        "the cost of further requests in a batch is the one for which the simulated pace of "
         f"{scaling_service.NUM_PARALLEL} clients without pauses is the measured one.",
         "",
         *table(["", *(each["database"] for each in records)], rows),
@@ -317,7 +317,9 @@ def service_comparison(records: list[Record]) -> list[str]:
     return [
         "### Simulation of the service against measurement",
         "",
-        "Clients, service and database share the machine. Measured / simulated / error. To reach: "
+        "Clients, service and database share the machine; "
+        f"{scaling_service.ROUNDS} measurements of each load, pooled. "
+        "Measured / simulated / error. To reach: "
         f"an error of at most {100 * TO_REACH:.0f} % in all columns but the last; others are bold.",
         "",
         *table(

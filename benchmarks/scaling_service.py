@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -42,12 +42,14 @@ from rl_teacher.web.address import Address
 from tests.browser.processes import Service
 from tests.store import postgres
 
-LOADS = (50, 100, 200)
-"""Numbers of labelers."""
+CALIBRATION = 50
+"""Labelers of the load from which costs are found."""
+LOADS = (100, 150, 200)
+"""Labelers of the loads that are compared with the simulation."""
 PERIOD_S = 2.0
-"""Mean time between two answers of one of them."""
-CALIBRATION = 70
-"""Labelers of the load from which costs are found: they answer once per second."""
+"""Mean time between two answers of a labeler."""
+ROUNDS = 3
+"""Times that every load is measured; the median latency of one varies by a quarter."""
 SIMULATED_S = 5
 """Simulated time of labelers without pauses."""
 NUM_PARALLEL = 64
@@ -56,6 +58,12 @@ NUM_UNPAUSED = 8
 """Labelers without pauses whose load is compared with the simulation."""
 PAUSE_S = 0.02
 """Time between two requests that are processed one at a time."""
+VARIATION = 0.5
+"""Coefficient of variation of the costs of a batch.
+
+With 0, the simulated 99th percentile is too small by up to two fifths; with 0.8, it is too large by
+as much.
+"""
 TURNS = 20
 """Answers of a labeler at a time; the service limits the rate of a labeler."""
 
@@ -80,6 +88,9 @@ class Used:
     client_s: float
     service_s: float
     database_s: float
+
+
+Outcome = tuple[Sent, Used]
 
 
 class MeasuredService:
@@ -127,7 +138,7 @@ class MeasuredService:
         self._service.end()
         self.store.close()
 
-    def run(self, drive: Callable[..., Any], *arguments: Any) -> tuple[Sent, Used]:
+    def run(self, drive: Callable[..., Any], *arguments: Any) -> Outcome:
         """Run clients in the process of the client.
 
         Args:
@@ -225,7 +236,8 @@ def measure(database: str, seconds: int, num_labelers: int) -> Metrics:
         `costs`, named as in `ServiceCosts`; `saturated` answers per second; `transactions` of an
         answer with its claim in PostgreSQL; `loads`; and the bytes of comparisons and labels.
     """
-    num_comparisons = 5 * num_labelers * TURNS + seconds * (2 * CALIBRATION + sum(LOADS))
+    num_comparisons = (max(LOADS) + 3 * ROUNDS * num_labelers) * TURNS
+    num_comparisons += ROUNDS * seconds * sum((CALIBRATION, *LOADS))
     with (
         temporary_database(database) as server,
         tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
@@ -246,27 +258,31 @@ def measure(database: str, seconds: int, num_labelers: int) -> Metrics:
 
 def measured(service: MeasuredService, seconds: int, num_labelers: int) -> Metrics:
     """Measure a service; see `measure`."""
-    warm, _ = service.run(saturate, 4, num_labelers)
+    # The first requests of a labeler take longer than the later ones.
+    warm, _ = service.run(saturate, NUM_UNPAUSED, max(LOADS))
     _, idle = service.run(wait, 3.0)
     public = service.run(ask_alone, "/healthz", num_labelers)
     own = service.run(ask_alone, "/api/v1/me", num_labelers)
-    before = service.num_transactions()
-    calibration = service.run(answer_randomly, CALIBRATION, 1.0, seconds)
-    num_transactions = service.num_transactions() - before
-    full, used = service.run(saturate, NUM_PARALLEL, 2 * num_labelers)
-    pace = len(full.answer_s) / used.seconds
-    costs = costs_of(idle, public, own, calibration, seconds, pace)
-    outcomes = [service.run(answer_randomly, each, PERIOD_S, seconds) for each in LOADS]
+    rounds, num_transactions = [], 0
+    for _ in range(ROUNDS):
+        before = service.num_transactions()
+        calibration = service.run(answer_randomly, CALIBRATION, PERIOD_S, seconds)
+        num_transactions += service.num_transactions() - before
+        full = service.run(saturate, NUM_PARALLEL, 2 * num_labelers)
+        paused = [service.run(answer_randomly, each, PERIOD_S, seconds) for each in LOADS]
+        # Fewer than those from whose pace a cost is found.
+        unpaused = service.run(saturate, NUM_UNPAUSED, num_labelers)
+        rounds.append((calibration, full, *paused, unpaused))
+    calibration, full, *paused, unpaused = map(pooled, zip(*rounds, strict=True))
+    pace = len(full[0].answer_s) / full[1].seconds
     loads = [
         metrics_of(number, PERIOD_S, seconds, outcome)
-        for number, outcome in zip(LOADS, outcomes, strict=True)
+        for number, outcome in zip(LOADS, paused, strict=True)
     ]
-    # Fewer than those from whose pace a cost was found.
-    unpaused = service.run(saturate, NUM_UNPAUSED, num_labelers)
     loads.append(metrics_of(NUM_UNPAUSED, 0.0, SIMULATED_S, unpaused))
-    sent = [warm, calibration[0], full, unpaused[0], *(each for each, _ in outcomes)]
+    sent = [warm, *(each for each, _ in (calibration, full, *paused, unpaused))]
     return {
-        "costs": costs,
+        "costs": costs_of(idle, public, own, calibration, seconds, pace),
         "saturated": pace,
         "transactions": num_transactions / len(calibration[0].answer_s),
         "loads": loads,
@@ -274,9 +290,18 @@ def measured(service: MeasuredService, seconds: int, num_labelers: int) -> Metri
     }
 
 
-def metrics_of(
-    num_labelers: int, period_s: float, seconds: int, outcome: tuple[Sent, Used]
-) -> Metrics:
+def pooled(outcomes: Sequence[Outcome]) -> Outcome:
+    """Combine the requests of several runs of one load, and the resources that they used."""
+    sents, useds = zip(*outcomes, strict=True)
+    sent = Sent(num_idle=sum(each.num_idle for each in sents))
+    for each in sents:
+        sent.acknowledged += each.acknowledged
+        sent.next_s += each.next_s
+        sent.answer_s += each.answer_s
+    return sent, Used(*(sum(values) for values in zip(*map(astuple, useds), strict=True)))
+
+
+def metrics_of(num_labelers: int, period_s: float, seconds: int, outcome: Outcome) -> Metrics:
     """Return the load of labelers, and what it has used."""
     sent, used = outcome
     times_s = sent.next_s + sent.answer_s
@@ -296,9 +321,9 @@ def metrics_of(
 
 def costs_of(
     idle: Used,
-    public: tuple[Sent, Used],
-    own: tuple[Sent, Used],
-    calibration: tuple[Sent, Used],
+    public: Outcome,
+    own: Outcome,
+    calibration: Outcome,
     seconds: int,
     saturated: float,
 ) -> Metrics:
@@ -318,7 +343,7 @@ def costs_of(
         each / idle.seconds for each in (idle.service_s, idle.database_s)
     )
 
-    def cost_of_one(outcome: tuple[Sent, Used]) -> tuple[float, float, float]:
+    def cost_of_one(outcome: Outcome) -> tuple[float, float, float]:
         """Return processor time of service and database, and the median latency."""
         requests, used = outcome
         service_s = used.service_s - idle_service * used.seconds
@@ -354,9 +379,10 @@ def costs_of(
         further=0.5,
         idle_service=idle_service,
         idle_database=idle_database,
+        variation=VARIATION,
         has_one_writer=is_sqlite,
     )
-    load = Load(CALIBRATION, 1.0, seconds=float(seconds), num_cores=num_cores, is_random=True)
+    load = Load(CALIBRATION, PERIOD_S, seconds=float(seconds), num_cores=num_cores, is_random=True)
     full = Load(NUM_PARALLEL, 0.0, seconds=SIMULATED_S, num_cores=num_cores)
     return asdict(fitted_costs(costs, load, measured, full, saturated))
 

@@ -173,7 +173,7 @@ def test_requests_that_arrive_during_a_batch_form_the_next_one():
     simulation = Simulation()
     sizes = []
 
-    def process_batch(size):
+    def process_batch(size, _):
         sizes.append(size)
         yield 1.0
 
@@ -192,7 +192,7 @@ def test_batch_waits_for_more_requests():
     simulation = Simulation()
     started = []
 
-    def process_batch(size):
+    def process_batch(size, _):
         started.append((simulation.now_s, size))
         yield float(size)
 
@@ -207,9 +207,56 @@ def test_batch_waits_for_more_requests():
     assert started == [(0.0, 1), (2.5, 2), (6.0, 2), (9.5, 1)]
 
 
+def test_batch_is_informed_whether_nothing_waited_before_it():
+    simulation = Simulation()
+    idle_before = []
+
+    def process_batch(_size, was_idle):
+        idle_before.append(was_idle)
+        yield 1.0
+
+    batches = Batches(simulation, process_batch, max_pause_s=0.0)
+
+    def arrive():
+        yield batches.add
+
+    for arrived_s in (0.0, 0.5, 1.5, 9.0):
+        simulation.start(arrive(), arrived_s)
+    simulation.run()
+    assert idle_before == [True, False, False, True]
+
+
+def test_event_loop_that_is_not_idle_takes_less_time_for_a_request():
+    # The first request is parsed from 0 to 10 ms. The second one, from 5 ms, is parsed until 12 ms,
+    # the first one answered until 14 ms. The second one is answered, and the first labeler's label
+    # parsed, until 18 ms.
+    load = Load(2, period_s=0.01, seconds=0.01801)
+    result = simulate_service(load, service_costs(loop_s=0.02, further=0.2))
+    assert result.next_s == pytest.approx([0.014, 0.013])
+
+
+def test_varied_costs_have_their_mean_but_longer_delays():
+    load = Load(1, period_s=1.0, seconds=4_000.0)
+    costs = service_costs(claim=RequestCosts(0.01, 0.02, 0.03), variation=0.5)
+    constant = simulate_service(load, replace(costs, variation=0.0))
+    varied = simulate_service(load, costs)
+    assert fmean(varied.next_s) == pytest.approx(0.06, rel=0.02)
+    assert varied.service_cores == pytest.approx(0.01, rel=0.05)
+    assert max(varied.next_s) > 1.5 * max(constant.next_s)
+
+
+def test_other_threads_continue_while_a_batch_waits_for_the_database():
+    # A claim gives up the interpreter lock after each eighth of its 80 ms.
+    costs = service_costs(
+        claim=RequestCosts(0.08, 0, 0.08), answer=RequestCosts(0.08, 0, 0), loop_s=0.0
+    )
+    load = Load(2, period_s=0.6, seconds=0.5)
+    assert simulate_service(load, costs).next_s[0] == pytest.approx(0.16)
+
+
 def test_saturated_process_is_limited_by_its_interpreter_lock():
     costs = service_costs(loop_s=0.02, claim=RequestCosts(0.03, 0, 0))
-    saturated = Load(20, period_s=0.0, seconds=50.0, num_cores=4)
+    saturated = Load(20, period_s=0.0, seconds=140.0, num_cores=4)
     # 70 ms of one lock per answer, whatever the number of cores; pauses are short against that.
     twice = replace(saturated, num_processes=2)
     one_core = replace(twice, num_cores=1)
