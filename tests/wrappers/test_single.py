@@ -601,11 +601,20 @@ def test_same_name_with_other_settings_is_refused():
 def test_same_name_without_its_given_labels_is_refused():
     labels = labels_that_prefer_2()
     wrapped(name="given", labels=labels).close()
-    with pytest.raises(ConfigMismatch, match="given_labels: was 40, now 0"):
+    with pytest.raises(ConfigMismatch, match=r"given_labels\.number: was 40, now 0"):
         wrapped(name="given")
+    changed = Labelled(labels[0].left, labels[0].right, 0.25)
+    with pytest.raises(ConfigMismatch, match=r"given_labels\.digest: was"):
+        wrapped(name="given", labels=[changed, *labels[1:]])
     env = wrapped(name="given", labels=labels)
     assert env.session.num_labels >= len(labels)
     env.close()
+
+
+def test_same_name_with_other_hidden_ends_is_refused():
+    wrapped(name="ends").close()
+    with pytest.raises(ConfigMismatch, match="hide_episode_ends: was false, now true"):
+        wrapped(name="ends", hide_episode_ends=True)
 
 
 def test_same_name_without_its_saved_predictor_is_refused():

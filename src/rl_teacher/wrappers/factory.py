@@ -1,5 +1,6 @@
 """Construction of a wrapper's reward learner from its settings."""
 
+import hashlib
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -42,13 +43,15 @@ def generated_name(env_id: str) -> str:
     return shortened_name(slug(env_id), f" {now} {secrets.token_hex(2)}")
 
 
-def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings, num_given: int) -> ExperimentSpec:
+def experiment_spec(
+    envs: WrappedEnvs, settings: WrapperSettings, given: Sequence[Labelled]
+) -> ExperimentSpec:
     """Return the identity of a wrapper's experiment: what must be unchanged to resume it.
 
     Args:
         envs: the environments.
         settings: settings of the wrapper.
-        num_given: number of initial labels, which the experiment does not store.
+        given: initial labels, which the experiment does not store.
     """
     env_id = envs.env_info.id
     config = {
@@ -59,7 +62,8 @@ def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings, num_given: int
         "teacher": settings.teacher_name,
         "teacher_strength": settings.teacher_strength,
         "seed": settings.seed,
-        "given_labels": num_given,
+        "given_labels": {"number": len(given), "digest": digest_of(given)},
+        "hide_episode_ends": settings.hide_episode_ends,
         "keep_asking": settings.keep_asking,
         "reward": asdict(reward_config(settings)),
     }
@@ -67,7 +71,7 @@ def experiment_spec(envs: WrappedEnvs, settings: WrapperSettings, num_given: int
         name=generated_name(env_id) if settings.name is None else settings.name,
         env_info=envs.env_info,
         config=config,
-        defaults={"given_labels": 0, "keep_asking": False, "reward": asdict(PredictorConfig())},
+        defaults={"reward": asdict(PredictorConfig())},
         asks_a_person=settings.is_human,
         max_labels=settings.n_labels,
         instructions=settings.instructions,
@@ -221,6 +225,15 @@ def given_labels(
             f"{num_steps} here. Give segment_length={longest}."
         )
     return training, held_out
+
+
+def digest_of(comparisons: Iterable[Labelled]) -> str:
+    """Return a digest of labels and their clips, in order."""
+    digest = hashlib.sha256()
+    for each in comparisons:
+        facts = each.left.content_hash, each.right.content_hash, float(each.target)
+        digest.update(f"{facts}\n".encode())
+    return digest.hexdigest()
 
 
 def clips_of(comparisons: Iterable[Labelled]) -> set[str]:

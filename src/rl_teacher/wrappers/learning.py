@@ -52,7 +52,7 @@ class WrapperLearning:
         space = envs.input_space.for_encoder(reward_config(settings).image_encoder)
         training, held_out = given_labels(settings.labels, envs.segment_steps)
         given = labelled_pairs(training, space)
-        spec = experiment_spec(envs, settings, len(given))
+        spec = experiment_spec(envs, settings, [*training, *held_out])
         self.name = spec.name
         refuse_excess(memory_needed(envs, settings, len(given)), spell=str)
         self._num_given = len(given)
