@@ -285,6 +285,7 @@ class TestAnswering:
             {"details": {"note": "x" * 5000}},
             {"details": {"null": "\0"}},
             {"details": {"half": "\ud800"}},
+            {"details": {"ranking": "7f3c2a51-6f0e-4a52-9d4e-0c8a5b0e7d11"}},
             {"details": {"deep": [[[[[[[[[[]]]]]]]]]]}},
         ],
     )

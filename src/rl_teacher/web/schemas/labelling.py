@@ -8,7 +8,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field, field_validator
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.labels import MAX_RESPONSE_MS
+from rl_teacher.store.labels import MAX_RESPONSE_MS, RANKING
 from rl_teacher.store.rankings import MAX_CLIPS
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.problems import Problem
@@ -124,6 +124,8 @@ class Submission(BaseModel):
             raise ValueError(f"longer than {MAX_DETAILS} bytes of JSON")
         if "\\u0000" in text:
             raise ValueError("a null character, which not every database can store")
+        if details and RANKING in details:
+            raise ValueError(f"{RANKING!r}, which only labels of rankings have")
         return details
 
 
