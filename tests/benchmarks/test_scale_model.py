@@ -169,6 +169,17 @@ def test_mean_wait_of_a_single_queue_is_that_of_pollaczek_and_khinchine():
     assert fmean(waits_s) == pytest.approx(0.7 / (2 * (1 - 0.7)), rel=0.05)
 
 
+def run_requests(simulation, batches, arrivals_s):
+    """Simulate requests that arrive at these times."""
+
+    def request():
+        yield batches.add
+
+    for arrived_s in arrivals_s:
+        simulation.start(request(), arrived_s)
+    simulation.run()
+
+
 def test_requests_that_arrive_during_a_batch_form_the_next_one():
     simulation = Simulation()
     sizes = []
@@ -179,12 +190,7 @@ def test_requests_that_arrive_during_a_batch_form_the_next_one():
 
     batches = Batches(simulation, process_batch, max_batch=3)
 
-    def arrive():
-        yield batches.add
-
-    for arrived_s in (0.0, 0.2, 0.4, 0.6, 0.8, 5.0):
-        simulation.start(arrive(), arrived_s)
-    simulation.run()
+    run_requests(simulation, batches, (0.0, 0.2, 0.4, 0.6, 0.8, 5.0))
     assert sizes == [1, 3, 1, 1]
 
 
@@ -198,12 +204,7 @@ def test_batch_waits_for_more_requests():
 
     batches = Batches(simulation, process_batch, max_pause_s=1.5)
 
-    def arrive():
-        yield batches.add
-
-    for arrived_s in (0.0, 0.2, 0.4, 2.6, 3.5, 9.0):
-        simulation.start(arrive(), arrived_s)
-    simulation.run()
+    run_requests(simulation, batches, (0.0, 0.2, 0.4, 2.6, 3.5, 9.0))
     assert started == [(0.0, 1), (2.5, 2), (6.0, 2), (9.5, 1)]
 
 
@@ -217,12 +218,7 @@ def test_batch_is_informed_whether_nothing_waited_before_it():
 
     batches = Batches(simulation, process_batch, max_pause_s=0.0)
 
-    def arrive():
-        yield batches.add
-
-    for arrived_s in (0.0, 0.5, 1.5, 9.0):
-        simulation.start(arrive(), arrived_s)
-    simulation.run()
+    run_requests(simulation, batches, (0.0, 0.5, 1.5, 9.0))
     assert idle_before == [True, False, False, True]
 
 
