@@ -30,7 +30,8 @@ NUM_FITS = 15
 LOOK_UP_PARTS, LABELLING_PARTS = 4, 8
 """Parts of a batch of look-ups, and of claims or answers.
 
-A worker thread waits for the database after each part, and then for the interpreter lock.
+A worker thread waits for the database after each part, and then for the interpreter lock. The
+numbers are not measured; see docs/scaling.md.
 """
 
 

@@ -61,8 +61,8 @@ PAUSE_S = 0.02
 VARIATION = 0.5
 """Coefficient of variation of the costs of a batch.
 
-With 0, the simulated 99th percentile is too small by up to two fifths; with 0.8, it is too large by
-as much.
+Chosen by comparison with measurements that are not recorded: with 0, the simulated 99th percentile
+was too small by up to a half; with 0.8, it was too large by up to two fifths.
 """
 TURNS = 20
 """Answers of a labeler at a time; the service limits the rate of a labeler."""
@@ -258,7 +258,7 @@ def measure(database: str, seconds: int, num_labelers: int) -> Metrics:
 
 def measured(service: MeasuredService, seconds: int, num_labelers: int) -> Metrics:
     """Measure a service; see `measure`."""
-    # The first requests of a labeler take longer than the later ones.
+    # All labelers answer before, so that no load measures their first requests.
     warm, _ = service.run(saturate, NUM_UNPAUSED, max(LOADS))
     _, idle = service.run(wait, 3.0)
     public = service.run(ask_alone, "/healthz", num_labelers)
