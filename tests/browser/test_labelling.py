@@ -114,7 +114,7 @@ class TestOutbox:
         labelling.page.context.set_offline(True)
         answers = {labelling.answer(Answer.LEFT): Answer.LEFT for _ in range(3)}
         assert labelling.hook("outboxLength") == 3
-        labelling.page.get_by_text("The server is unreachable.").wait_for()
+        text_on(labelling.page, "The server is unreachable.").wait_for()
         assert experiment.answers() == {}
         labelling.page.context.set_offline(False)
         labelling.wait_until_sent()

@@ -24,7 +24,7 @@ def finished(full):
 def test_finished_screen_shows_results_and_extends_run(open_context, service, finished):
     page = open_context(viewport=PHONE, reduced_motion="reduce").new_page()
     page.goto(service.label_link(finished.name))
-    page.get_by_text("The run is finished").wait_for(timeout=PATIENCE_MS)
+    page.get_by_role("heading", name="The run is finished").wait_for(timeout=PATIENCE_MS)
     page.get_by_role("link", name="Extend the run").click()
     results = page.get_by_role("region", name="The run is finished")
     results.get_by_text("Before: step 1k, true return 10").wait_for(timeout=PATIENCE_MS)
