@@ -8,14 +8,16 @@ agents: the matrix shows that every agent works, not which one is best.
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, groups, source_of
+from benchmarks.records import Record, Records, asked_steps, groups, source_of
 from benchmarks.settings import TRUE_REWARD, reward_settings, teach_config
-from benchmarks.tables import named, over_seeds, table
+from benchmarks.tables import NONE, interval, named, over_seeds, seed_means, table
 from benchmarks.tasks import changes_of
+from rl_teacher.report.statistics import common_seeds, paired_difference
 
 ON_POLICY = ("ppo", "trpo", "a2c", "ga3c")
 AGENTS = {"CartPole-v1": ON_POLICY, "ShortHopper-v1": (*ON_POLICY, "sac")}
@@ -75,6 +77,7 @@ def report(records: list[Record]) -> list[str]:
             ),
             f"{group[0]['steps']:,}",
             over_seeds(group, "final_return"),
+            _difference(group, records),
             f"{sum(map(learns, group))} of {len(group)}",
             source_of(group[0]),
         ]
@@ -85,11 +88,26 @@ def report(records: list[Record]) -> list[str]:
         "Mean return of the last 100 episodes: interquartile mean over seeds with its 95 % "
         "bootstrap interval, and the number of runs in which it "
         f"reaches the bar: {bars}. All agents have their default settings, but for changes that "
-        "the table names.",
+        "the table names. Difference: to the defaults, in pairs of equal seed and source.",
         "",
-        *table(["", "steps", "return", "learned", "source"], rows),
+        *table(["", "steps", "return", "difference", "learned", "source"], rows),
         "",
     ]
+
+
+def _difference(group: list[Record], records: list[Record]) -> str:
+    """Format the difference of changed settings to the defaults, in pairs of equal seed."""
+    if "changes" not in group[0]:
+        return NONE
+
+    def conditions(record: Record) -> list[Any]:
+        facts = [record[name] for name in ("who", "env_id", "labels")]
+        return [*facts, source_of(record), asked_steps(record)]
+
+    changed = {"": seed_means(group, "final_return")}
+    same = [r for r in records if "changes" not in r and conditions(r) == conditions(group[0])]
+    pairs = common_seeds(changed, {"": seed_means(same, "final_return")})
+    return interval(paired_difference, *pairs) if all(pairs) else NONE
 
 
 def learns(record: Record) -> bool:

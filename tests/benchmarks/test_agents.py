@@ -97,3 +97,30 @@ def test_learns_requires_final_return_above_threshold():
     assert agents_matrix.learns(high)
     assert not agents_matrix.learns(low)
     assert not agents_matrix.learns({"env_id": "CartPole-v1", "final_return": None})
+
+
+def test_matrix_shows_difference_of_changed_settings_in_pairs_of_equal_seed():
+    def run(seed, final_return, steps=1_000, **facts):
+        return {
+            "who": "a2c",
+            "env_id": "CartPole-v1",
+            "labels": 200,
+            "seed": seed,
+            "final_return": final_return,
+            "steps": steps,
+            "source": "abc",
+            "settings": {"config": {"num_timesteps": steps, **facts}},
+            **facts,
+        }
+
+    changes = {"changes": {"a2c.gamma": 0.9}}
+    records = [
+        run(0, 100.0),
+        run(1, 300.0),
+        run(2, 490.0),  # has no pair
+        run(1, 500.0, steps=2_000),  # took more steps
+        run(0, 140.0, **changes),
+        run(1, 320.0, **changes),
+    ]
+    rows = [line.split(" | ") for line in agents_matrix.report(records) if "labels, a2c" in line]
+    assert [row[3] for row in rows] == ["-", "-", "30.0"]
