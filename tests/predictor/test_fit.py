@@ -200,7 +200,7 @@ def test_long_segments_are_subsampled_with_full_weight():
 
 @pytest.mark.parametrize(("num_steps", "stride"), [(75, 2), (100, 3), (90, 3), (25, 1)])
 def test_every_step_of_a_segment_is_sampled(num_steps, stride):
-    assert subsampling_stride(num_steps, is_image=False) == stride
+    assert subsampling_stride(num_steps, has_byte_rows=False) == stride
     labels = LabelSet(num_steps, SPACE, 3, 0)
     steps = np.arange(num_steps, dtype=np.float32).repeat(5).reshape(-1, 5)
     labels.add(LabelledPair(steps, steps, 1.0))

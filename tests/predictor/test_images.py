@@ -330,8 +330,8 @@ def test_padding_of_short_segments_does_not_affect_batch_norm():
 
 
 def test_image_segments_are_subsampled_more_coarsely():
-    assert subsampling_stride(25, is_image=True) == 3
-    assert subsampling_stride(25, is_image=False) == 1
+    assert subsampling_stride(25, has_byte_rows=True) == 3
+    assert subsampling_stride(25, has_byte_rows=False) == 1
     rollout, space = random_rollout(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions)
     labels = labelled(rollout, rows, space, 2, num_steps=25)

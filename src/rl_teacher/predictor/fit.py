@@ -60,7 +60,7 @@ CHUNK_STEPS = 8
 SAMPLED_STEPS = 30
 """Approximate steps of a segment that one gradient step uses; see `gather_steps`."""
 SAMPLED_IMAGES = 8
-"""The same for images, which cost a hundred times as much."""
+"""The same with a CNN, for which a step costs a hundred times as much."""
 MAX_EVALUATED = 128
 """Examples on which the losses are measured after a chunk."""
 PATIENCE = 8
@@ -138,7 +138,7 @@ def _improve_member(
         minibatches: rows [K, B, S, T, F] as recorded, weights [K, B, S, T], targets [K, B] and
             certainty [K, B].
         sample: examples for the evaluation, with the same names and without K.
-        normaliser: normalisation of the rows; empty for images.
+        normaliser: normalisation of the rows; empty for byte rows.
         decay: share of each weight that decays in a gradient step.
         config: settings of the fit.
 
@@ -184,7 +184,7 @@ def _evaluate_member(
 
 
 def _normalised(batch: Mapping[str, Array], normaliser: InputNormaliser) -> Mapping[str, Array]:
-    """Normalise the rows of a batch; those of images stay as recorded."""
+    """Normalise the rows of a batch; byte rows stay as recorded."""
     if not len(normaliser.mean):
         return batch
     # x' = mask * (x - mean) / std
@@ -351,7 +351,7 @@ class Fitter:
         # A random offset, so that every step of a segment is trained on; the evaluation uses the
         # middle one, so that it does not vary by chance between chunks.
         labels = examples.labels
-        stride = subsampling_stride(labels.num_steps, is_image=labels.is_image)
+        stride = subsampling_stride(labels.num_steps, has_byte_rows=labels.has_byte_rows)
         offset = draw_offset(labels.num_steps, stride, self._rng)
         evaluated = gather_steps(examples, np.resize(sample, MAX_EVALUATED), stride // 2)
         rate = learning_rate(self._config, self._members[0].network)
@@ -428,7 +428,8 @@ class Fitter:
 
     def _evaluate(self, held_out: Examples, result: FitResult) -> FitReport:
         """Return the report of a fit with the held-out metrics of a held-out set."""
-        stride = subsampling_stride(held_out.labels.num_steps, is_image=held_out.labels.is_image)
+        labels = held_out.labels
+        stride = subsampling_stride(labels.num_steps, has_byte_rows=labels.has_byte_rows)
         num = len(held_out.targets)
         parts = []
         for start in range(0, num, MAX_EVALUATED):
@@ -495,9 +496,14 @@ def weight_decay(l2: float, rate: float, num_examples: int) -> float:
     return min(rate * l2 / num_examples, MAX_DECAY)
 
 
-def subsampling_stride(segment_steps: int, *, is_image: bool) -> int:
-    """Compute the subsampling stride within a segment."""
-    sampled = SAMPLED_IMAGES if is_image else SAMPLED_STEPS
+def subsampling_stride(segment_steps: int, *, has_byte_rows: bool) -> int:
+    """Compute the subsampling stride within a segment.
+
+    Args:
+        segment_steps: steps of the segment.
+        has_byte_rows: whether a CNN learns from them; see `InputSpace.has_byte_rows`.
+    """
+    sampled = SAMPLED_IMAGES if has_byte_rows else SAMPLED_STEPS
     return max(round(segment_steps / sampled), 1)
 
 
@@ -548,7 +554,7 @@ def gather_steps(examples: Examples, indices: np.ndarray, offset: int) -> dict[s
         rows [..., S, T/k, F], weights [..., S, T/k], targets [...] and certainty [...].
     """
     labels, places = examples.labels, examples.places[indices]
-    stride = subsampling_stride(labels.num_steps, is_image=labels.is_image)
+    stride = subsampling_stride(labels.num_steps, has_byte_rows=labels.has_byte_rows)
     steps = slice(offset, offset + labels.num_steps // stride * stride, stride)
     # [2C, T, ...] views of the segments
     rows, weights = (each.reshape(-1, *each.shape[2:]) for each in (labels.rows, labels.weights))

@@ -15,7 +15,7 @@ from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.predictor.inputs import InputNormaliser, InputSpace
 
 MAX_IMAGES_PER_SEGMENT = 30
-"""Images stored per segment; of a longer segment every k-th is stored, with weight k."""
+"""Images stored per segment for a CNN; of a longer segment every k-th is stored, with weight k."""
 MIN_WEIGHT = 1e-3
 """Weight of a discounted step, relative to the first one, below which it is left out. Otherwise the
 steps that a fit samples might be those without weight alone."""
@@ -125,14 +125,14 @@ class LabelSet:
 
     Attributes:
         num_added: comparisons added so far, including those that were replaced by newer ones.
-        is_image: whether rows are bytes of images.
+        has_byte_rows: whether rows are the bytes of images, for a CNN; see `InputSpace`.
         num_steps: T, the stored steps of a segment: all that have weight, or every k-th.
-        input_stats: running mean and standard deviation of all labelled input rows; empty for
-            images, whose scale is known.
-        input_low: [F] smallest value of each feature of all labelled input rows; [0] for images.
+        input_stats: running mean and standard deviation of all labelled input rows; empty for byte
+            rows, whose scale is known.
+        input_low: [F] smallest value of each feature of all labelled input rows; [0] for byte rows.
         input_high: [F] largest values.
         feature_scales: [F] standard deviation that each feature gets after normalisation; [0] for
-            images.
+            byte rows.
     """
 
     def __init__(
@@ -155,9 +155,9 @@ class LabelSet:
             capacity: number of newest comparisons to keep; 0 keeps all.
         """
         self._seed = seed
-        self.is_image = space.has_byte_rows
+        self.has_byte_rows = space.has_byte_rows
         num_steps = num_weighted_steps(num_steps, discount)
-        self._stride = image_stride(num_steps) if self.is_image else 1
+        self._stride = image_stride(num_steps) if self.has_byte_rows else 1
         self.num_steps = -(-num_steps // self._stride)
         # R = sum_t discount^t r_t is the return of a segment.
         self._step_weights = discount ** np.arange(num_steps, dtype=np.float32)
@@ -249,7 +249,7 @@ class LabelSet:
             # ones of similar images.
             self._mean_rewards[slot, side] = np.average(true, weights=step_weights)
             self._clips[slot, side] = self._number_of_clip(stored)
-            if not self.is_image:
+            if not self.has_byte_rows:
                 self.input_stats.update(rows)
                 self.input_low = np.minimum(self.input_low, rows.min(0))
                 self.input_high = np.maximum(self.input_high, rows.max(0))

@@ -89,8 +89,8 @@ class QueryPlanner:
         self._recorder = recorder
         self._predictor = predictor
         self._num_weighted = num_weighted_steps(segment_steps, predictor.config.segment_discount)
-        is_image = predictor.space.has_byte_rows
-        self._stride = subsampling_stride(self._num_weighted, is_image=is_image)
+        has_byte_rows = predictor.space.has_byte_rows
+        self._stride = subsampling_stride(self._num_weighted, has_byte_rows=has_byte_rows)
         self._rng = rng
 
     def change_plan(

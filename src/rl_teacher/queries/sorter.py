@@ -105,10 +105,10 @@ class ClipSorter:
         self._settings = settings
         self._recorder = recorder
         self._predictor = predictor
-        is_image = predictor.space.has_byte_rows
+        has_byte_rows = predictor.space.has_byte_rows
         discount = predictor.config.segment_discount
         self._num_weighted = num_weighted_steps(recorder.segment_steps, discount)
-        self._stride = subsampling_stride(self._num_weighted, is_image=is_image)
+        self._stride = subsampling_stride(self._num_weighted, has_byte_rows=has_byte_rows)
         self._rng = rng
         self.known_clips: Set[str] = frozenset()
         self._shared = list(settings.shared_segments)

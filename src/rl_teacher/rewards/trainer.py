@@ -19,8 +19,8 @@ from rl_teacher.queries.ranking import RankingAnswers, certainties, fit_qualitie
 
 FIT_GROWTH = 0.02
 """A fit is due when the number of labels has grown by this share, or by one label."""
-FIT_GROWTH_IMAGES = 0.1
-"""The same for image observations, where a fit takes some ten seconds of a core."""
+FIT_GROWTH_CNN = 0.1
+"""The same with a CNN, a fit of which takes some ten seconds of a core."""
 REFIT_STEPS = 32
 """Gradient steps, at most, of a fit after the first; it starts warm."""
 REFIT_PATIENCE = 1
@@ -141,7 +141,7 @@ class PredictorTrainer:
         self._space = space
         self._segment_steps = segment_steps
         self._min_labels_to_fine_tune = min_labels_to_fine_tune
-        self._fit_growth = FIT_GROWTH_IMAGES if space.has_byte_rows else FIT_GROWTH
+        self._fit_growth = FIT_GROWTH_CNN if space.has_byte_rows else FIT_GROWTH
         self._fitter = Fitter(space, settings.config, seed=settings.seed)
         pretrained = settings.pretrained
         if pretrained is not None:
