@@ -412,8 +412,10 @@ def test_given_labels_count_as_pretraining_labels():
     assert 0 < len(answers_of("more")) <= 35
 
 
-@pytest.mark.parametrize("queries", ["pairs", "sort"])
-def test_clips_of_given_labels_are_not_compared_again(queries):
+@pytest.mark.parametrize(
+    ("queries", "reuse_clips"), [("pairs", False), ("pairs", True), ("sort", True)]
+)
+def test_clips_of_given_labels_are_not_compared_again(queries, reuse_clips):
     first = wrapped(n_labels=20, pretrain_labels=20, queries=queries)
     take_steps(first, 400)
     assert first.session.learning is not None
@@ -425,7 +427,7 @@ def test_clips_of_given_labels_are_not_compared_again(queries):
         n_labels=40,
         pretrain_labels=20,
         queries=queries,
-        reuse_clips=queries == "sort",
+        reuse_clips=reuse_clips,
     )
     take_steps(again, 600)
     assert again.session.learning is not None
@@ -433,7 +435,7 @@ def test_clips_of_given_labels_are_not_compared_again(queries):
     again.close()
     held_out, training = given.held_out.segments.keys(), given.training.segments.keys()
     assert held_out.isdisjoint(now)
-    assert queries == "sort" or training.isdisjoint(now)
+    assert reuse_clips or training.isdisjoint(now)
 
 
 @pytest.mark.parametrize("read", [Path, load])

@@ -86,6 +86,7 @@ class QueryPlanner:
         self.num_due = 0
         self.known_clips: Set[str] = frozenset()
         self._settings = settings
+        self._shared = list(settings.shared_segments)
         self._recorder = recorder
         self._predictor = predictor
         self._num_weighted = num_weighted_steps(segment_steps, predictor.config.segment_discount)
@@ -218,17 +219,17 @@ class QueryPlanner:
         A random policy rarely shows the wanted behaviour; a trained agent may.
         """
         # Other experiments may have preprocessed the observations differently.
-        shared = [
-            each
-            for each in self._settings.shared_segments
-            if pairs and each.layout == pairs[0][0].layout
-        ]
+        shared = [each for each in self._shared if pairs and each.layout == pairs[0][0].layout]
         for place in range(0, len(pairs) if shared else 0, SHARED_EVERY):
             other = shared[int(self._rng.integers(len(shared)))]
             # A run that repeats the rollouts of an earlier one records its segments again.
             if other.content_hash != pairs[place][0].content_hash:
                 pairs[place] = (pairs[place][0], other)
         return pairs
+
+    def leave_out_shared(self, clips: Set[str]) -> None:
+        """Leave these clips out of those of other experiments."""
+        self._shared = [each for each in self._shared if each.content_hash not in clips]
 
     def _candidates(
         self, left: SegmentSpans, right: SegmentSpans, *, is_fitted: bool

@@ -189,7 +189,8 @@ class RewardLearner(RewardSource):
             are_fitted: whether the pretrained predictor was fitted to them.
         """
         self._trainer.add_given(pairs, are_fitted=are_fitted)
-        self._leave_out(clips)
+        for chooser in self._choosers:
+            chooser.known_clips |= clips
 
     def hold_out(self, pairs: Iterable[LabelledPair], clips: Set[str] = frozenset()) -> None:
         """Evaluate every fit on these labels, which are never trained on.
@@ -202,19 +203,18 @@ class RewardLearner(RewardSource):
         self.leave_out(clips)
 
     def leave_out(self, clips: Set[str]) -> None:
-        """Leave the clips of held-out labels out of all comparisons.
+        """Leave the clips of held-out labels out of all comparisons, also with --reuse-clips.
 
         Args:
             clips: their content hashes.
         """
-        self._leave_out(clips)
-        if self._sorter is not None:
-            self._sorter.leave_out_shared(clips)
+        for chooser in self._choosers:
+            chooser.known_clips |= clips
+            chooser.leave_out_shared(clips)
 
-    def _leave_out(self, clips: Set[str]) -> None:
-        for each in (self._planner, self._sorter):
-            if each is not None:
-                each.known_clips |= clips
+    @property
+    def _choosers(self) -> list[QueryPlanner | ClipSorter]:
+        return [self._planner] if self._sorter is None else [self._planner, self._sorter]
 
     # --- observe ---
 
