@@ -247,7 +247,7 @@ def experiment_spec(config: TeachConfig, options: RunOptions) -> ExperimentSpec:
 def with_labels_to_collect(config: TeachConfig, experiment: OpenExperiment) -> TeachConfig:
     """Return the configuration with the labels of extensions, for a run that only collects.
 
-    It has no training, during which others ask them.
+    Other runs ask for these labels during training, which this one does not have.
     """
     if not config.collect_only:
         return config

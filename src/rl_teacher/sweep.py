@@ -424,9 +424,9 @@ def numbers_of_labels(runs: Sequence[Result]) -> str:
     return " to ".join(f"{each:,}" for each in sorted({min(labels), max(labels)}))
 
 
-def over_seeds(runs: Sequence[Result], figure: str) -> str:
-    """Format the interquartile mean of a figure with its interval; a dash if a run has none."""
-    values = {run["seed"]: run[figure] for run in runs}
+def over_seeds(runs: Sequence[Result], metric: str) -> str:
+    """Format the interquartile mean of a metric with its interval; a dash if a run has none."""
+    values = {run["seed"]: run[metric] for run in runs}
     if None in values.values():
         return UNKNOWN
     estimate = interquartile_mean({"": values})

@@ -44,8 +44,8 @@ from rl_teacher.predictor.networks import (
 
 FORMAT_VERSION = 1
 MAX_RATIO = 10
-"""Declared values of a file, as a multiple of those that it has, that are allocated; then their
-shapes are compared."""
+"""Largest number of parameters that a file may declare, as a multiple of those that it contains: a
+file with a wrong size is refused before its networks are allocated."""
 IMAGES_PER_CALL = 256
 """Rows of one compiled call: the output of the first convolution then fits into the caches."""
 
@@ -348,7 +348,9 @@ class RewardPredictor:
 
 
 def check_size(space: InputSpace, config: PredictorConfig, num_saved: int) -> None:
-    """Check declared sizes against the number of saved values, before they are allocated.
+    """Check declared sizes against the number of saved values, before networks are allocated.
+
+    Sizes that are wrong by less than `MAX_RATIO` are found by `check_arrays`.
 
     Raises:
         BadConfig: a size is no number.
@@ -359,7 +361,8 @@ def check_size(space: InputSpace, config: PredictorConfig, num_saved: int) -> No
         raise ValueError("a size is below 1")
     if space.image is not None and space.image.shape != space.observation_shape:
         raise ValueError("the image has another shape than the observations")
-    # Networks of images have more parameters than the images have lines.
+    # First the sides of an image, to which the memory of its random features is proportional: their
+    # sum is below the number of parameters of any network.
     declared = max(sum(space.observation_shape), space.num_action_inputs)
     if declared <= MAX_RATIO * num_saved:
         widths = layer_widths(space.for_encoder(config.image_encoder), config)
