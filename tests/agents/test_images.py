@@ -25,7 +25,7 @@ from rl_teacher.common.state_dict import tree_to_arrays
 from rl_teacher.config.agents import A2CConfig, GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.nn.conv import BLOCK_IMAGES, ImageEncoder
-from rl_teacher.nn.encoders import POLICIES
+from rl_teacher.nn.encoders import AGENT_CNNS
 from rl_teacher.nn.image_layout import ImageLayout
 from tests.image_environments import Corridor, Seeker, make_corridors
 
@@ -127,7 +127,7 @@ def test_rollout_encoded_in_blocks_equals_single_images(num):
     images = np.random.default_rng(0).integers(0, 256, (3, num, 144), np.uint8)
     tiles = jnp.asarray(encoder.to_tiles(images.reshape(-1, 144)))
     features = jax.jit(encoder.__call__)(tiles.reshape(3, num, -1))
-    assert features.shape == (3, num, POLICIES["small"].dense)
+    assert features.shape == (3, num, AGENT_CNNS["small"].dense)
     for one, expected in zip(tiles, features.reshape(3 * num, -1), strict=True):
         np.testing.assert_allclose(encoder(one), expected, atol=1e-5)
 

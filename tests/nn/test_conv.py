@@ -5,8 +5,8 @@ import pytest
 
 from rl_teacher.nn.conv import BatchNorm, Convolutions, convolve
 from rl_teacher.nn.encoders import (
-    POLICIES,
-    PREDICTORS,
+    AGENT_CNNS,
+    PREDICTOR_CNNS,
     Convolution,
     Plan,
     image_layout_of,
@@ -78,7 +78,7 @@ def test_non_image_space_has_no_layout(shape):
     assert image_layout_of(gym.spaces.Box(0, 1, (4, 84, 84), np.float32)) is None
 
 
-@pytest.mark.parametrize("plan", [*POLICIES.values(), *PREDICTORS.values()])
+@pytest.mark.parametrize("plan", [*AGENT_CNNS.values(), *PREDICTOR_CNNS.values()])
 @pytest.mark.parametrize("pixels", [8, 12, 20, 43, 44, 84, 210])
 def test_number_of_features_matches_plan_for_any_image_size(plan, pixels):
     layout = ImageLayout((3, pixels, pixels + 5), 0)
@@ -90,7 +90,7 @@ def test_number_of_features_matches_plan_for_any_image_size(plan, pixels):
 
 def test_paper_predictor_has_published_layers():
     layout = ImageLayout((4, 84, 84), 0)
-    plan, rng = PREDICTORS["paper"], np.random.default_rng(0)
+    plan, rng = PREDICTOR_CNNS["paper"], np.random.default_rng(0)
     network = Convolutions(layout, plan, "leaky_relu", rng, batch_norm=True)
     shapes = [(7, 7, 4, 16), (5, 5, 16, 16), (3, 3, 16, 16), (3, 3, 16, 16)]
     assert [each.shape for each in network.filters] == shapes
@@ -125,6 +125,6 @@ def test_dropout_follows_every_convolution():
 
 def test_number_of_conv_features_matches_papers():
     layout = ImageLayout((4, 84, 84), 0)
-    assert num_conv_features(PREDICTORS["paper"], layout) == 7 * 7 * 16
-    assert num_conv_features(PREDICTORS["small"], layout) == 9 * 9 * 16
-    assert num_conv_features(POLICIES["small"], layout) == 9 * 9 * 32
+    assert num_conv_features(PREDICTOR_CNNS["paper"], layout) == 7 * 7 * 16
+    assert num_conv_features(PREDICTOR_CNNS["small"], layout) == 9 * 9 * 16
+    assert num_conv_features(AGENT_CNNS["small"], layout) == 9 * 9 * 32

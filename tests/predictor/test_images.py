@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 from rl_teacher.agents.collector import Collector
 from rl_teacher.common.errors import BadObservation, CorruptCheckpoint
 from rl_teacher.config.experiment import PredictorConfig
-from rl_teacher.nn.encoders import PredictorNetwork
+from rl_teacher.nn.encoders import PredictorEncoder
 from rl_teacher.nn.mlp import MLP
 from rl_teacher.predictor.ensemble import IMAGES_PER_CALL, RewardPredictor
 from rl_teacher.predictor.fit import Fitter, gather_steps, subsampling_stride
@@ -235,7 +235,7 @@ def test_image_space_round_trips_through_json():
     assert InputSpace.from_json(space.to_json()) == space
 
 
-def random_rollout(num_steps=120, network: PredictorNetwork = "auto"):
+def random_rollout(num_steps=120, network: PredictorEncoder = "auto"):
     """Collect a rollout of random actions in corridors whose reward depends on the image."""
     venv = make_corridors(8, Seeker)
     collector = Collector(venv, seed=0)

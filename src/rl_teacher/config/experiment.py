@@ -67,7 +67,7 @@ from rl_teacher.config.fields import (
     short_flag,
 )
 from rl_teacher.config.preprocessing import MAX_SIZE, MAX_STACKED, FrameSettings
-from rl_teacher.nn.encoders import PredictorNetwork
+from rl_teacher.nn.encoders import PredictorEncoder
 
 DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L is given."""
@@ -96,7 +96,7 @@ class PredictorConfig:
     """ensemble members; each is fitted to its own 85 % of the labels"""
     hidden: Annotated[tuple[int, ...], AtLeast(1), FEATURES, NEW_PREDICTOR] = (128,)
     """hidden layer sizes (not of the convolutional encoders)"""
-    image_encoder: Annotated[PredictorNetwork, IMAGES, NEW_PREDICTOR] = "auto"
+    image_encoder: Annotated[PredictorEncoder, IMAGES, NEW_PREDICTOR] = "auto"
     """image encoder: an MLP on keypoints or profiles of fixed random filters, the better of the two
     by held-out loss (auto), a small CNN, or the CNN of the paper"""
     ignore_actions: Annotated[bool, ACTIONS, NEW_PREDICTOR] = False

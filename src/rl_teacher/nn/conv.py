@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped, UInt8
 
-from rl_teacher.nn.encoders import POLICIES, NetworkSize, Plan, num_conv_features, plan_for
+from rl_teacher.nn.encoders import AGENT_CNNS, NetworkSize, Plan, num_conv_features, plan_for
 from rl_teacher.nn.image_layout import ImageLayout, num_tiles
 from rl_teacher.nn.mlp import ACTIVATIONS, orthogonal
 
@@ -213,7 +213,7 @@ class ImageEncoder(eqx.Module):
 
     def __init__(self, layout: ImageLayout, size: NetworkSize, rng: np.random.Generator) -> None:
         """Initialise weights orthogonally with gain sqrt(2), biases with 0."""
-        plan = plan_for(layout, POLICIES[size])
+        plan = plan_for(layout, AGENT_CNNS[size])
         self.convolutions = Convolutions(layout, plan, "relu", rng)
         dense = 2**0.5 * orthogonal((num_conv_features(plan, layout), plan.dense), rng)
         self.weights = jnp.asarray(dense)

@@ -67,15 +67,15 @@ NetworkSize = Literal["small", "paper"]
 
 _SMALL_IMAGE_LAYERS = (Convolution(8, 4, 2), Convolution(16, 3, 2))
 _TINY_IMAGE_LAYERS = (Convolution(16, 3, 1), Convolution(16, 3, 2))
-POLICIES: dict[NetworkSize, Plan] = {
+AGENT_CNNS: dict[NetworkSize, Plan] = {
     "small": Plan((Convolution(16, 8, 4), Convolution(32, 4, 2)), 256),
     "paper": Plan((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512),
 }
-"""Encoders of agents: "small" is that of Mnih et al. 2013, "paper" that of Mnih et al. 2015."""
-PredictorNetwork = Literal["auto", "keypoints", "profiles", "small", "paper"]
+"""Image encoders of agents: "small" is that of Mnih et al. 2013, "paper" of Mnih et al. 2015."""
+PredictorEncoder = Literal["auto", "keypoints", "profiles", "small", "paper"]
 """Image encoder of a reward predictor: keypoints or profiles of fixed random filters, whichever
 fits the labels better ("auto"), or a learned CNN ("small", "paper")."""
-PREDICTORS: dict[PredictorNetwork, Plan] = {
+PREDICTOR_CNNS: dict[PredictorEncoder, Plan] = {
     "small": Plan((Convolution(8, 8, 4), Convolution(16, 4, 2)), 64),
     "paper": Plan(
         (
@@ -87,7 +87,8 @@ PREDICTORS: dict[PredictorNetwork, Plan] = {
         64,
     ),
 }
-"""Learned encoders of reward predictors; "paper" is that of Christiano et al. 2017, A.2."""
+"""CNNs of reward predictors; "paper" is that of Christiano et al. 2017, A.2. The other encoders are
+random features, see `predictor.random_features`."""
 
 
 def plan_for(layout: ImageLayout, plan: Plan) -> Plan:

@@ -28,7 +28,7 @@ from rl_teacher.common.state_dict import (
     tree_to_arrays,
 )
 from rl_teacher.config.experiment import PredictorConfig
-from rl_teacher.nn.encoders import PredictorNetwork
+from rl_teacher.nn.encoders import PredictorEncoder
 from rl_teacher.predictor.diagnostics import (
     CalibrationBin,
     FitReport,
@@ -337,7 +337,7 @@ class Fitter:
         self._members = selected._members
         return results[best]
 
-    def _mask_for(self, encoder: PredictorNetwork) -> Bool[np.ndarray, " features"]:
+    def _mask_for(self, encoder: PredictorEncoder) -> Bool[np.ndarray, " features"]:
         return self._space.feature_mask(encoder, uses_actions=not self._config.ignore_actions)
 
     def _train_chunk(

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float32, Shaped
 
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict
-from rl_teacher.nn.encoders import PREDICTORS, PredictorNetwork, image_layout_of
+from rl_teacher.nn.encoders import PREDICTOR_CNNS, PredictorEncoder, image_layout_of
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor.random_features import RandomFeatures, random_features_for
 
@@ -88,9 +88,9 @@ class InputSpace:
             "MultiDiscrete or MultiBinary."
         )
 
-    def for_encoder(self, encoder: PredictorNetwork) -> "InputSpace":
+    def for_encoder(self, encoder: PredictorEncoder) -> "InputSpace":
         """Return the same space with the rows that an image encoder needs."""
-        uses_random_features = self.image is not None and encoder not in PREDICTORS
+        uses_random_features = self.image is not None and encoder not in PREDICTOR_CNNS
         return replace(self, uses_random_features=uses_random_features)
 
     @property
@@ -138,7 +138,7 @@ class InputSpace:
         return scales
 
     def feature_mask(
-        self, encoder: PredictorNetwork, *, uses_actions: bool = True
+        self, encoder: PredictorEncoder, *, uses_actions: bool = True
     ) -> Bool[np.ndarray, " features"]:
         """Select the features of a row that the networks use.
 

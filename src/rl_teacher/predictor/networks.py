@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.conv import Convolutions
-from rl_teacher.nn.encoders import PREDICTORS, num_conv_features, plan_for
+from rl_teacher.nn.encoders import PREDICTOR_CNNS, num_conv_features, plan_for
 from rl_teacher.nn.mlp import ACTIVATIONS, MLP
 from rl_teacher.predictor.inputs import InputSpace
 
@@ -38,8 +38,8 @@ class ImageRewardNetwork(eqx.Module):
         self, space: InputSpace, config: PredictorConfig, rng: np.random.Generator
     ) -> None:
         assert space.image is not None  # noqa: S101 - only image spaces have byte rows
-        assert config.image_encoder in PREDICTORS  # noqa: S101 - other encoders use an MLP
-        plan = plan_for(space.image, PREDICTORS[config.image_encoder])
+        assert config.image_encoder in PREDICTOR_CNNS  # noqa: S101 - other encoders use an MLP
+        plan = plan_for(space.image, PREDICTOR_CNNS[config.image_encoder])
         self.space = space
         self.convolutions = Convolutions(
             space.image, plan, "leaky_relu", rng, batch_norm=config.batch_norm
@@ -95,9 +95,9 @@ def learning_rate(config: PredictorConfig, network: RewardNetwork) -> float:
 
 def layer_widths(space: InputSpace, config: PredictorConfig) -> tuple[int, ...]:
     """Return the number of inputs, of units of each dense layer, and of outputs of a network."""
-    if space.image is None or config.image_encoder not in PREDICTORS:
+    if space.image is None or config.image_encoder not in PREDICTOR_CNNS:
         return (space.num_features, *config.hidden, 1)
-    plan = plan_for(space.image, PREDICTORS[config.image_encoder])
+    plan = plan_for(space.image, PREDICTOR_CNNS[config.image_encoder])
     uses_actions = not config.ignore_actions
     inputs = num_conv_features(plan, space.image) + uses_actions * space.num_action_inputs
     return (inputs, plan.dense, 1)
