@@ -890,7 +890,7 @@ def circus(
     from rl_teacher.play.circus import CircusOptions
     from rl_teacher.play.circus import circus as run
 
-    return run(CircusOptions(user_path(out), steps, labels, seed, has_films=video))
+    return run(CircusOptions(user_path(out), steps, labels, seed, has_videos=video))
 
 
 def examples() -> int:

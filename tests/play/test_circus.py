@@ -49,7 +49,7 @@ def test_missing_page_is_refused_before_training(built_page, tmp_path, capsys):
 
 
 def test_agents_of_an_act_differ_only_in_their_reward():
-    options = CircusOptions(Path(), steps=5, labels=3, seed=7, has_films=False)
+    options = CircusOptions(Path(), steps=5, labels=3, seed=7, has_videos=False)
     for act in ACTS:
         taught, peer = act.configs(options)
         assert (taught.predictor, peer.predictor) == ("synth", "rl")
@@ -60,7 +60,7 @@ def test_agents_of_an_act_differ_only_in_their_reward():
 
 
 def test_names_of_all_experiments_differ():
-    options = CircusOptions(Path(), steps=5, labels=3, seed=7, has_films=False)
+    options = CircusOptions(Path(), steps=5, labels=3, seed=7, has_videos=False)
     names = [config.name for act in ACTS for config in act.configs(options)]
     assert len(set(names)) == 8
     assert all(name.startswith("circus-") for name in names)

@@ -4,7 +4,7 @@ It writes into one folder:
 
     circus.html      page with clips of all agents, which needs no server
     circus.json      how well each agent does the trick
-    TASK.gif, .mp4   films, with --video
+    TASK.gif, .mp4   videos, with --video
 """
 
 import base64
@@ -51,18 +51,18 @@ class CircusOptions:
     """Options of `rl-teacher circus`.
 
     Attributes:
-        out: folder for page, measures and films.
+        out: folder for page, measures and videos.
         steps: environment steps of each agent.
         labels: labels of each taught agent.
         seed: seed of all experiments and episodes.
-        has_films: whether to write films.
+        has_videos: whether to write videos.
     """
 
     out: Path
     steps: Annotated[int, AtLeast(1)]
     labels: Annotated[int, AtLeast(1)]
     seed: Annotated[int, Between(0, MAX_SEED - EPISODES)]
-    has_films: bool
+    has_videos: bool
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Performance:
 
 
 def circus(options: CircusOptions) -> int:
-    """Train the agents that are missing, write page, measures and films, and return the exit code.
+    """Train the agents that are missing, write page, measures and videos, and return the exit code.
 
     Raises:
         RlTeacherError: an option is out of range, or something cannot be trained or written.
@@ -173,7 +173,7 @@ def check(options: CircusOptions) -> None:
 
     Raises:
         BadConfig: a number is out of range.
-        BadInput: the page is not built, or films cannot be rendered here.
+        BadInput: the page is not built, or videos cannot be rendered here.
         RunFolderUnusable: the folder cannot be written.
     """
     check_bounds(options)
@@ -186,7 +186,7 @@ def check(options: CircusOptions) -> None:
     with write_errors(failure, remedy):
         options.out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=options.out).close()
-    if options.has_films:
+    if options.has_videos:
         OffscreenRenderer().close()
 
 
@@ -203,7 +203,7 @@ def train(options: CircusOptions, console: Console) -> bool:
 def perform(
     act: Act, options: CircusOptions, console: Console
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Play both agents of an act; write its films.
+    """Play both agents of an act; write its videos.
 
     Returns:
         The measures, and the clips of the first episodes.
@@ -214,7 +214,7 @@ def perform(
         actors = stack.enter_context(open_actors(played))
         renderer = stack.enter_context(closing(SegmentRenderer(actors[0].env_info)))
         both = [record(actor, act.teacher, options.seed) for actor in actors]
-        for ending in ("mp4", "gif") if options.has_films else ():
+        for ending in ("mp4", "gif") if options.has_videos else ():
             write_film(actors, played, options.out / f"{act.task}.{ending}", console)
         clips = [encode_clip(renderer, each.segment) for each in both]
     measured = {

@@ -1,6 +1,6 @@
 """Clip rendering: segments become body poses or videos that a person can watch.
 
-`SegmentRenderer` renders files for labelling and playing, and images for films. `ClipRenderer`
+`SegmentRenderer` renders files for labelling and playing, and images for videos. `ClipRenderer`
 renders and stores the clips of comparisons with it, in the background of training. A comparison is
 not shown before both its clips are stored, so the page never shows a blank clip.
 """
