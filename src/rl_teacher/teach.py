@@ -70,8 +70,9 @@ from rl_teacher.store.files import folder_errors, jsonable
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
 FIRST_STEPS = 32_000
-"""Environment steps from which a person's first comparisons are chosen, at most."""
-MAX_EXPLORATION = 100
+"""Environment steps of whole episodes from which a person's first comparisons are chosen, at most;
+there are more if the comparisons need them."""
+MAX_EXPLORATION_ROLLOUTS = 100
 """Rollouts, at most, until enough different segments are recorded for the first comparisons."""
 
 
@@ -455,7 +456,7 @@ class TrainingLoop:
             # A person compares the first clips while the agent explores.
             if self._config.asks_a_person and steps >= self._episode_steps:
                 session.ask(limit=num * steps // num_steps)
-        for _ in range(MAX_EXPLORATION):
+        for _ in range(MAX_EXPLORATION_ROLLOUTS):
             if session.rewards.num_asked >= num or not session.should_continue():
                 break
             if session.ask():
@@ -608,9 +609,9 @@ def stagger_steps(env_info: EnvInfo) -> int:
 def no_different_segments(config: TeachConfig) -> str:
     """Return the error text for an environment whose segments are all the same."""
     return (
-        f"No two different clips of {config.env_id} were found in {MAX_EXPLORATION} rollouts of "
-        "random actions, so there is nothing to compare. Use an environment whose observations "
-        "change, longer clips (-c), or an agent to begin with (--agent-path)."
+        f"No two different clips of {config.env_id} were found in {MAX_EXPLORATION_ROLLOUTS} "
+        "rollouts before training, so there is nothing to compare. Use an environment whose "
+        "observations change, longer clips (-c), or another agent to begin with (--agent-path)."
     )
 
 
