@@ -17,9 +17,8 @@ from rl_teacher.envs.rollout import Rollout
 RewardFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Current rewards of steps: (observations [..., *O], actions [..., *A]) -> [...] float32."""
 
-
-LEARNING_RATE = "learning_rate in --other.arguments"
-"""Setting of agents of other libraries."""
+LEARNING_RATE_ARGUMENT = "learning_rate in --other.arguments"
+"""The learning rate of agents of other libraries as a setting, for messages."""
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from rl_teacher.agents.agent import LEARNING_RATE, Agent, agent_diverged
+from rl_teacher.agents.agent import LEARNING_RATE_ARGUMENT, Agent, agent_diverged
 from rl_teacher.agents.custom import custom_agent_class, installed_agents, make_custom_agent
 from rl_teacher.agents.sb3.libraries import (
     ALGORITHMS,
@@ -115,7 +115,7 @@ def check_losses(config: TeachConfig, metrics: Mapping[str, float]) -> None:
     }
     if wrong:
         settings = config.agent_settings
-        setting = LEARNING_RATE
+        setting = LEARNING_RATE_ARGUMENT
         if not isinstance(settings, OtherAgentConfig):
             setting = f"--{config.agent}.learning-rate (now {settings.learning_rate:g})"
         values = ", ".join(f"{name} is {value}" for name, value in wrong.items())

@@ -16,7 +16,7 @@ from stable_baselines3.common.noise import NormalActionNoise, VectorizedActionNo
 from stable_baselines3.common.vec_env import VecEnv
 
 from rl_teacher.agents.actions import EnvArray, Masks, float32_bounds
-from rl_teacher.agents.agent import LEARNING_RATE, agent_diverged, check_weights
+from rl_teacher.agents.agent import LEARNING_RATE_ARGUMENT, agent_diverged, check_weights
 from rl_teacher.agents.sb3.libraries import NORMALISE, algorithm_class, arguments_for
 from rl_teacher.agents.sb3.weights import is_sbx, load_weights, warm_start_weights, weights_of
 from rl_teacher.common.errors import BadConfig
@@ -287,7 +287,7 @@ class LibraryAgent:
             if not str(error).startswith("Expected parameter"):
                 raise
             reason = "the parameters of its action distribution are invalid"
-            raise agent_diverged(reason, LEARNING_RATE) from error
+            raise agent_diverged(reason, LEARNING_RATE_ARGUMENT) from error
 
     def resample_exploration(self, t: int) -> None:
         """Resample the matrices of state-dependent exploration (gSDE) if the library would do it.
@@ -313,7 +313,7 @@ class LibraryAgent:
         if not is_sbx(self.algorithm):
             parameters = self.algorithm.policy.named_parameters()
             weights = {name: each.detach().cpu().numpy() for name, each in parameters}
-            check_weights(weights, LEARNING_RATE)
+            check_weights(weights, LEARNING_RATE_ARGUMENT)
 
     def _advance(self, num_steps: int) -> None:
         """Count environment steps, on which schedules depend."""
@@ -359,7 +359,7 @@ class LibraryAgent:
             Diverged: the weights are not finite.
         """
         weights = weights_of(self.algorithm)
-        check_weights(weights, LEARNING_RATE)
+        check_weights(weights, LEARNING_RATE_ARGUMENT)
         parts = {
             "weights": weights,
             "counters": self._counters(),
