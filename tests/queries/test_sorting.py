@@ -33,6 +33,14 @@ def true_answer(truth, left, right):
     return LEFT if truth[left] > truth[right] else RIGHT
 
 
+def replay(num_clips, answers):
+    """Return the order of clips after these answers."""
+    order = InsertionOrder(num_clips)
+    for answer in answers:
+        order.add_answer(*answer)
+    return order
+
+
 def finish(order, truth, answers=None, scores=None):
     """Answer one question after the other until every clip has a place; return all answers."""
     answers = [] if answers is None else answers
@@ -83,12 +91,12 @@ def test_first_clip_founds_order_and_second_is_compared_with_it():
     [(LEFT, [[0], [1]]), (RIGHT, [[1], [0]]), (EQUAL, [[0, 1]]), (CANNOT_TELL, [[1], [0]])],
 )
 def test_answer_places_second_clip(answer, groups):
-    assert InsertionOrder.replay(2, [(1, 0, answer)]).groups == groups
+    assert replay(2, [(1, 0, answer)]).groups == groups
 
 
 def test_cannot_tell_asks_about_another_clip_and_is_no_tie():
     chain = [(i, i - 1, LEFT) for i in (1, 2)]
-    order = InsertionOrder.replay(4, [*chain, (3, 1, CANNOT_TELL)])
+    order = replay(4, [*chain, (3, 1, CANNOT_TELL)])
     ((clip, pivot),) = order.questions()
     assert clip == 3
     assert pivot != 1
@@ -97,34 +105,34 @@ def test_cannot_tell_asks_about_another_clip_and_is_no_tie():
 
 
 def test_answer_between_pending_clips_counts_once_one_has_a_place():
-    order = InsertionOrder.replay(3, [(2, 1, LEFT), (1, 0, LEFT)])
+    order = replay(3, [(2, 1, LEFT), (1, 0, LEFT)])
     assert order.groups == [[0], [1], [2]]
 
 
 def test_answer_that_contradicts_bounds_is_ignored():
     """Clip 3 is above 1, so that it cannot be below 0."""
     chain = [(1, 0, LEFT), (2, 1, LEFT)]
-    order = InsertionOrder.replay(4, [*chain, (3, 1, LEFT), (3, 0, RIGHT)])
+    order = replay(4, [*chain, (3, 1, LEFT), (3, 0, RIGHT)])
     assert order.bounds(3) == (2, 3, None)
 
 
 def test_answer_between_placed_clips_moves_neither():
-    order = InsertionOrder.replay(2, [(1, 0, LEFT), (1, 0, RIGHT)])
+    order = replay(2, [(1, 0, LEFT), (1, 0, RIGHT)])
     assert order.groups == [[0], [1]]
 
 
 def test_changed_answer_moves_clip_after_replay():
     answers = [(1, 0, LEFT), (2, 1, LEFT)]
-    assert InsertionOrder.replay(3, answers).groups == [[0], [1], [2]]
+    assert replay(3, answers).groups == [[0], [1], [2]]
     answers[1] = (2, 1, RIGHT)
-    changed = InsertionOrder.replay(3, answers)
+    changed = replay(3, answers)
     assert list(changed.questions()) == [(2, 0)]
     changed.add_answer(2, 0, LEFT)
     assert changed.groups == [[0], [2], [1]]
 
 
 def test_undone_answer_makes_clip_pending_again():
-    order = InsertionOrder.replay(3, [(1, 0, LEFT)])
+    order = replay(3, [(1, 0, LEFT)])
     assert list(order.pending) == [2]
 
 
@@ -202,7 +210,7 @@ def test_insertion_from_predicted_place_saves_answers_as_prediction_is_good(nois
 
 def test_predicted_places_count_groups_with_lower_scores():
     """The order is 0, 1, 2 and its scores are 5, 1, 9: 0 and 1 are one place off, 2 is right."""
-    order = InsertionOrder.replay(4, [(1, 0, LEFT), (2, 1, LEFT)])
+    order = replay(4, [(1, 0, LEFT), (2, 1, LEFT)])
     places, distance = order.predicted_places(np.array([5.0, 1.0, 9.0, 7.0]))
     assert places.tolist() == [1, 0, 2, 2]
     assert distance == 2.0
@@ -221,7 +229,7 @@ def test_any_answers_leave_valid_order(answers):
 
 @given(ANY_ANSWERS, TRUTHS)
 def test_order_is_completed_after_any_answers(answers, truth):
-    order = InsertionOrder.replay(NUM_CLIPS, answers)
+    order = replay(NUM_CLIPS, answers)
     finish(order, truth, list(answers))
     assert not order.pending
 
@@ -230,11 +238,11 @@ def test_order_is_completed_after_any_answers(answers, truth):
 def test_consistent_answers_sort_clips_in_any_sequence(truth, pairs, random):
     """Arbitrary pairs, the questions of the insertion, and then all of them in another sequence."""
     answers = [(*pair, true_answer(truth, *pair)) for pair in pairs]
-    order = InsertionOrder.replay(NUM_CLIPS, answers)
+    order = replay(NUM_CLIPS, answers)
     finish(order, truth, answers)
     assert_sorted(order, truth)
     random.shuffle(answers)
-    replayed = InsertionOrder.replay(NUM_CLIPS, answers)
+    replayed = replay(NUM_CLIPS, answers)
     finish(replayed, truth, answers)
     assert_sorted(replayed, truth)
 
@@ -243,7 +251,7 @@ def test_consistent_answers_sort_clips_in_any_sequence(truth, pairs, random):
 def test_undone_and_changed_answers_leave_order_of_remaining_ones(truth, wrong, data):
     """Wrong answers mislead the insertion; each is then undone or corrected, in any sequence."""
     answers = list(wrong)
-    order = InsertionOrder.replay(NUM_CLIPS, answers)
+    order = replay(NUM_CLIPS, answers)
     finish(order, truth, answers)
     for number in data.draw(st.permutations(range(len(answers)))):
         left, right, _ = answers[number]
@@ -252,7 +260,7 @@ def test_undone_and_changed_answers_leave_order_of_remaining_ones(truth, wrong, 
         answers[number] = (left, right, answer)
         # An answer that is taken back is as if it had not been given.
         remaining = [each for each in answers if each[2] is not CANNOT_TELL]
-        order = InsertionOrder.replay(NUM_CLIPS, remaining)
+        order = replay(NUM_CLIPS, remaining)
         assert_valid(order, NUM_CLIPS, remaining)
     finish(order, truth)
     assert_sorted(order, truth)
@@ -265,7 +273,7 @@ def test_clips_that_arrive_later_leave_same_order_as_replay(truth, num_first):
     for _ in range(num_first, NUM_CLIPS):
         order.add_clip()
         finish(order, truth, answers)
-    assert InsertionOrder.replay(NUM_CLIPS, answers).groups == order.groups
+    assert replay(NUM_CLIPS, answers).groups == order.groups
     assert_sorted(order, truth)
 
 

@@ -71,19 +71,6 @@ class InsertionOrder:
         for _ in range(num_clips):
             self.add_clip()
 
-    @classmethod
-    def replay(cls, num_clips: int, answers: Iterable[tuple[int, int, Answer]]) -> "InsertionOrder":
-        """Restore an order.
-
-        Args:
-            num_clips: number of clips.
-            answers: left clip, right clip and answer, in the order in which they were given.
-        """
-        order = cls(num_clips)
-        for answer in answers:
-            order.add_answer(*answer)
-        return order
-
     @property
     def groups(self) -> list[list[int]]:
         """Groups of equal clips, from the worst to the best."""
