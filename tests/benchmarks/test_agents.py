@@ -100,7 +100,7 @@ def test_learns_requires_final_return_above_threshold():
 
 
 def test_matrix_shows_difference_of_changed_settings_in_pairs_of_equal_seed():
-    def run(seed, final_return, steps=1_000, **facts):
+    def run(seed, final_return, steps=1_000, changes=None):
         return {
             "who": "a2c",
             "env_id": "CartPole-v1",
@@ -109,18 +109,18 @@ def test_matrix_shows_difference_of_changed_settings_in_pairs_of_equal_seed():
             "final_return": final_return,
             "steps": steps,
             "source": "abc",
-            "settings": {"config": {"num_timesteps": steps, **facts}},
-            **facts,
+            "settings": {"config": {"num_timesteps": steps, "changes": changes}},
+            **({"changes": changes} if changes else {}),
         }
 
-    changes = {"changes": {"a2c.gamma": 0.9}}
+    changes = {"a2c.gamma": 0.9}
     records = [
         run(0, 100.0),
         run(1, 300.0),
         run(2, 490.0),  # has no pair
         run(1, 500.0, steps=2_000),  # took more steps
-        run(0, 140.0, **changes),
-        run(1, 320.0, **changes),
+        run(0, 140.0, changes=changes),
+        run(1, 320.0, changes=changes),
     ]
     rows = [line.split(" | ") for line in agents_matrix.report(records) if "labels, a2c" in line]
     assert [row[3] for row in rows] == ["-", "-", "30.0"]
