@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, asked_steps, groups, source_of
+from benchmarks.records import Record, Records, conditions, groups, source_of
 from benchmarks.settings import teach_config
 from benchmarks.tables import NONE, average, named, over_seeds, ratio, seeds_of, table
 
@@ -179,11 +179,8 @@ def _compared(part: str, records: list[Record]) -> list[str]:
 
 def _faster(match: Match, ours: list[Record], peers: list[list[Record]]) -> str:
     """Format the ratio of our mean steps/s to the peer's with equal source, steps and changes."""
-
-    def conditions(record: Record) -> list[Any]:
-        # Changes of our settings do not apply to the agent of another library.
-        changes = None if match.peer_job else record.get("changes")
-        return [record["env_id"], source_of(record), asked_steps(record), changes]
-
-    same = [r for group in peers for r in group if conditions(r) == conditions(ours[0])]
+    # Changes of our settings do not apply to the agent of another library.
+    fields = ("env_id",) if match.peer_job else ("env_id", "changes")
+    wanted = conditions(ours[0], *fields)
+    same = [r for group in peers for r in group if conditions(r, *fields) == wanted]
     return ratio(average(map(pace, ours)) / average(map(pace, same)))

@@ -8,12 +8,11 @@ agents: the matrix shows that every agent works, not which one is best.
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, asked_steps, groups, source_of
+from benchmarks.records import Record, Records, conditions, groups, source_of
 from benchmarks.settings import TRUE_REWARD, reward_settings, teach_config
 from benchmarks.tables import NONE, interval, named, over_seeds, seed_means, table
 from benchmarks.tasks import changes_of
@@ -99,13 +98,10 @@ def _difference(group: list[Record], records: list[Record]) -> str:
     """Format the difference of changed settings to the defaults, in pairs of equal seed."""
     if "changes" not in group[0]:
         return NONE
-
-    def conditions(record: Record) -> list[Any]:
-        facts = [record[name] for name in ("who", "env_id", "labels")]
-        return [*facts, source_of(record), asked_steps(record)]
-
+    fields = ("who", "env_id", "labels")
+    wanted = conditions(group[0], *fields)
+    same = [r for r in records if "changes" not in r and conditions(r, *fields) == wanted]
     changed = {"": seed_means(group, "final_return")}
-    same = [r for r in records if "changes" not in r and conditions(r) == conditions(group[0])]
     pairs = common_seeds(changed, {"": seed_means(same, "final_return")})
     return interval(paired_difference, *pairs) if all(pairs) else NONE
 

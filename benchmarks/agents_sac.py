@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.children import run_ours
 from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
-from benchmarks.records import Record, Records, asked_steps, groups, source_of
+from benchmarks.records import Record, Records, conditions, groups, source_of
 from benchmarks.settings import teach_config
 from benchmarks.tables import average, named, number, over_seeds, ratio, seeds_of, table
 from rl_teacher.config.agents import SACConfig
@@ -157,14 +157,11 @@ def returns_table(records: list[Record]) -> list[str]:
 
 def pace_table(records: list[Record]) -> list[str]:
     """Build the table of environment steps per second of training."""
-
-    def conditions(record: Record) -> list[Any]:
-        return [record["env_id"], source_of(record), asked_steps(record)]
-
     rows = []
     for group in groups(records, "who", "env_id"):
         first = group[0]
-        peers = [r for r in records if r["who"] == SB3 and conditions(r) == conditions(first)]
+        wanted = conditions(first, "env_id")
+        peers = [r for r in records if r["who"] == SB3 and conditions(r, "env_id") == wanted]
         pace = average(map(pace_of, group))
         rows.append(
             [

@@ -106,6 +106,11 @@ def asked_steps(record: Record) -> int:
     return settings["config"]["num_timesteps"] if "config" in settings else settings["steps"]
 
 
+def conditions(record: Record, *fields: str) -> list[Any]:
+    """Return what must be equal in runs that are compared: source, steps and these fields."""
+    return [source_of(record), asked_steps(record), *map(record.get, fields)]
+
+
 def key_of(settings: Mapping[str, Any]) -> str:
     """Return a key that is equal for equal settings, regardless of their order."""
     return json.dumps(settings, sort_keys=True)
