@@ -203,7 +203,6 @@ def test_agent_learns_from_reward_that_owner_selects(monkeypatch):
         assert Experiment.find("mine").metrics()[-1]["uses_true_reward"] == (reward == "true")
         # 5,000 steps without relabelling: a replay buffer would lose its true rewards.
         assert reward == "predicted" or not relabelled
-        # The predictor would restore the earlier agent, which learned from it.
         assert (reward == "predicted") == bool(judged)
 
 

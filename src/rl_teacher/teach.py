@@ -36,7 +36,6 @@ from rl_teacher.config.predecessors import teach_command
 from rl_teacher.datasets.given_labels import GivenLabels, labelled_pairs
 from rl_teacher.envs.interface import Shard
 from rl_teacher.envs.registry import EnvInfo
-from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.preparation import (
     archive,
@@ -177,8 +176,6 @@ class TrainingLoop:
         self._collector = self._make_collector()
         self._venv = self._collector.venv
         self._agent = agent
-        # Old and new agent are compared by their mean predicted reward, which need not be lower for
-        # the one that ends its episodes sooner.
         due_labels = math.inf if config.shows_ends(self._env_info) else config.labels_before_reset
         self._agent_reset = AgentReset(due_labels)
         self._kept_step: int | None = None
@@ -354,7 +351,7 @@ class TrainingLoop:
         # 3. The predictor is fitted to the labels; `on_fit` then relabels the replay buffer.
         if not session.fit():
             self._relabel_if_due(rollout.num_steps)
-        self._reset_agent_if_due(rollout)
+        self._reset_agent_if_due()
         # Custom agents may return numbers of another library.
         return {f"agent/{name}": jsonable(value) for name, value in losses.items()}
 
@@ -368,18 +365,11 @@ class TrainingLoop:
         if self._config.learns and step // RELABEL_EVERY > (step - num_steps) // RELABEL_EVERY:
             self._relabel_buffer()
 
-    def _reset_agent_if_due(self, rollout: Rollout) -> None:
-        session, rewards = self.session, self.session.rewards
-        self._agent_reset.observe(rollout)
-        # The predictor cannot judge an agent that learns from the true reward.
-        if not session.control.uses_true_reward:
-            self._agent_reset.apply_if_due(
-                self._agent,
-                session.step,
-                session.num_steps,
-                rewards.num_answered,
-                rewards.predictor,
-            )
+    def _reset_agent_if_due(self) -> None:
+        session = self.session
+        if session.rewards.predictor is not None and not session.control.uses_true_reward:
+            num_labels = session.rewards.num_answered
+            self._agent_reset.apply_if_due(self._agent, session.step, session.num_steps, num_labels)
 
     def _keep_policy(self) -> None:
         """Save the policy from time to time, so that earlier agents can be played.

@@ -87,19 +87,6 @@ def test_reinitialise_keeps_only_observation_statistics():
     assert 0.3 < agent.predict(observations, deterministic=True).mean() < 0.7
 
 
-def test_restored_checkpoint_keeps_rng_and_schedule():
-    agent, collector, _ = train(make_vector("CartPole-v1", 16), CARTPOLE, 2, seed=0)
-    earlier = agent.state()
-    agent.reinitialise()
-    now = state_after(agent, collector, 1)
-    agent.restore_checkpoint(earlier)
-    restored = agent.state()
-    for name, array in restored.items():
-        is_own = name.startswith("self/")
-        np.testing.assert_array_equal(array, (now if is_own else earlier)[name], err_msg=name)
-    assert restored["self/steps"] > earlier["self/steps"]
-
-
 class RandomIntegers(gym.Env):
     """Observations of random integers that are no image, or one too small for convolutions."""
 

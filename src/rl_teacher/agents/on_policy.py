@@ -301,13 +301,6 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._scale_rewards.load_scale(part_of(state, "returns"))
         self._refresh_policy()
 
-    def restore_checkpoint(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore an earlier checkpoint of this agent, keeping random numbers and schedules."""
-        steps, rng = self._steps, rng_to_array(self._rng)
-        self.load_state(state)
-        self._steps = steps
-        array_to_rng(self._rng, rng)
-
     def _latest(self) -> tuple[ActorCritic, tuple[Any, ...]]:
         """Return the most recently updated networks and the state of their optimisers."""
         return self._networks, self._optimisers

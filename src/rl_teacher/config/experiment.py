@@ -247,10 +247,8 @@ class TeachConfig(FittingSettings, QuerySettings, ExperimentSettings):
     """largest absolute value of a true reward that the agent learns from, usually 1 for Atari; 0:
     no clipping. Reported returns are never clipped"""
     agent_reset: Annotated[float | None, Between(0.0, 1.0), LABELS, FITS, RESETS] = None
-    """fraction of --n-labels after which the agent is reset once (Nikishin et al. 2022). When the
-    new agent has trained for as many steps as the old one had, the better of the two continues;
-    agents with a replay buffer keep the new one. 0: no reset. By default 0, and 0.5 with -a sac
-    where a reset is possible"""
+    """fraction of --n-labels after which the agent is reset once (Nikishin et al. 2022). 0: no
+    reset. By default 0, and 0.5 with -a sac where a reset is possible"""
 
     def with_label_budget(self) -> "TeachConfig":
         """Return the settings with the number of labels that sorting `n_clips` takes.

@@ -16,7 +16,7 @@ from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.libraries import NORMALISE
-from rl_teacher.agents.sb3.weights import is_sbx, load_weights
+from rl_teacher.agents.sb3.weights import is_sbx
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import StateDict, nest, part_of
@@ -195,11 +195,6 @@ class OnPolicyLibraryAgent(LibraryAgent):
                 f"The networks of the saved agent were trained on {before} observations. Give "
                 f"--other.arguments {NORMALISE}={was_normalised}."
             )
-
-    def restore_checkpoint(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore an earlier checkpoint of this agent, keeping random numbers and schedules."""
-        load_weights(self.algorithm, part_of(state, "weights"))
-        self._load_normalisers(state)
 
     def _load_normalisers(self, state: Mapping[str, np.ndarray]) -> None:
         """Load the statistics of observations and the scale of rewards."""
