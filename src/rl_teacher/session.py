@@ -40,10 +40,8 @@ from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from rl_teacher.runs.control import Phase, RunControl, RunStatus
 from rl_teacher.runs.folder import (
     Experiment,
-    hide_places,
     media_url,
     open_store,
-    private_places,
     segment_files,
 )
 from rl_teacher.runs.management import locked_experiment
@@ -176,8 +174,6 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
 def report_failure(experiment: OpenExperiment, error: Exception) -> None:
     """Show on the page why a run ends, and say where its last checkpoint is."""
     reason = str(error) if isinstance(error, RlTeacherError) else f"{type(error).__name__}: {error}"
-    media = experiment.clip_store.media.label
-    reason = hide_places(reason, private_places(experiment.store.database.label, media))
     checkpoint = "There is no checkpoint yet."
     files = experiment.folder.checkpoint_files()
     if files:

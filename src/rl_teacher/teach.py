@@ -54,7 +54,6 @@ from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import tensorboard_folder
 from rl_teacher.runs.history import is_due
-from rl_teacher.runs.log_folders import own_folder
 from rl_teacher.runs.reporting import heartbeat
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.runs.warm_start import KeptParts
@@ -540,9 +539,7 @@ class TrainingLoop:
         """Log metrics to TensorBoard, in a resumed run from the step where it continues."""
         name, folder = self._config.name, tensorboard_folder(self._config.name)
         if self._options.tensorboard_dir is not None:
-            # Other homes may write there too.
-            shared = user_path(self._options.tensorboard_dir)
-            folder = own_folder(shared, name, self.session.experiment.folder.folder)
+            folder = user_path(self._options.tensorboard_dir) / name
         self._tensorboard = TensorBoard(folder, resumed_at)
         self.session.metrics.add_sink(self._tensorboard.write)
 

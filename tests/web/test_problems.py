@@ -169,7 +169,6 @@ class TestMedia:
         clip = trainer.add_clip("one", "video")
         shutil.rmtree(tmp_path / "media")
         detail = assert_problem(guest.get(f"/api/v1/clips/{clip}"), 502)
-        assert "is not in <media>" in detail
         assert str(tmp_path) not in detail
 
     def test_remote_folder_that_does_not_answer_is_not_named(self, guest, trainer, monkeypatch):
@@ -198,7 +197,7 @@ class TestDatabase:
         path = str(database)
         database.unlink()
         detail = assert_problem(guest.get("/api/v1/me"), 503)
-        assert "The database <database> was deleted" in detail
+        assert path not in detail
         assert path in caplog.text
 
     def test_error_of_the_database_server_names_no_host(self, app, guest, monkeypatch):
@@ -218,7 +217,6 @@ class TestDatabase:
 
         database.unlink()
         problem = asyncio.run(first_problem())
-        assert "<database>" in problem
         assert str(database.parent) not in problem
 
     def test_deleted_database_rejects_label(self, program, trainer, database):

@@ -10,7 +10,6 @@
     videos/          videos of episodes, see `EpisodeVideos`
     state.json       running, stopped, finished, failed
     lock             held by the process that runs the experiment
-    tensorboard.txt  path of the TensorBoard curves in another folder, see `own_folder`
     plot.png
 """
 
@@ -112,25 +111,6 @@ class StoredExperiment:
 def home() -> Path:
     """Return the absolute path of the folder of all data: RL_TEACHER_HOME, or `~/.rl-teacher`."""
     return user_path(os.environ.get("RL_TEACHER_HOME") or "~/.rl-teacher").absolute()
-
-
-def private_places(database: str, media: str) -> dict[str, str]:
-    """Return the folders and addresses that labelers must not see, with what is shown instead."""
-    places = {database: "<database>", media: "<media>", str(home()): "<home>"}
-    # A relative path, or the root of all paths, occurs in texts that do not refer to it.
-    return {
-        place: shown
-        for place, shown in places.items()
-        if "://" in place or (Path(place).is_absolute() and Path(place).name)
-    }
-
-
-def hide_places(text: str, places: Mapping[str, str]) -> str:
-    """Replace `private_places` in a text."""
-    # A place may lie within another one.
-    for place in sorted(places, key=len, reverse=True):
-        text = text.replace(place, places[place])
-    return text
 
 
 def open_store(*, is_synced: bool = True, wait: "DatabaseWait | None" = None) -> "Store":

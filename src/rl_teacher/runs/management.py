@@ -22,7 +22,6 @@ from rl_teacher.runs.folder import (
     validate_name,
     write_json,
 )
-from rl_teacher.runs.log_folders import logs_elsewhere, rename_logs
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.files import folder_errors
 from rl_teacher.store.labelers import OWNER
@@ -137,10 +136,7 @@ def rename_experiment(
                 # Of an earlier experiment of this name, which a new one would hide.
                 shutil.rmtree(new_curves, ignore_errors=True)
                 curves.rename(new_curves)
-            logs = logs_elsewhere(folder)
             folder.rename(target)
-            if logs is not None:
-                rename_logs(logs, new_name, target)
 
 
 def is_renamed_in(store: Store, folder: Path, new_name: str) -> bool:

@@ -255,7 +255,8 @@ class Database:
         if self.inode is not None and inode_of(self.file) != self.inode:
             raise StoreUnavailable(
                 f"The database {self.label} was deleted or replaced while it was in use, so "
-                "nothing is read from it or written to it. Put the file back, or start again."
+                "nothing is read from it or written to it. Put the file back, or start again.",
+                "The database was deleted or replaced while it was in use.",
             )
 
 

@@ -195,8 +195,8 @@ class MediaFiles:
         sealed = self._backend.read(key)
         if sealed is None:
             raise MediaNotFound(
-                f"{key} is not in {self._backend.place}. Name the storage where the trainer puts "
-                "its media with --media, or put the file back from a backup."
+                f"{key} is not in the storage of the media. Name the storage where the trainer "
+                "puts them with --media, or put the file back from a backup."
             )
         return unseal(key, sealed)
 

@@ -7,7 +7,7 @@ from functools import partial
 from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 
-from rl_teacher.runs.folder import home, private_places
+from rl_teacher.runs.folder import home
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web import problems
@@ -69,13 +69,12 @@ def create_app(
     workers = WorkerPool()
     shared = shared or SharedState()
     authenticator = Authenticator(store, settings, shared)
-    places = private_places(store.database.label, media_files.label)
     app.state.services = Services(
         store=store,
         media=media_files,
         settings=settings,
         experiments=experiments,
-        poller=Poller(SnapshotReader(store, experiments).read, settings.poll_every_s, places),
+        poller=Poller(SnapshotReader(store, experiments).read, settings.poll_every_s),
         authenticator=authenticator,
         quality=QualityCache(store, settings.clock_s),
         ranking=RankingCache(store),
@@ -85,7 +84,6 @@ def create_app(
         ),
         next_batcher=Batcher("next comparisons", partial(next_comparisons, store, experiments)),
         exporter=ClipExporter(home() / "cache" / "exports"),
-        places=places,
         shared=shared,
         player=player,
     )

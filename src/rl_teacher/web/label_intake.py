@@ -175,11 +175,12 @@ def check_schema_version(store: Store) -> str:
     """
     found, needed = store.schema_version(), versions()[0]
     if found != needed:
-        raise StoreUnavailable(
+        text = (
             f"The database has version {found}, but this service needs version {needed}: another "
             "release or a restored backup changed it. Nothing was written. Restart the service "
             "with the newest release of rl-teacher in use."
         )
+        raise StoreUnavailable(text, public=text)
     return found
 
 

@@ -6,7 +6,6 @@ import logging
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 import anyio.to_thread
 
@@ -15,10 +14,8 @@ from rl_teacher.runs.control import Phase
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
 from rl_teacher.web.experiment_views import ExperimentViews, metrics_entry
-from rl_teacher.web.problems import UNEXPECTED, problem_from_error, without_places
+from rl_teacher.web.problems import UNEXPECTED, problem_from_error
 from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
-
-NO_PLACES: Mapping[str, str] = MappingProxyType({})
 
 MAX_RECENT_ROWS = 600
 """Rows of metrics kept for a slow subscriber."""
@@ -140,17 +137,14 @@ class Poller:
         self,
         read: Callable[[frozenset[Subscriber]], Snapshot],
         every_s: float,
-        places: Mapping[str, str] = NO_PLACES,
     ) -> None:
         """Create a poller.
 
         Args:
             read: Reads a snapshot.
             every_s: Seconds between polls.
-            places: Folders and addresses that no event contains; see `private_places`.
         """
         self._read = read
-        self._places = places
         self._every_s = every_s
         self._subscribers: Counter[Subscriber] = Counter()
         self._snapshot = Snapshot()
@@ -193,7 +187,7 @@ class Poller:
                 snapshot = await anyio.to_thread.run_sync(self._read, subscribers)
                 self._snapshot = replace(snapshot, subscribers=subscribers)
             except Exception as error:
-                details = without_places(problem_from_error(error), self._places)
+                details = problem_from_error(error)
                 if details.status == UNEXPECTED.status:
                     logger.exception("Polling the store failed.")
                 self._snapshot = Snapshot(problem=details.model_dump_json())

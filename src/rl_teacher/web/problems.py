@@ -37,7 +37,6 @@ from rl_teacher.common.errors import (
     RunFolderUnusable,
     StoreUnavailable,
 )
-from rl_teacher.runs.folder import hide_places
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 2
@@ -169,30 +168,11 @@ def problem_from_error(error: Exception) -> Problem:
     kinds = (kind for error_class, kind in TYPE_OF_ERROR if isinstance(error, error_class))
     kind = next(kinds, UNEXPECTED)
     detail = UNEXPECTED_DETAIL if kind is UNEXPECTED else str(error)
-    if isinstance(error, StoreUnavailable) and error.public is not None:
+    if isinstance(error, CorruptCheckpoint | RunFolderUnusable | StoreUnavailable):
+        # The text may name folders and servers, which labelers must not see.
         logger.warning("%s", error)
-        detail = error.public
+        detail = getattr(error, "public", None) or UNEXPECTED_DETAIL
     return problem(kind, detail)
-
-
-def without_places(details: Problem, places: Mapping[str, str]) -> Problem:
-    """Hide folders and addresses in the text of a problem, and log the whole text.
-
-    Args:
-        details: Problem.
-        places: See `private_places`.
-    """
-    detail = hide_places(details.detail, places)
-    if detail == details.detail:
-        return details
-    logger.warning("%s", details.detail)
-    return details.model_copy(update={"detail": detail})
-
-
-def places_of(request: Request) -> Mapping[str, str]:
-    """Return the places of the service that the request was sent to."""
-    services = getattr(request.app.state, "services", None)
-    return {} if services is None else services.places
 
 
 def type_for_status(status: int) -> ProblemType:
@@ -212,7 +192,6 @@ def error_response(
     request: Request, details: Problem, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Build the response of a problem: HTML if the client asks for it, JSON otherwise."""
-    details = without_places(details, places_of(request))
     all_headers = {"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})}
     if details.status in (UNAVAILABLE.status, TOO_MANY.status):
         all_headers.setdefault("Retry-After", str(RETRY_AFTER_S))

@@ -1,6 +1,5 @@
 """Shared objects of the application, injected into its routes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -40,7 +39,6 @@ class Services:
         label_batcher: Stores submitted labels in batches.
         next_batcher: Claims the next comparisons of labelers in batches.
         exporter: Renders clips as files to save.
-        places: Folders and addresses that no response contains; see `private_places`.
         shared: State that the processes of the service share.
         player: Plays episodes; None except in `rl-teacher play`.
     """
@@ -57,7 +55,6 @@ class Services:
     label_batcher: Batcher[LabelUpload, LabelReceipt]
     next_batcher: Batcher[NextRequest, NextComparisons]
     exporter: ClipExporter
-    places: Mapping[str, str]
     shared: SharedState
     player: EpisodePlayer | None = None
 
