@@ -100,12 +100,11 @@ def true_answer(comparison: Any, segments: SegmentFiles) -> Answer:
 # --- the job ---
 
 
-def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labelers: int) -> Metrics:
+def study(saved: Mapping[str, Any], overlap: float, overlap_labelers: int) -> Metrics:
     """Train one run that all labelers answer; return its return and the estimates of the labelers.
 
     Args:
         saved: configuration, as returned by `TeachConfig.saved`.
-        weights: weights of labelers who disagree, `equal` or `reliability`.
         overlap: share of the comparisons that several labelers answer.
         overlap_labelers: number of labelers per comparison with overlap.
     """
@@ -118,7 +117,6 @@ def study(saved: Mapping[str, Any], weights: str, overlap: float, overlap_labele
         workers=1,
         no_tensorboard=True,
         exit_when_finished=True,
-        labeler_weights="reliability" if weights == "reliability" else "equal",
         overlap=overlap,
         overlap_labelers=overlap_labelers,
     )
@@ -160,7 +158,6 @@ def labeler_metrics(store: Store, name: str, segments: SegmentFiles) -> Metrics:
     from rl_teacher.quality.reliability import (
         estimate_reliability,
         mean_targets,
-        posterior_targets,
     )
     from rl_teacher.quality.votes import Votes
 
@@ -178,7 +175,6 @@ def labeler_metrics(store: Store, name: str, segments: SegmentFiles) -> Metrics:
         "raw_agreement": overlap_agreement.raw,
         "labelers": dict(metrics_by_labeler(store, votes, truth, estimates)),
         "right_by_mean": share_right(mean_targets(votes), truth),
-        "right_by_posterior": share_right(posterior_targets(votes, estimates), truth),
     }
 
 

@@ -1,4 +1,4 @@
-"""Five simulated labelers of known reliability: are the estimates right, and do weights help?"""
+"""Five simulated labelers of known reliability: are the estimates right?"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -23,9 +23,10 @@ SETTINGS: dict[str, Any] = {
 STUDY: dict[str, Any] = {"overlap": 0.3, "overlap_labelers": 3}
 LABELERS = Path(__file__).with_name("simulated_labelers.py")
 WEIGHTS = ("equal", "reliability")
+"""Weights of labelers who disagree, in the records: later runs have equal ones."""
 SEEDS = (0, 1, 2, 3, 4)
 WHO = "five labelers"
-HOW = "python -m benchmarks.run study [--only equal reliability] [--seeds 0 1]"
+HOW = "python -m benchmarks.run study [--seeds 0 1]"
 
 
 def run(options: Options, records: Records) -> None:
@@ -34,18 +35,16 @@ def run(options: Options, records: Records) -> None:
 
 
 def cells(options: Options) -> Iterator[Cell]:
-    """Yield every run: seed by seed, with both kinds of weights."""
+    """Yield every run: seed by seed."""
     quick = {"num_timesteps": 12_000, "n_labels": 40} if options.is_quick else {}
     steps = {"num_timesteps": options.steps} if options.steps else {}
     labels = {"n_labels": options.labels[0]} if options.labels else {}
     for seed in options.seeds or options.limited(SEEDS):
         config = teach_config(SETTINGS, quick, steps, labels, options.settings, {"seed": seed})
-        for weights in WEIGHTS:
-            if options.wants(weights):
-                job: dict[str, Any] = {"saved": config.saved(), "weights": weights, **STUDY}
-                facts = {"weights": weights, "seed": seed}
-                settings = {**job, "labelers": machine.digest(LABELERS)}
-                yield Cell(WHO, facts, settings, partial(run_ours, "study", **job))
+        job: dict[str, Any] = {"saved": config.saved(), **STUDY}
+        settings = {**job, "labelers": machine.digest(LABELERS)}
+        facts = {"weights": "equal", "seed": seed}
+        yield Cell(WHO, facts, settings, partial(run_ours, "study", **job))
 
 
 # --- report ---

@@ -28,7 +28,6 @@ from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import Fitter
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.rewards import learner
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.warm_start import hash_arrays
 from rl_teacher.session import PreferenceSession
@@ -530,9 +529,6 @@ CHANGES: dict[str, Change] = {
     "--pace": adds(HUMAN, "--pace steps", calls(PreferenceSession, "wait_for_due_labels")),
     "--exit-when-finished": adds(
         HUMAN, "--exit-when-finished", calls(PreferenceSession, "wait_for_extension")
-    ),
-    "--labeler-weights": adds(
-        HUMAN, "--labeler-weights reliability", calls(learner, "estimate_reliability")
     ),
     "--force-new": adds(f"{RL} AGAIN", "--force-new --yes", repeated),
     "--yes": adds(f"{RL} AGAIN --force-new-agent-model", "--yes", repeated),

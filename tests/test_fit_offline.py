@@ -3,7 +3,6 @@
 import contextlib
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from rl_teacher.cli import run_fit
@@ -12,10 +11,8 @@ from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.config.experiment import FitConfig, PredictorConfig
 from rl_teacher.datasets import Dataset
 from rl_teacher.datasets.imitation import row_of
-from rl_teacher.fit_offline import fit_labels, fit_predictor
+from rl_teacher.fit_offline import fit_labels
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import Fitter
-from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import open_store
 from rl_teacher.runs.management import locked_experiment
 from tests.datasets.conftest import ENV_ID, SPACES, segment
@@ -99,24 +96,3 @@ def test_fit_under_the_name_of_a_failed_run_deletes_its_labels(tmp_path):
             raise ZeroDivisionError
         fit_labels(FitConfig(str(tmp_path / "set"), name="x", pretrain_iters=1, reward=SMALL))
         assert [each.name for each in store.experiments.all()] == []
-
-
-def test_held_out_returns_are_standardised_by_those_of_the_fit(monkeypatch):
-    """The held-out clips have the same true rewards, plus 5."""
-    pairs = [(segment(2 * i), segment(2 * i + 1)) for i in range(4)]
-    better = [tuple(replace(each, rewards=each.rewards + 5) for each in pair) for pair in pairs]
-    given = []
-    fit = Fitter.fit
-
-    def fit_and_record(self, examples, max_steps, *, held_out):
-        given.append((examples.targets, held_out.targets))
-        return fit(self, examples, max_steps, held_out=held_out)
-
-    monkeypatch.setattr(Fitter, "fit", fit_and_record)
-    dataset = Dataset.merged([dataset_of(*pairs), dataset_of(*better).all_held_out()])
-    space = InputSpace.from_spaces(SPACES.observation, SPACES.action)
-    config = FitConfig("", pretrain_iters=8, reward=replace(SMALL, objective="returns"))
-    fit_predictor(dataset, space, config, None)
-    [(fitted, held_out)] = given
-    std = np.std([each.rewards.mean() for pair in pairs for each in pair])
-    np.testing.assert_allclose(held_out - fitted, np.full(8, 5 / std), rtol=0.01)

@@ -184,7 +184,7 @@ def fit_predictor(
     if len(dataset.held_out):
         everything = replace(config, reward=replace(config.reward, label_buffer=0))
         held_out_labels = label_set(dataset.held_out, space, everything, initial)
-        held_out = examples_of(held_out_labels, config.reward, labels)
+        held_out = examples_of(held_out_labels, config.reward)
     fitter = Fitter(space, config.reward, seed=config.seed)
     try:
         if initial is not None:

@@ -83,11 +83,6 @@ def test_keyword_spelling_is_used_in_messages_for_python():
             "--schedule hyperbolic",
         ),
         ([*VECTORS, "-p", "human", "--overlap-labelers", "3"], "--overlap-labelers 3", "--overlap"),
-        (
-            [*VECTORS, "-p", "synth", "--labeler-weights", "reliability"],
-            "--labeler-weights reliability",
-            "-p human",
-        ),
         ([*VECTORS, "-p", "synth", "--gold", "0.1"], "--gold 0.1", "-p human"),
         ([*IMAGES, "-p", "rl", "--physics", "warp"], "--physics warp", "a MuJoCo task"),
         (
@@ -176,16 +171,6 @@ def test_keyword_spelling_is_used_in_messages_for_python():
             [*SAC, "--agent-path", "y", "--sac.initial-temperature", "9"],
             "--sac.initial-temperature 9.0",
             "no --agent-path",
-        ),
-        (
-            [*VECTORS, "-p", "human", "--objective", "returns"],
-            "--reward.objective returns",
-            "-p synth",
-        ),
-        (
-            [*VECTORS, "-p", "synth", "--objective", "returns", "--reward.error-rate", "0.2"],
-            "--reward.error-rate 0.2",
-            "--objective preferences or rank",
         ),
         (
             [*VECTORS, "-p", "synth", "--null-action-clip"],

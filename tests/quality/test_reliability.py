@@ -7,7 +7,6 @@ from rl_teacher.quality.reliability import (
     estimate_reliability,
     mean_targets,
     posterior_left,
-    posterior_targets,
 )
 from rl_teacher.quality.votes import Votes
 
@@ -78,39 +77,19 @@ def test_gold_answers_reveal_wrong_majority():
     assert found[1].estimate < 0.2
 
 
-def test_posterior_odds_multiply_odds_of_labelers():
-    """Odds of 4 for left and 9 against: 4/9, a probability of 4/13."""
-    votes = Votes.of({5: {0: Answer.LEFT, 1: Answer.RIGHT}})
-    assert posterior_left(votes, trusted(0.8, 0.9))[5] == pytest.approx(4 / 13)
-
-
-def test_reliable_labeler_outweighs_two_unreliable_ones_only_in_posterior():
-    votes = Votes.of({0: {0: Answer.LEFT, 1: Answer.RIGHT, 2: Answer.RIGHT}})
-    assert posterior_targets(votes, trusted(0.95, 0.6, 0.6))[0] > 0.5
-    assert mean_targets(votes)[0] == pytest.approx(1 / 3)
-
-
-def test_answers_of_unreliable_labelers_are_never_inverted():
-    votes = Votes.of({0: {0: Answer.LEFT}})
-    assert posterior_left(votes, trusted(0.1))[0] == 0.5
-
-
-def test_equal_counts_half_in_mean_and_shrinks_posterior():
-    """Posterior 0.8 with half of the answers equal: 0.5 * 0.8 + 0.25."""
+def test_equal_counts_half_in_mean():
     votes = Votes.of({0: {0: Answer.LEFT, 1: Answer.EQUAL}, 1: {1: Answer.EQUAL}})
     assert mean_targets(votes) == {0: 0.75, 1: 0.5}
-    assert posterior_targets(votes, trusted(0.8, 0.8)) == pytest.approx({0: 0.65, 1: 0.5})
 
 
 def test_comparisons_with_only_cannot_tell_have_no_target():
     votes = Votes.of({0: {0: Answer.CANNOT_TELL}, 1: {0: Answer.CANNOT_TELL, 1: Answer.RIGHT}})
     assert mean_targets(votes) == {1: 0.0}
-    assert set(posterior_targets(votes, trusted(0.8, 0.8))) == {1}
 
 
 def test_no_votes_give_no_targets_and_no_reliabilities():
     votes = Votes.of({})
-    assert mean_targets(votes) == posterior_targets(votes, {}) == estimate_reliability(votes) == {}
+    assert mean_targets(votes) == estimate_reliability(votes) == {}
 
 
 def test_swapping_sides_mirrors_posterior_and_keeps_reliabilities():

@@ -5,7 +5,7 @@ import pytest
 
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.answer import Answer
-from rl_teacher.config.experiment import LabelerWeights, Objective, PredictorConfig
+from rl_teacher.config.experiment import Objective, PredictorConfig
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.diagnostics import RewardReference
 from rl_teacher.predictor.inputs import InputSpace
@@ -35,7 +35,6 @@ class World:
         folder,
         teacher: Teacher = ORACLE,
         seed=0,
-        weights: LabelerWeights = "equal",
         label_buffer=0,
         objective: Objective = "preferences",
         **training,
@@ -54,7 +53,7 @@ class World:
         self.learner = RewardLearner(
             RewardTask("ShortReacher-v1", space, 8, 10),
             PlannerSettings(selector("disagreement"), schedule("annealed"), budget, 10),
-            replace(TrainerSettings(config, 100, False, 0, weights), **training),
+            replace(TrainerSettings(config, 100, False, 0), **training),
             self.queue,
         )
 
@@ -326,8 +325,8 @@ def human_teacher(left, right, context):
     """Leave all answers to the store."""
 
 
-def survey_world(folder, weights: LabelerWeights = "equal"):
-    world = World(folder, teacher=human_teacher, weights=weights)
+def survey_world(folder):
+    world = World(folder, teacher=human_teacher)
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)
     return world
@@ -575,28 +574,7 @@ def test_cannot_tell_leaves_target_to_other_labelers(tmp_path):
     assert targets(world) == [1, 0]
 
 
-def test_reliability_weights_favour_labelers_who_agree(tmp_path):
-    """Cid contradicts the others everywhere, so Ann outweighs Cid in the last comparison."""
-    world = survey_world(tmp_path, weights="reliability")
-    answer(world, "ann", *[LEFT] * 9)
-    answer(world, "bob", *[LEFT] * 8)
-    answer(world, "cid", *[RIGHT] * 9)
-    world.learner.read_answers()
-    assert all(target > 0.9 for target in targets(world)[:8])
-    assert targets(world)[8] > 0.7
-
-
-def test_gold_answers_decide_between_contradicting_labelers(tmp_path):
-    world = survey_world(tmp_path, weights="reliability")
-    answer(world, "ann", *[LEFT] * 9)
-    answer(world, "bob", *[RIGHT] * 9)
-    for query in world.queue.asked()[:8]:
-        world.store.comparisons.set_gold(query.id, RIGHT)
-    world.learner.read_answers()
-    assert all(target < 0.2 for target in targets(world))
-
-
-def test_equal_weights_give_mean_target(tmp_path):
+def test_target_is_mean_of_answers(tmp_path):
     world = survey_world(tmp_path)
     answer(world, "ann", LEFT, EQUAL)
     answer(world, "bob", LEFT, RIGHT)
@@ -605,9 +583,8 @@ def test_equal_weights_give_mean_target(tmp_path):
     assert targets(world) == pytest.approx([2 / 3, 0.25])
 
 
-@pytest.mark.parametrize("weights", ["equal", "reliability"])
-def test_restored_labels_keep_order_targets_and_budget(tmp_path, weights):
-    world = survey_world(tmp_path, weights)
+def test_restored_labels_keep_order_targets_and_budget(tmp_path):
+    world = survey_world(tmp_path)
     answer(world, "ann", None, None, LEFT, RIGHT)
     world.learner.fit()
     answer(world, "bob", RIGHT, EQUAL, RIGHT)
@@ -615,7 +592,7 @@ def test_restored_labels_keep_order_targets_and_budget(tmp_path, weights):
     world.learner.fit()
     state = world.learner.state()
     world.store.close()
-    other = World(tmp_path, teacher=human_teacher, weights=weights)
+    other = World(tmp_path, teacher=human_teacher)
     other.learner.load_state(state)
     assert targets(other) == targets(world)
     np.testing.assert_array_equal(

@@ -1,13 +1,11 @@
-"""Fits to ranks and returns of clips: examples of the objectives, and what they recover."""
+"""Fits to ranks of clips: examples of the objective, and what they recover."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.experiment import PredictorConfig
-from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor import fit
 from rl_teacher.predictor.diagnostics import ordered_pairs
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -18,7 +16,6 @@ from rl_teacher.rewards.trainer import PredictorTrainer, TrainerSettings, exampl
 
 SPACE = InputSpace((4,), (1,), 0)
 RANK = PredictorConfig(objective="rank", hidden=(32, 32))
-RETURNS = PredictorConfig(objective="returns", hidden=(32, 32))
 TRUE_WEIGHTS = np.array([1.0, -2.0, 0.5, 0.0, 1.0])
 
 
@@ -152,85 +149,3 @@ def test_held_out_accuracy_of_many_clips_counts_pairs_of_a_thousand(monkeypatch)
     fitter.close()
     assert max(counted) == counted[-1] == 1_000
     assert 0 < report.held_out_accuracy < 1
-
-
-def set_with_rewards(*rewards):
-    """A label set of comparisons whose clips have these true rewards, left and right in turn."""
-    clips = iter(random_clips(len(rewards)))
-    labels = LabelSet(10, SPACE, RETURNS.ensemble_size, 0)
-    for pair in zip(rewards[::2], rewards[1::2], strict=True):
-        left, right = (next(clips)[: len(each)] for each in pair)
-        true_left, true_right = (np.array(each, np.float32) for each in pair)
-        labels.add(LabelledPair(left, right, 1.0, (true_left, true_right)))
-    return labels
-
-
-def test_returns_are_mean_true_rewards_standardised_over_clips():
-    # Mean rewards 1, 3, 5 and 7: mean 4, standard deviation sqrt(5); one clip has a single step.
-    labels = set_with_rewards([1.0] * 10, [3.0] * 10, [5.0], [6.0, 8.0])
-    examples = examples_of(labels, RETURNS)
-    order = np.argsort(examples.places[:, 0])
-    expected = np.array([-3, -1, 1, 3]) / np.sqrt(5)
-    np.testing.assert_allclose(examples.targets[order], expected, atol=1e-3)
-    np.testing.assert_array_equal(examples.certainty, np.ones(4))
-
-
-def test_returns_count_the_steps_whose_images_are_not_stored():
-    """Every second one of 60 images is stored, and only the steps between them have rewards."""
-    space = InputSpace((8, 8), (), 2, image=ImageLayout((8, 8), None))
-    labels = LabelSet(60, space, RETURNS.ensemble_size, 0)
-    left, right = np.arange(2, dtype=np.uint8)[:, None, None].repeat(60, 1).repeat(66, 2)
-    rewards = np.tile(np.array([0, 1], np.float32), 30)
-    labels.add(LabelledPair(left, right, 1.0, (rewards, np.zeros(60, np.float32))))
-    assert labels.num_steps == 30
-    np.testing.assert_allclose(examples_of(labels, RETURNS).targets, [1, -1], atol=1e-2)
-
-
-def test_returns_of_a_held_out_set_are_standardised_by_those_of_the_fit():
-    """Mean rewards 1, 3, 5 and 7 are fitted: those held out are 5 higher."""
-    fitted = set_with_rewards([1.0], [3.0], [5.0], [7.0])
-    held_out = set_with_rewards([6.0], [8.0], [10.0], [12.0])
-    examples = examples_of(held_out, RETURNS, fitted)
-    order = np.argsort(examples.places[:, 0])
-    expected = (np.array([-3, -1, 1, 3]) + 5) / np.sqrt(5)
-    np.testing.assert_allclose(examples.targets[order], expected, atol=2e-3)
-
-
-def pairs_with_true_rewards(clips):
-    """Return comparisons of neighbours, with their true rewards."""
-    true = [(each @ TRUE_WEIGHTS).astype(np.float32) for each in clips]
-    return [
-        LabelledPair(clips[i], clips[i + 1], 1.0, (true[i], true[i + 1]))
-        for i in range(0, len(clips), 2)
-    ]
-
-
-def test_held_out_loss_of_better_clips_than_average_is_that_of_the_fit():
-    """The best 40 of the clips: they were seen, so that only another scale raises their loss."""
-    clips = sorted(random_clips(200), key=true_return)
-    trainer = PredictorTrainer(TrainerSettings(RETURNS, 2_000, False, 0), SPACE, 10)
-    trainer.hold_out(pairs_with_true_rewards(clips[-40:]))
-    trainer.add_given(pairs_with_true_rewards(clips))
-    fitted = trainer.fit_if_due()
-    trainer.close()
-    assert fitted is not None
-    assert fitted.report.held_out_loss < 0.3
-
-
-def test_unknown_true_rewards_are_refused_for_the_objective_returns():
-    clips = random_clips(2)
-    labels = LabelSet(10, SPACE, RETURNS.ensemble_size, 0)
-    labels.add(LabelledPair(clips[0], clips[1], 1.0))
-    with pytest.raises(BadConfig, match="true rewards of some clips are unknown"):
-        examples_of(labels, RETURNS)
-
-
-def test_fit_to_returns_recovers_linear_reward_although_all_labels_are_wrong():
-    clips = random_clips(100)
-    labels = LabelSet(10, SPACE, RETURNS.ensemble_size, 0)
-    for numbers in random_pairs(100, 150):
-        left, right = (clips[each] for each in numbers)
-        true_left, true_right = ((each @ TRUE_WEIGHTS).astype(np.float32) for each in (left, right))
-        is_worse = true_left.sum() < true_right.sum()
-        labels.add(LabelledPair(left, right, float(is_worse), (true_left, true_right)))
-    assert correlation_on_fresh_clips(fit_to(labels, RETURNS), RETURNS, seed=10) > 0.9

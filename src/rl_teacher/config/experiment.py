@@ -22,7 +22,6 @@ from rl_teacher.config.agents import (
 )
 from rl_teacher.config.fields import (
     ACTIONS,
-    ANSWERS,
     CANDIDATES,
     CLUSTER,
     CONVOLUTIONS,
@@ -34,7 +33,6 @@ from rl_teacher.config.fields import (
     HUMAN_LABELS,
     HYPERBOLIC_SCHEDULE,
     IMAGES,
-    KNOWN_RETURNS,
     LABELS,
     LATER_FITS,
     LATER_LABELS,
@@ -77,8 +75,7 @@ AGENT_RESET_OF_SAC = 0.5
 """On walker-run, SAC is stuck less often with a reset, after which it has a full replay buffer."""
 MAX_CLIPS = 1_000_000
 
-LabelerWeights = Literal["equal", "reliability"]
-Objective = Literal["preferences", "rank", "returns"]
+Objective = Literal["preferences", "rank"]
 SelectorName = Literal["disagreement", "uniform", "entropy", "k_center"]
 PhysicsBackend = Literal["cpu", "warp", "warp-cpu"]
 QueryMethod = Literal["pairs", "tree", "sort"]
@@ -89,9 +86,9 @@ SortingMethod = Literal["tree", "sort"]
 class PredictorConfig:
     """Settings of the reward predictor (Christiano et al. 2017)."""
 
-    objective: Annotated[Objective, alias("--objective"), KNOWN_RETURNS] = "preferences"
-    """fitting target of the predictor: the labels (preferences); the rank of each clip, computed
-    from all labels (rank); or, as an ablation, the true return of each labelled clip (returns)"""
+    objective: Annotated[Objective, alias("--objective")] = "preferences"
+    """fitting target of the predictor: the labels (preferences), or the rank of each clip,
+    computed from all labels (rank)"""
     ensemble_size: Annotated[int, AtLeast(1), NEW_PREDICTOR] = 3
     """ensemble members; each is fitted to its own 85 % of the labels"""
     hidden: Annotated[tuple[int, ...], AtLeast(1), FEATURES, NEW_PREDICTOR] = (128,)
@@ -110,7 +107,7 @@ class PredictorConfig:
     """learning rate of Adam; by default 0.005, or 0.001 for a CNN"""
     batch_size: Annotated[int, AtLeast(1)] = 32
     """comparisons (or clips) per member and gradient step"""
-    error_rate: Annotated[float, Between(0.0, 0.99), ANSWERS] = 0.1
+    error_rate: Annotated[float, Between(0.0, 0.99)] = 0.1
     """assumed probability that the teacher answers at random"""
     segment_discount: Annotated[float, Between(0.0, 1.0)] = 1.0
     """discount factor within a segment; with a low one, only the first steps count"""
@@ -466,8 +463,6 @@ class RunOptions:
     exit_when_finished: Annotated[bool, HUMAN_LABELS, FITS] = False
     """end the command after the last step; otherwise the page stays open until Ctrl-C, and the
     experiment can be extended on it"""
-    labeler_weights: Annotated[LabelerWeights, HUMAN_LABELS, FITS] = "equal"
-    """weights of labelers who disagree: equal, or by their estimated reliability"""
     overlap: Annotated[float | None, Between(0.0, 1.0), HUMAN_LABELS] = None
     """fraction of comparisons that several labelers answer; unchanged if omitted, initially 0"""
     overlap_labelers: Annotated[int | None, AtLeast(2), HUMAN_LABELS, OVERLAP] = None

@@ -257,19 +257,6 @@ SYNTHETIC_LABELS = OnlyWith(
     "labels to ask for and a synthetic teacher, by its name",
 )
 HUMAN_LABELS = OnlyWith("-p human", lambda run: run.config.asks_a_person, "teacher='human'")
-KNOWN_RETURNS = OnlyWith(
-    "-p synth: the true return of each clip must be known",
-    lambda run: (
-        run.config.reward.objective != "returns"
-        or (run.config.asks and not run.config.asks_a_person)
-    ),
-    "a teacher that is no person: the true return of each clip must be known",
-)
-ANSWERS = OnlyWith(
-    "--objective preferences or rank",
-    lambda run: run.config.reward.objective != "returns",
-    "reward.objective='preferences' or 'rank'",
-)
 LATER_LABELS = OnlyWith(
     "labels to ask for after the first fit (not --schedule upfront or --collect-only)",
     lambda run: run.config.asks_in_two_parts,

@@ -42,13 +42,13 @@ class FitReport:
     Attributes:
         num_steps: gradient steps taken.
         loss: cross-entropy in nats on the examples that each member trains on; squared error with
-            the objectives `rank` and `returns`.
+            the objective `rank`.
         held_out_loss: the same on the examples that each member never trained on, or on a held-out
             set that no member trains on.
         held_out_accuracy: share of decisive held-out labels predicted correctly, or of pairs of
             held-out clips that are ordered correctly; NaN if none.
-        calibration_error: expected calibration error over ten bins; NaN with the objectives `rank`
-            and `returns`, which predict no probabilities.
+        calibration_error: expected calibration error over ten bins; NaN with the objective `rank`,
+            which predicts no probabilities.
         agreement: share of comparisons, or of pairs of clips, on which all members prefer the same
             side.
         calibration: non-empty bins by increasing probability.
@@ -260,7 +260,7 @@ class Diagnostics:
 
     Attributes:
         predicted_returns: predicted return of each compared segment, by content hash; mean rewards
-            with the objectives `rank` and `returns`.
+            with the objective `rank`.
         calibration: bins of held-out labels: predicted probability, observed share, count.
         comparisons: the same of the left and the right segment of each labelled comparison, by
             comparison id, the newest last.

@@ -1,4 +1,4 @@
-"""Fits of the reward predictor to comparisons, or to the ranks or returns of clips.
+"""Fits of the reward predictor to comparisons, or to the ranks of clips.
 
 M: members, B: examples of a minibatch, S: their sides (comparisons 2, clips 1), T: steps,
 F: features, K: gradient steps of one call.
@@ -272,7 +272,7 @@ class Fitter:
         never trains on.
 
         Args:
-            examples: at least one: comparisons, or clips for the objectives `rank` and `returns`.
+            examples: at least one: comparisons, or clips for the objective `rank`.
             max_steps: maximum gradient steps; at least one chunk is taken.
             patience: chunks without improvement after which the fit ends; None trains to
                 convergence.

@@ -169,7 +169,6 @@ class LabelSet:
         self._rows = np.zeros((size, 2, self.num_steps, space.num_features), space.row_dtype)
         self._weights = np.zeros((size, 2, self.num_steps), np.float32)
         self._true_rewards = np.zeros((size, 2, self.num_steps), np.float32)
-        self._mean_rewards = np.zeros((size, 2), np.float32)
         self._targets = np.zeros(size, np.float32)
         self._is_held_out = np.zeros((num_members, size), bool)
         # Number of the clip on each side, and of each clip by a hash of its rows.
@@ -221,13 +220,15 @@ class LabelSet:
             self._numbers[comparison_id] = number
         if number == len(self._targets) and not self._capacity:
             # Doubling copies each comparison once on average, however many there will be.
-            self._rows, self._weights, self._targets, self._clips = (
-                np.concatenate([each, np.zeros_like(each)])
-                for each in (self._rows, self._weights, self._targets, self._clips)
-            )
-            self._true_rewards, self._mean_rewards = (
-                np.concatenate([each, np.zeros_like(each)])
-                for each in (self._true_rewards, self._mean_rewards)
+            self._rows, self._weights, self._true_rewards, self._targets, self._clips = (
+                np.concatenate([array, np.zeros_like(array)])
+                for array in (
+                    self._rows,
+                    self._weights,
+                    self._true_rewards,
+                    self._targets,
+                    self._clips,
+                )
             )
             self._is_held_out = np.tile(self._is_held_out, 2)
         slot = number % len(self._targets)
@@ -245,9 +246,6 @@ class LabelSet:
             if pair.true_rewards is not None:
                 true = pair.true_rewards[side][: len(weighted)]
             self._true_rewards[slot, side, : len(stored)] = true[:: self._stride]
-            # Of images that are not stored, too: true rewards may be rare, unlike the predicted
-            # ones of similar images.
-            self._mean_rewards[slot, side] = np.average(true, weights=step_weights)
             self._clips[slot, side] = self._number_of_clip(stored)
             if not self.has_byte_rows:
                 self.input_stats.update(rows)
@@ -332,11 +330,6 @@ class LabelSet:
     def true_rewards(self) -> Float32[np.ndarray, "comparison side time"]:
         """[C, 2, T] the environment's rewards; NaN where they are unknown."""
         return self._true_rewards[: len(self)]
-
-    @property
-    def mean_rewards(self) -> Float32[np.ndarray, "comparison side"]:
-        """[C, 2] mean true reward of all steps of a segment, discounted; NaN where unknown."""
-        return self._mean_rewards[: len(self)]
 
     @property
     def targets(self) -> Float32[np.ndarray, " comparison"]:

@@ -1,7 +1,7 @@
-"""Losses of predicted rewards: the likelihood of answers, and regression on a score per clip.
+"""Losses of predicted rewards: the likelihood of answers, and regression on the rank of a clip.
 
 The first is the Bradley-Terry likelihood of Christiano et al. 2017, 2.2.3; the second is the
-ordinal regression of rl-teacher-atari, and the target regression of the paper's ablations.
+ordinal regression of rl-teacher-atari.
 
 B: comparisons, or clips; T: steps of a segment.
 """
@@ -73,14 +73,14 @@ def regression_loss(
     targets: Float[Array, "*#batch"],
     certainty: Float[Array, "*#batch"],
 ) -> Float[Array, "*batch"]:
-    """Compute the weighted squared error of clips whose rank or true return is known.
+    """Compute the weighted squared error of clips whose rank is known.
 
     rl-teacher-atari's (s z - sum_t r_t)^2 divided by s^2, where s is the number of steps: the scale
     of the loss does not depend on the length of a clip.
 
     Args:
         scores: [B] mean reward per step.
-        targets: [B] z, the normal quantile of the clip's rank, or its standardised return.
+        targets: [B] z, the normal quantile of the clip's rank.
         certainty: [B] weights.
     """
     return certainty * jnp.square(targets - scores)

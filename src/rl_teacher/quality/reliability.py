@@ -3,15 +3,14 @@
 Source: Dawid & Skene 1979, with one parameter per labeler instead of a confusion matrix (the
 "one-coin" model): labeler j names the better side with probability r_j, whichever side that is.
 
-    E  probability that left is better, given all answers     posterior_left
+    E  probability that left is better, given all answers
     M  r_j = (a + expected correct answers of j) / (a + b + answers of j)
 
 A Beta(a, b) prior acts like a + b earlier answers, a of them correct. It keeps the estimate of a
 labeler with few answers below 1, and breaks the symmetry of the model in favour of the solution in
 which labelers are right more often than wrong.
 
-Equal clips have no better side, so `equal` carries no information here; `posterior_targets` lets it
-count by its share of the answers.
+Equal clips have no better side, so `equal` carries no information here.
 """
 
 from collections.abc import Mapping
@@ -99,20 +98,6 @@ def _left(
     return sigmoid(np.bincount(comparison, log_odds))
 
 
-def posterior_left(votes: Votes, reliability: Mapping[int, Reliability]) -> dict[int, float]:
-    """Compute the probability that left is better, for every comparison with a decisive vote.
-
-    Args:
-        votes: Votes; those for neither side are ignored.
-        reliability: Reliability of every labeler.
-    """
-    sides = votes.decisive
-    comparisons, comparison = np.unique(sides.comparison, return_inverse=True)
-    trust = np.array([reliability[each].estimate for each in sides.labeler.tolist()], float)
-    left = _left(comparison, sides.answer == CODES[Answer.LEFT], trust)
-    return dict(zip(comparisons.tolist(), left.tolist(), strict=True))
-
-
 def mean_targets(votes: Votes) -> dict[int, float]:
     """Compute the share of answers for left, where `equal` counts one half.
 
@@ -123,18 +108,3 @@ def mean_targets(votes: Votes) -> dict[int, float]:
     halves = 2 - telling.answer  # left 2, equal 1, right 0
     mean = np.bincount(comparison, halves) / np.maximum(2 * np.bincount(comparison), 1)
     return dict(zip(comparisons.tolist(), mean.tolist(), strict=True))
-
-
-def posterior_targets(votes: Votes, reliability: Mapping[int, Reliability]) -> dict[int, float]:
-    """Compute training targets: the probability that left is better, shrunk to 1/2 by ties.
-
-    If a share s of the answers is `equal`, the target is (1 - s) posterior + s / 2. For labelers
-    who never err this equals `mean_targets`.
-    """
-    left = posterior_left(votes, reliability)
-    telling = votes.telling
-    comparisons, comparison = np.unique(telling.comparison, return_inverse=True)
-    is_tie = (telling.answer == CODES[Answer.EQUAL]).astype(float)
-    ties = np.bincount(comparison, is_tie) / np.maximum(np.bincount(comparison), 1)
-    shares = zip(comparisons.tolist(), ties.tolist(), strict=True)
-    return {each: (1 - share) * left.get(each, 0.5) + share / 2 for each, share in shares}

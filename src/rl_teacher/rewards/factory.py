@@ -52,7 +52,7 @@ def make_reward_source(
         config: of the experiment.
         venv: environments whose observations and actions the predictor is given.
         store: where queries are stored.
-        options: of the run: the weights of labelers and the pace.
+        options: of the run: the pace.
         pretrained: saved predictor; frozen unless the configuration has labels to learn from.
 
     Returns:
@@ -72,7 +72,6 @@ def make_reward_source(
         config.pretrain_iters,
         in_background=config.fit == "async",
         seed=config.seed,
-        labeler_weights=options.labeler_weights,
         pretrained=pretrained,
     )
     if config.asks_synthetic_teacher:

@@ -40,7 +40,7 @@ from rl_teacher.predictor.fit import FitResult, gather_steps
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.predictor.networks import learning_rate
-from rl_teacher.quality.reliability import estimate_reliability, mean_targets, posterior_targets
+from rl_teacher.quality.reliability import mean_targets
 from rl_teacher.quality.votes import Votes
 from rl_teacher.queries.planner import PlannerSettings, QueryPlanner
 from rl_teacher.queries.queue import Pair, Query, QueryQueue, RecentEpisodes
@@ -106,7 +106,6 @@ class RewardLearner(RewardSource):
         config, seed, length = training.config, training.seed, task.segment_steps
         space = task.space.for_encoder(config.image_encoder)
         self._task = replace(task, space=space)
-        self._labeler_weights = training.labeler_weights
         self._queue = queue
         # One generator for query selection and the reward scale: its order of draws is part of
         # what a seed determines.
@@ -443,22 +442,13 @@ class RewardLearner(RewardSource):
         self._trainer.update_targets(self._targets_of(queries), self._pair_of)
 
     def _targets_of(self, queries: Sequence[Query]) -> dict[int, float]:
-        """Compute label targets by comparison id; queries come first, in the order given.
+        """Compute label targets by comparison id, in the order of the queries.
 
-        Comparisons with no answer but `cannot_tell` have no target. With estimated reliabilities,
-        the targets of all comparisons are computed, since each answer bears on every labeler.
+        Comparisons with no answer but `cannot_tell` have no target.
         """
-        if self._labeler_weights == "equal":
-            targets = mean_targets(self._votes(queries))
-        else:
-            votes = self._votes(self._queue.answered())
-            targets = posterior_targets(votes, estimate_reliability(votes, self._queue.gold()))
-        # `|` keeps the position of keys that it has already, so that the labels of `queries` are
-        # added in their order.
-        return {each.id: targets[each.id] for each in queries if each.id in targets} | targets
-
-    def _votes(self, queries: Sequence[Query]) -> Votes:
-        return Votes.of({each.id: self._queue.answers_to(each) for each in queries})
+        answers = {query.id: self._queue.answers_to(query) for query in queries}
+        targets = mean_targets(Votes.of(answers))
+        return {query.id: targets[query.id] for query in queries if query.id in targets}
 
     def _pair_of(self, comparison_id: int, target: float) -> LabelledPair:
         query = self._queue.query(comparison_id)

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int64
 
-from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict, nest, part_of
-from rl_teacher.config.experiment import LabelerWeights, PredictorConfig
+from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitResult, Fitter
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import MIN_STD, ClipExamples, Examples, LabelledPair, LabelSet
+from rl_teacher.predictor.labels import ClipExamples, Examples, LabelledPair, LabelSet
 from rl_teacher.queries.ranking import RankingAnswers, certainties, fit_qualities, rank_targets
 
 FIT_GROWTH = 0.02
@@ -38,7 +37,6 @@ class TrainerSettings:
         first_fit_steps: maximum gradient steps of the first fit.
         in_background: fit in a thread while training continues, instead of between rollouts.
         seed: seed of networks, held-out labels and query selection.
-        labeler_weights: weights of labelers who disagree: equal, or by estimated reliability.
         pretrained: predictor to start from, with networks of the same size; it predicts from the
             first step and is fine-tuned.
     """
@@ -47,30 +45,20 @@ class TrainerSettings:
     first_fit_steps: int
     in_background: bool
     seed: int
-    labeler_weights: LabelerWeights = "equal"
     pretrained: RewardPredictor | None = None
 
 
-def examples_of(
-    labels: LabelSet, config: PredictorConfig, fitted: LabelSet | None = None
-) -> Examples:
-    """Return what the objective fits: the comparisons, or their clips by rank or by true return.
+def examples_of(labels: LabelSet, config: PredictorConfig) -> Examples:
+    """Return what the objective fits: the comparisons, or their clips by rank.
 
     Args:
         labels: the comparisons.
         config: hyperparameters of the predictor.
-        fitted: for a held-out set: the labels of the fit, whose clips standardise true returns.
-
-    Raises:
-        BadConfig: the true returns are wanted, and unknown.
     """
     if config.objective == "preferences":
         return labels
     clips, places, sides = np.unique(labels.clips, return_index=True, return_inverse=True)
-    if config.objective == "rank":
-        targets, certainty = _ranks(labels, sides.reshape(-1, 2), len(clips), config.error_rate)
-    else:
-        targets, certainty = _standardised_returns(labels, fitted), np.ones(len(clips))
+    targets, certainty = _ranks(labels, sides.reshape(-1, 2), len(clips), config.error_rate)
     return ClipExamples(
         labels,
         places[:, None],
@@ -89,28 +77,6 @@ def _ranks(
     answers = RankingAnswers(left, right, labels.targets.astype(np.float64), error_rates)
     qualities = fit_qualities(answers, np.zeros(num_clips))
     return rank_targets(qualities), certainties(answers, qualities)
-
-
-def _standardised_returns(labels: LabelSet, fitted: LabelSet | None) -> Float[np.ndarray, " clip"]:
-    """Return the mean true reward of each clip, standardised over the clips that are fitted.
-
-    Source: the ablation "target" of Christiano et al. 2017, 3.3.
-    """
-    returns = _mean_true_rewards(labels)
-    reference = returns if fitted is None else _mean_true_rewards(fitted)
-    return (returns - reference.mean()) / (reference.std() + MIN_STD)
-
-
-def _mean_true_rewards(labels: LabelSet) -> Float[np.ndarray, " clip"]:
-    """Return the mean true reward of each clip."""
-    _, places = np.unique(labels.clips, return_index=True)
-    returns = labels.mean_rewards.reshape(-1)[places]
-    if not np.isfinite(returns).all():
-        raise BadConfig(
-            "--objective returns was given, and the true rewards of some clips are unknown. Use "
-            "--objective preferences or rank, or labels of an environment with a true reward."
-        )
-    return returns
 
 
 class PredictorTrainer:
@@ -292,7 +258,7 @@ class PredictorTrainer:
         if not self.has_fitted or (self.num_fits == 0 and self._fits_given):
             # The first fit runs to convergence, and training waits for it.
             max_steps = self._settings.first_fit_steps
-            held_out = self._held_out_examples
+            held_out = self._held_out
             return self._count(self._fitter.fit(self._examples, max_steps, held_out=held_out))
         if self._thread is None:
             return self._count(self._refit())
@@ -303,20 +269,12 @@ class PredictorTrainer:
     def _examples(self) -> Examples:
         return examples_of(self.labels, self._settings.config)
 
-    @property
-    def _held_out_examples(self) -> Examples | None:
-        config = self._settings.config
-        if self._held_out is None or config.objective != "returns":
-            return self._held_out
-        # The mean and the standard deviation change with the labels.
-        return examples_of(self._held_out.labels, config, self.labels)
-
     def _refit(self) -> FitResult:
         return self._fitter.fit(
             self._examples,
             REFIT_STEPS,
             patience=REFIT_PATIENCE,
-            held_out=self._held_out_examples,
+            held_out=self._held_out,
         )
 
     def finish(self, *, wait: bool) -> FitResult | None:
