@@ -76,22 +76,18 @@ def simulate(num_clips: int, wrong: float, seed: int) -> dict[str, Any]:
     scores = truth + noise * rng.normal(size=num_clips)
     answer = erring_oracle(truth, wrong, rng)
     found: dict[str, Any] = {}
-    inserted: dict[str, Asked] = {}
-    for name, known in (("insertion", None), ("presorted", scores)):
-        order, inserted[name] = insert(num_clips, answer, known)
-        place = {clip: i for i, group in enumerate(order.groups) for clip in group}
-        found[name] = {
-            "answers": len(inserted[name]) / num_clips,
-            "order": tau([place[clip] for clip in range(num_clips)], truth),
-            "fit": tau(fit(inserted[name], np.zeros(num_clips)), truth),
-        }
+    order, inserted = insert(num_clips, answer)
+    place = {clip: i for i, group in enumerate(order.groups) for clip in group}
+    found["insertion"] = {
+        "answers": len(inserted) / num_clips,
+        "order": tau([place[clip] for clip in range(num_clips)], truth),
+        "fit": tau(fit(inserted, np.zeros(num_clips)), truth),
+    }
     zeros, expected = np.zeros(num_clips), PRIOR_STD * (scores - scores.mean()) / scores.std()
     asking = partial(taus_by_answers, truth=truth, answer=answer, rng=rng)
     found["random"] = asking([], prior_mean=zeros, choose=random_pairs)
     found["neighbours"] = asking([], prior_mean=zeros, choose=neighbours)
-    found["insertion_neighbours"] = asking(
-        inserted["insertion"], prior_mean=zeros, choose=neighbours
-    )
+    found["insertion_neighbours"] = asking(inserted, prior_mean=zeros, choose=neighbours)
     found["presorted_neighbours"] = asking([], prior_mean=expected, choose=neighbours)
     return found
 
@@ -106,13 +102,11 @@ def erring_oracle(truth: np.ndarray, wrong: float, rng: np.random.Generator) -> 
     return answer
 
 
-def insert(
-    num_clips: int, answer: Oracle, scores: np.ndarray | None
-) -> tuple[InsertionOrder, Asked]:
-    """Sort by binary insertion, from the places that scores predict if there are some."""
+def insert(num_clips: int, answer: Oracle) -> tuple[InsertionOrder, Asked]:
+    """Sort by binary insertion."""
     order, asked = InsertionOrder(num_clips), []
     while order.pending:
-        left, right = next(order.questions(scores=scores))
+        left, right = next(order.questions())
         asked.append((left, right, answer(left, right), 0))
         order.add_answer(*asked[-1][:3])
     return order, asked
@@ -264,7 +258,7 @@ def rank_screens(
 
 def rank_screen(clips: Sequence[int], answer: Oracle) -> tuple[list[int], int]:
     """Put clips in order, best first, by binary insertion; return them and the judgements."""
-    order, judged = insert(len(clips), lambda left, right: answer(clips[left], clips[right]), None)
+    order, judged = insert(len(clips), lambda left, right: answer(clips[left], clips[right]))
     return [clips[i] for group in reversed(order.groups) for i in group], len(judged)
 
 
@@ -323,14 +317,13 @@ def _taus(records: list[Record]) -> list[str]:
     settings = list(dict.fromkeys((record["clips"], record["wrong"]) for record in records))
     groups = [[r for r in records if (r["clips"], r["wrong"]) == setting] for setting in settings]
     rows = []
-    for name, label in (("insertion", "binary insertion"), ("presorted", "pre-sorted insertion")):
-        for kind, meaning in (("order", "its order"), ("fit", "Bradley-Terry fit")):
-            answers = " / ".join(
-                number(fmean(r[name]["answers"] for r in records if r["clips"] == num_clips))
-                for num_clips in dict.fromkeys(clips for clips, _ in settings)
-            )
-            cells = [cell([record[name][kind] for record in group]) for group in groups]
-            rows.append([f"{label}: {meaning}", answers, *cells])
+    for kind, meaning in (("order", "its order"), ("fit", "Bradley-Terry fit")):
+        answers = " / ".join(
+            number(fmean(r["insertion"]["answers"] for r in records if r["clips"] == num_clips))
+            for num_clips in dict.fromkeys(clips for clips, _ in settings)
+        )
+        cells = [cell([record["insertion"][kind] for record in group]) for group in groups]
+        rows.append([f"binary insertion: {meaning}", answers, *cells])
     for name, label in WAYS.items():
         for per_clip in PER_CLIP:
             cells = [cell([record[name][str(per_clip)] for record in group]) for group in groups]

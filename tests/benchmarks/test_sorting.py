@@ -14,7 +14,7 @@ def test_tau_is_share_of_concordant_less_discordant_pairs():
 
 def test_insertion_without_errors_finds_true_order():
     found = sorting.simulate(20, wrong=0.0, seed=0)
-    assert found["insertion"]["order"] == found["presorted"]["order"] == 1.0
+    assert found["insertion"]["order"] == 1.0
     assert found["neighbours"]["16"] > found["random"]["16"]
 
 
@@ -39,7 +39,7 @@ def test_report_has_newest_run_with_range_over_seeds():
         taus = dict.fromkeys(map(str, sorting.PER_CLIP), value) | {"8": None}
         return {
             "run": run, "part": "tau", "clips": 200, "wrong": 0.1, "seed": seed,
-            **dict.fromkeys(("insertion", "presorted"), inserted),
+            "insertion": inserted,
             **dict.fromkeys(sorting.WAYS, taus),
         }  # fmt: skip
 

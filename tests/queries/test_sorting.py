@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from rl_teacher.clips.answer import Answer
 from rl_teacher.queries.ranking import RankingAnswers, fit_qualities
 from rl_teacher.queries.sorting import (
-    ANYWHERE,
     MAX_DISTANCE,
-    ExpectedPlace,
     InsertionOrder,
     neighbour_pairs,
 )
@@ -41,11 +39,11 @@ def replay(num_clips, answers):
     return order
 
 
-def finish(order, truth, answers=None, scores=None):
+def finish(order, truth, answers=None):
     """Answer one question after the other until every clip has a place; return all answers."""
     answers = [] if answers is None else answers
     while order.pending:
-        left, right = next(order.questions(scores=scores))
+        left, right = next(order.questions())
         answers.append((left, right, true_answer(truth, left, right)))
         order.add_answer(*answers[-1])
     return answers
@@ -167,53 +165,6 @@ def test_ten_concurrent_labelers_sort_without_asking_about_a_clip_twice_at_a_tim
     assert_sorted(order, truth)
     assert widest == num_labelers
     assert num_answers <= (math.log2(num_clips) + 1) * num_clips
-
-
-# --- expected places ---
-
-
-def test_unknown_place_has_uniform_quantiles():
-    assert ANYWHERE.quantile(0.25, 4, 12) == 6.0
-
-
-def test_search_from_expected_place_doubles_its_steps():
-    expected, low, steps = ExpectedPlace(100, 1.0), 0, []
-    for _ in range(7):
-        middle = expected.quantile(0.5, low, 10**9)
-        steps.append(middle - expected.centre)
-        low = math.floor(middle) + 1
-    growth = np.array(steps[2:]) / np.array(steps[1:-1])
-    assert steps[0] == pytest.approx(0.0, abs=0.1)
-    np.testing.assert_array_less(1.5, growth)
-    np.testing.assert_array_less(growth, 3.5)
-
-
-@given(
-    st.integers(-1000, 1000), st.floats(1e-3, 1e6), st.integers(0, 500), st.integers(1, 500),
-    st.floats(0, 1),
-)  # fmt: skip
-def test_quantiles_lie_within_bounds(centre, scale, low, size, share):
-    assert low <= ExpectedPlace(centre, scale).quantile(share, low, low + size) <= low + size
-
-
-@pytest.mark.parametrize(("noise", "most"), [(0.0, 2.5), (0.02, 4.0), (10.0, 7.0)])
-def test_insertion_from_predicted_place_saves_answers_as_prediction_is_good(noise, most):
-    """Binary insertion takes 6.3 answers per clip."""
-    rng = np.random.default_rng(1)
-    truth = rng.permutation(200)
-    scores = truth / 200 + noise * rng.normal(size=200)
-    order = InsertionOrder(200)
-    answers = finish(order, truth, scores=scores)
-    assert_sorted(order, truth)
-    assert len(answers) / 200 < most
-
-
-def test_predicted_places_count_groups_with_lower_scores():
-    """The order is 0, 1, 2 and its scores are 5, 1, 9: 0 and 1 are one place off, 2 is right."""
-    order = replay(4, [(1, 0, LEFT), (2, 1, LEFT)])
-    places, distance = order.predicted_places(np.array([5.0, 1.0, 9.0, 7.0]))
-    assert places.tolist() == [1, 0, 2, 2]
-    assert distance == 2.0
 
 
 # --- properties ---

@@ -99,7 +99,7 @@ class ClipSorter:
         Args:
             settings: of the sorting.
             recorder: recent steps from which new clips are cut.
-            predictor: predicts the places of clips, once it is fitted.
+            predictor: predicts the qualities of clips, once it is fitted.
             rng: generator of the caller.
         """
         self._settings = settings
@@ -157,10 +157,10 @@ class ClipSorter:
             return []
         waiting = {each.id for each in queries if not queue.answers_to(each)}
         busy = {clip for each in waiting for clip in self._ranking.pairs[each]} | hidden
-        scores = self._predicted_scores(queue) if is_fitted else None
         if self._settings.method == "tree" and self._order.pending:
-            numbers = list(islice(self._order.questions(busy, scores), num))
+            numbers = list(islice(self._order.questions(busy), num))
         else:
+            scores = self._predicted_scores(queue) if is_fitted else None
             numbers = self._neighbours(num, busy, self._fit(queue, scores))
         clips = self._ranking.clips
         return [

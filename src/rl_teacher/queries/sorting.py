@@ -6,45 +6,14 @@ N: clips, numbered in order of arrival; G: groups of equal clips.
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 
 from rl_teacher.clips.answer import MIRRORED, Answer
 
 MAX_DISTANCE = 3
 """Places between two clips of a comparison of neighbours."""
-CENTRAL = (0.25, 0.75)
-"""Quantiles of a clip's expected place between which it is compared, so that a comparison always
-excludes a good share of the places."""
-
-
-@dataclass(frozen=True)
-class ExpectedPlace:
-    """Cauchy distribution of the place of a new clip.
-
-    The median of its part within bounds moves in steps that double while it lies outside of them:
-    a galloping search from the centre. An infinite scale makes it a binary search.
-
-    Attributes:
-        centre: number of groups below the clip.
-        scale: median distance of the true place from the centre.
-    """
-
-    centre: int = 0
-    scale: float = math.inf
-
-    def quantile(self, share: float, low: int, high: int) -> float:
-        """Compute a quantile of the distribution between two bounds."""
-        if math.isinf(self.scale):
-            return low + share * (high - low)
-        first, last = (math.atan((bound - self.centre) / self.scale) for bound in (low, high))
-        value = self.centre + self.scale * math.tan(first + share * (last - first))
-        return float(min(max(value, low), high))
-
-
-ANYWHERE = ExpectedPlace()
 
 
 class InsertionOrder:
@@ -157,26 +126,22 @@ class InsertionOrder:
 
     # --- questions ---
 
-    def pivot(
-        self, clip: int, busy: Collection[int] = (), expected: ExpectedPlace = ANYWHERE
-    ) -> int | None:
+    def pivot(self, clip: int, busy: Collection[int] = ()) -> int | None:
         """Choose the clip that a pending clip is compared with next.
 
         Args:
             clip: the pending clip.
             busy: clips in open comparisons, which are not chosen.
-            expected: distribution of the clip's place.
 
         Returns:
-            The free clip next to the median place, or None if those in the central half of the
-            expected places are busy. If none there can be compared, others are chosen.
+            The free clip next to the middle of the possible places, or None if those in their
+            central half are busy. If none there can be compared, others are chosen.
         """
         low, high, _ = self.bounds(clip)
-        # Group g is asked about to choose between the numbers g and g + 1 of groups below the clip,
-        # and stands for the half-open interval [g, g + 1) of the quantiles.
+        # Group g is asked about to choose between the numbers g and g + 1 of groups below the clip.
+        # In the central half, a comparison always excludes a good share of the places.
         first, middle, last = (
-            min(math.floor(expected.quantile(share, low, high)), high - 1)
-            for share in (CENTRAL[0], 0.5, CENTRAL[1])
+            min(math.floor(low + share * (high - low)), high - 1) for share in (0.25, 0.5, 0.75)
         )
         central = range(first, last + 1)
         if not any(self._askable(clip, place, ()) for place in central):
@@ -186,41 +151,18 @@ class InsertionOrder:
                 return free[0]
         return None
 
-    def questions(
-        self, busy: Collection[int] = (), scores: Float64[np.ndarray, " clip"] | None = None
-    ) -> Iterator[tuple[int, int]]:
+    def questions(self, busy: Collection[int] = ()) -> Iterator[tuple[int, int]]:
         """Yield comparisons of pending clips that can be open at the same time.
 
         Args:
             busy: clips in open comparisons.
-            scores: [N] predictions from which the clips' places are expected, such as returns.
         """
-        centres, scale = (None, 0.0) if scores is None else self.predicted_places(scores)
         taken = set(busy)
-        for clip in [each for each in self.pending if each not in taken]:
-            expected = ANYWHERE if centres is None else ExpectedPlace(int(centres[clip]), scale)
-            pivot = self.pivot(clip, taken, expected)
+        for clip in [clip for clip in self.pending if clip not in taken]:
+            pivot = self.pivot(clip, taken)
             if pivot is not None:
                 taken |= {clip, pivot}
                 yield clip, pivot
-
-    def predicted_places(
-        self, scores: Float64[np.ndarray, " clip"]
-    ) -> tuple[Int64[np.ndarray, " clip"], float]:
-        """Predict places from scores, and how far off they are.
-
-        Args:
-            scores: [N] higher is better; their unit does not matter.
-
-        Returns:
-            [N] numbers of groups with lower scores, and the median distance of these numbers from
-            the places of the groups, so that poor scores lead to a binary search.
-        """
-        of_groups = scores[self._order]
-        places = np.searchsorted(np.sort(of_groups), scores)
-        distances = np.abs(places[self._order] - np.arange(len(self._order)))
-        # A place next to the predicted one is always likely.
-        return places, 1.0 + float(np.median(distances))
 
 
 def neighbour_pairs(
