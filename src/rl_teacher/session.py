@@ -673,19 +673,12 @@ class PreferenceSession:
         is_late = time.monotonic() - self._saved_s >= every_s
         return is_late or self.step - self._saved_step >= self._settings.checkpoint_steps
 
-    def save(self, earlier: Mapping[str, StateDict] | None = None) -> None:
-        """Save a checkpoint.
-
-        Args:
-            earlier: earlier states of some parts, which are saved in place of their current ones.
-        """
+    def save(self) -> None:
+        """Save a checkpoint."""
         began_s = time.monotonic()
         # The state of the rewards contains its result; that of the driver must agree with it.
         self.finish_fit()
-        states = dict(earlier or {})
-        arrays = nest(
-            {name: states.pop(name, None) or part.state() for name, part in self._parts.items()}
-        )
+        arrays = nest({name: part.state() for name, part in self._parts.items()})
         meta = {
             "timer": self.timer.to_json(),
             "training_steps": self.training_steps,

@@ -11,14 +11,14 @@ predicts their rewards, asks for comparisons of segments, and fits the predictor
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rl_teacher.agents.agent import Agent, SupportsExploration, SupportsExtension
 from rl_teacher.agents.collector import (
     Act,
-    InterruptibleRollouts,
     RolloutCollector,
     RolloutInterrupted,
     RolloutSettings,
@@ -29,13 +29,13 @@ from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadConfig, TeacherFailed
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.runtime import stop_requests
-from rl_teacher.common.state_dict import StateDict
 from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions, TeachConfig, pretraining_labels
 from rl_teacher.config.predecessors import teach_command
 from rl_teacher.datasets.given_labels import GivenLabels, labelled_pairs
 from rl_teacher.envs.interface import Shard
 from rl_teacher.envs.registry import EnvInfo
+from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.preparation import (
     archive,
@@ -72,6 +72,8 @@ FIRST_STEPS = 32_000
 there are more if the comparisons need them."""
 MAX_EXPLORATION_ROLLOUTS = 100
 """Rollouts, at most, until enough different segments are recorded for the first comparisons."""
+MAX_STOP_WAIT_S = 1.0
+"""Seconds that a stop request waits for the end of a rollout."""
 
 
 @dataclass(frozen=True)
@@ -181,9 +183,6 @@ class TrainingLoop:
         self.session = self._make_session(experiment, pretrained)
         self._num_given = 0
         self._tensorboard: TensorBoard | None = None
-        self._rollouts = InterruptibleRollouts(
-            self._agent, self._collector, self._is_stop_requested
-        )
 
     def _make_collector(self) -> RolloutCollector:
         """Make environments, which keep the steps that the first comparisons are chosen from."""
@@ -299,9 +298,6 @@ class TrainingLoop:
         session = self.session
         is_paced = self._config.asks_a_person and self._options.pace == "labels"
         metrics: Metrics = {}
-        # States of agent and collector before an interrupted rollout: its steps are discarded, and
-        # a resumed run repeats them. {} saves the current states.
-        before_rollout: Mapping[str, StateDict] | None = {}
         try:
             while session.step < session.num_steps and session.should_continue():
                 self._follow_extension()
@@ -314,14 +310,15 @@ class TrainingLoop:
                     session.save()
                 if is_paced:
                     session.wait_for_due_labels()
-        except RolloutInterrupted as interrupted:
-            before_rollout = interrupted.states
-        if session.has_stepped and before_rollout is not None:
+        except RolloutInterrupted:
+            # Only states between two rollouts continue exactly: that of the last checkpoint.
+            return
+        if session.has_stepped:
             self._display.status("saving")
             if self._config.asks and session.step >= session.num_steps:
                 session.use_last_labels()
             session.report(metrics)
-            session.save(before_rollout)
+            session.save()
 
     def _follow_extension(self) -> None:
         """Adopt the number of steps of the whole run, which the owner may have extended."""
@@ -331,12 +328,30 @@ class TrainingLoop:
         if isinstance(self._agent, SupportsExtension):
             self._agent.extend(num_steps)
 
+    def _collect(self) -> Rollout:
+        """Collect the next rollout of the agent; a stop request waits for its end, but not long.
+
+        Raises:
+            RolloutInterrupted: it had not ended `MAX_STOP_WAIT_S` after the request.
+        """
+        deadline_s = math.inf
+
+        def is_overdue() -> bool:
+            nonlocal deadline_s
+            if not self._is_stop_requested():
+                return False
+            now_s = time.monotonic()
+            deadline_s = min(deadline_s, now_s + MAX_STOP_WAIT_S)
+            return now_s >= deadline_s
+
+        return self._collector.collect(self._agent.act, self._agent.rollout_steps, is_overdue)
+
     def train_step(self) -> Metrics:
         """Take one turn of the loop (Christiano et al. 2017, 2.2); return the agent's metrics."""
         session, agent = self.session, self._agent
         # 1. The policy acts, and is updated by reinforcement learning from predicted rewards.
         with session.timer.part("rollout"):
-            rollout = self._rollouts.collect()
+            rollout = self._collect()
         session.count_steps(rollout.num_steps)
         rewards = session.observe(rollout).rewards
         if session.is_back_to_predicted:

@@ -1,7 +1,5 @@
 """Collection of rollouts from a vector environment with any autoreset mode."""
 
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -12,7 +10,7 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Shaped
 
 from rl_teacher.agents.actions import Masks, float32_bounds
-from rl_teacher.agents.agent import Agent, SupportsRecording, agent_diverged
+from rl_teacher.agents.agent import agent_diverged
 from rl_teacher.agents.shards import ShardGenerator
 from rl_teacher.common.array_pool import ArrayPool
 from rl_teacher.common.errors import BadObservation
@@ -35,26 +33,12 @@ environment reports them."""
 IGNORES_ACTION = "ignores_action"
 """Key of an environment's info for whether its next step belongs to no episode."""
 
-SLOW_ROLLOUT_S = 0.5
-"""Seconds of a rollout above which a stop request does not wait for its end."""
-MAX_STOP_WAIT_S = 1.0
-"""Seconds that a stop request waits for the end of a rollout after a fast one."""
-
 FinalObservations = list[tuple[int, int, np.ndarray]]
 """Time step, environment and last observation of each finished episode."""
 
 
 class RolloutInterrupted(Exception):
-    """The end of a rollout before its last step, by a stop request.
-
-    Attributes:
-        states: states of agent and collector before the rollout, by name; None if they were not
-            kept, so that only an earlier checkpoint can be resumed.
-    """
-
-    def __init__(self, states: Mapping[str, StateDict] | None = None) -> None:
-        super().__init__("a stop was requested")
-        self.states = states
+    """The end of a rollout before its last step, by a stop request."""
 
 
 @dataclass(frozen=True)
@@ -443,61 +427,6 @@ class RolloutCollector(Protocol):
     def close(self) -> None:
         """Close the environments."""
         ...
-
-
-class InterruptibleRollouts:
-    """Rollouts of an agent that a stop request ends between two steps, without losing earlier ones.
-
-    A run resumes exactly only from a state between two rollouts. Therefore the states of agent and
-    collector before a rollout are kept, unless the previous one was so fast that a stop can wait.
-    """
-
-    def __init__(
-        self, agent: Agent, collector: RolloutCollector, is_stop_requested: Callable[[], bool]
-    ) -> None:
-        self._agent, self._collector = agent, collector
-        self._is_stop_requested = is_stop_requested
-        self._is_first, self._is_slow = True, False
-
-    def collect(self) -> Rollout:
-        """Collect the next rollout of the agent.
-
-        Raises:
-            RolloutInterrupted: a stop was requested. The first rollout of a run needs no saved
-                states: its checkpoint, if there is one, is on disk.
-        """
-        agent, stop_seen_s = self._agent, math.inf
-        states: dict[str, StateDict] | None = None
-        generator_state = None
-        if self._is_slow:
-            collected = self._collector.state()
-            # Environments may reuse the memory of their arrays.
-            states = {"collector": {name: array.copy() for name, array in collected.items()}}
-            if isinstance(agent, SupportsRecording):
-                # Its state is only read after an interruption: that of GA3C waits for the update.
-                generator_state = agent.generator_state
-            else:
-                states["agent"] = agent.state()
-
-        def should_stop() -> bool:
-            nonlocal stop_seen_s
-            if not self._is_stop_requested():
-                return False
-            now_s = time.monotonic()
-            stop_seen_s = min(stop_seen_s, now_s)
-            return self._is_first or self._is_slow or now_s - stop_seen_s >= MAX_STOP_WAIT_S
-
-        began_s = time.monotonic()
-        try:
-            rollout = self._collector.collect(agent.act, agent.rollout_steps, should_stop)
-        except RolloutInterrupted:
-            if states and isinstance(agent, SupportsRecording) and generator_state is not None:
-                agent.record(None, None, generator_state)
-                states["agent"] = agent.state()
-            raise RolloutInterrupted(states) from None
-        self._is_first = False
-        self._is_slow = time.monotonic() - began_s >= SLOW_ROLLOUT_S
-        return rollout
 
 
 def _check_actions(actions: Shaped[np.ndarray, "time env ..."], first_env: int = 0) -> None:
