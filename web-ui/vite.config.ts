@@ -2,7 +2,6 @@ import { svelte } from '@sveltejs/vite-plugin-svelte'
 import type { Plugin } from 'vite'
 import { defineConfig } from 'vitest/config'
 
-import { mockPlugin } from './dev/mock-plugin.mjs'
 import { trimThree } from './dev/trim-three.mjs'
 
 /** Remove the documentation links from Svelte's errors: the built page refers to no other host. */
@@ -16,7 +15,7 @@ function withoutExternalUrls(): Plugin {
 }
 
 export default defineConfig({
-  plugins: [svelte(), withoutExternalUrls(), trimThree(), mockPlugin()],
+  plugins: [svelte(), withoutExternalUrls(), trimThree()],
   resolve: process.env.VITEST ? { conditions: ['browser'] } : {},
   build: {
     outDir: '../src/rl_teacher/web/static',
@@ -27,5 +26,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     chunkSizeWarningLimit: 700,
   },
+  // `rl-teacher serve` answers requests and links with a token or a one-time code.
+  server: { proxy: { '^/api/|[?&](token|code)=': process.env.RL_TEACHER_URL ?? 'http://127.0.0.1:8765' } },
   test: { include: ['tests/**/*.test.ts'], environment: 'node' },
 })

@@ -114,8 +114,7 @@ class TestSummary:
         clock.advance(16)
         shown = detail(program, "labels")
         assert shown["phase"] == ("stopped" if phase == "stopped" else "lost")
-        assert "Repeat its rl-teacher command" in shown["progress"]["message"]
-        assert "rl-teacher teach" not in shown["message"] + shown["progress"]["message"]
+        assert "rl-teacher teach" not in shown["message"]
 
     def test_silent_run_of_a_wrapper_is_idle_and_named_as_a_program(self, program, store, clock):
         config = {"spaces": {}, "segment_steps": 20}
@@ -125,21 +124,12 @@ class TestSummary:
         clock.advance(16)
         shown = detail(program, "wrapped")
         assert (shown["phase"], shown["is_running"]) == ("idle", False)
-        for text in (shown["message"], shown["progress"]["message"]):
-            assert "run it again" in text
-            assert "rl-teacher teach" not in text
+        assert "run it again" in shown["message"]
 
     def test_saved_settings_tell_wrapper_from_teach(self, home):
         assert "spaces" not in TeachConfig(env_id="Pendulum-v1", name="taught").saved()
         with closing(PreferenceWrapper(gym.make("Pendulum-v1"), name="wrapped")):
             assert "spaces" in json.loads((home / "experiments/wrapped/config.json").read_bytes())
-
-    def test_stopped_run_of_a_wrapper_is_continued_by_its_program(self, program, store):
-        experiment_id = store.experiments.ensure("wrapped", "Pendulum-v1", {"spaces": {}})
-        store.experiments.set_status(experiment_id, {"phase": "stopped", "message": "stopped"})
-        text = detail(program, "wrapped")["progress"]["message"]
-        assert "Run it again" in text
-        assert "rl-teacher teach" not in text
 
     @pytest.mark.parametrize(
         "status",
@@ -158,59 +148,7 @@ class TestSummary:
         assert shown["step"] == 0
 
 
-class TestMessages:
-    def message(self, program):
-        return detail(program)["progress"]["message"]
-
-    def test_message_counts_waiting_comparisons(self, program, trainer):
-        trainer.ask()
-        assert self.message(program) == "1 comparison is waiting for an answer."
-
-    @pytest.mark.parametrize(
-        ("phase", "expected"),
-        [
-            ("starting", "in a few seconds"),
-            ("random", "at random"),
-            ("waiting", "being rendered"),
-            ("fitting", "being fitted to the labels"),
-            ("training", "by the label schedule"),
-            ("finished", "no more comparisons"),
-            ("stopped", "to continue"),
-        ],
-    )
-    def test_message_explains_why_none_is_waiting(self, program, trainer, phase, expected):
-        trainer.set_phase(phase)
-        assert expected in self.message(program)
-
-    def test_message_for_silent_run_names_command(self, program, trainer, clock):
-        trainer.set_phase("training")
-        clock.advance(60)
-        assert "rl-teacher command" in self.message(program)
-
-    def test_message_reports_reached_target(self, program, trainer):
-        trainer.store.experiments.describe(trainer.id, "", 2)
-        trainer.set_phase("training")
-        post(program, *[label(each) for each in trainer.ask(2)])
-        answered = "All comparisons are answered, thank you. "
-        assert self.message(program) == f"{answered}The agent continues training."
-        trainer.set_phase("paused")
-        assert self.message(program) == f"{answered}The run is paused."
-
-    @pytest.mark.parametrize(
-        "phase",
-        ["starting", "random", "waiting", "paused", "finished", "stopped", "failed", "lost"],
-    )
-    @pytest.mark.parametrize("target", [0, 5])
-    def test_message_of_run_that_collects_labels_mentions_no_training(
-        self, program, store, phase, target
-    ):
-        name = "collected"
-        collected = store.experiments.ensure(name, "ShortHopper-v1", {"collect_only": True})
-        store.experiments.describe(collected, "", target)
-        status = {"phase": phase, "message": "7 more labels until the run ends"}
-        store.experiments.set_status(collected, status)
-        assert "train" not in detail(program, name)["progress"]["message"].lower()
-
+class TestProgress:
     def test_mine_excludes_answers_of_others(self, program, trainer):
         one, two = trainer.ask(2)
         trainer.store.labels.add(one, Answer.LEFT, "guest")
@@ -363,7 +301,6 @@ class TestLatestEpisode:
         trainer.set_phase("finished")
         offered = program.get(url).json()
         assert offered["comparisons"] == []
-        assert "no more comparisons" in offered["progress"]["message"]
         assert offered["progress"]["waiting"] == detail(program)["progress"]["waiting"] == 0
         trainer.set_phase("training")
         assert len(program.get(url).json()["comparisons"]) == 2

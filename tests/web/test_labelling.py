@@ -122,7 +122,6 @@ class TestNext:
             "asked": 3,
             "target": 175,
             "waiting": 2,
-            "message": "2 comparisons are waiting for an answer.",
             "clips": None,
             "newest_label": 1,
         }

@@ -188,12 +188,6 @@ class TestLeases:
         assert_problem(guest.post("/api/v1/leases/release", json={"leases": ["x"]}), 422)
         assert renew(guest) == {"renewed": {}, "lost": []}
 
-    def test_message_reports_comparisons_leased_to_others(self, guest, other_guest, trainer):
-        trainer.ask()
-        claim_next(guest)
-        url = "/api/v1/experiments/hopper/comparisons/next"
-        assert "claimed by other labelers" in other_guest.get(url).json()["progress"]["message"]
-
 
 class TestLabelsWithLease:
     def test_answer_within_lease_is_recorded_as_held(self, guest, trainer, store):

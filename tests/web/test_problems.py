@@ -1,6 +1,5 @@
 """Problem responses of all errors."""
 
-import asyncio
 import shutil
 import sqlite3
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.store.database import unavailable
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.web.access import Access, requires
-from rl_teacher.web.poller import Subscriber
 from rl_teacher.web.problems import PROBLEM_TYPES, problem, problem_from_error
 from tests.web.conftest import TOKEN, TestClient, assert_problem, label, post
 from tests.web.test_access import fill_path, routes_of
@@ -207,17 +205,6 @@ class TestDatabase:
         )
         detail = assert_problem(guest.get("/api/v1/me"), 503)
         assert detail.startswith("The database cannot be used: the server does not answer.")
-
-    def test_events_name_no_folder_of_the_service(self, app, database):
-        poller = app.state.services.poller
-
-        async def first_problem():
-            subscriber = Subscriber(None, "ann", is_owner=False)
-            return (await anext(poller.snapshots(subscriber))).problem
-
-        database.unlink()
-        problem = asyncio.run(first_problem())
-        assert str(database.parent) not in problem
 
     def test_deleted_database_rejects_label(self, program, trainer, database):
         [comparison_id] = trainer.ask()

@@ -253,11 +253,10 @@ class TestEvents:
         listening_to, sender = both
         [comparison_id] = served.trainer.ask()
         listener = EventReader(SimpleNamespace(client=listening_to))
-        _, before = listener.wait_for(lambda kind, _: kind == "progress")
+        _, before = listener.wait_for(lambda kind, _: kind == "experiment")
         sender.post("/api/v1/labels", json={"labels": [label(comparison_id)]})
-        listener.wait_for(
-            lambda kind, data: kind == "progress" and data["mine"] == before["mine"] + 1
-        )
+        mine = before["progress"]["mine"] + 1
+        listener.wait_for(lambda _, data: data["progress"]["mine"] == mine)
 
 
 class TestMetrics:

@@ -278,17 +278,17 @@ class TestStopping:
 class TestEvents:
     def test_events_report_changes_by_run_and_other_pages(self, service, trainer):
         listener = EventReader(service)
-        listener.wait_for(lambda kind, _: kind == "progress")
+        listener.wait_for(lambda kind, _: kind == "experiment")
         [comparison_id] = trainer.ask()
-        listener.wait_for(lambda kind, data: kind == "progress" and data["waiting"] == 1)
+        listener.wait_for(lambda _, data: data.get("progress", {}).get("waiting") == 1)
         service.client.post("/api/v1/labels", json={"labels": [label(comparison_id)]})
-        listener.wait_for(lambda kind, data: kind == "progress" and data["mine"] == 1)
+        listener.wait_for(lambda _, data: data.get("progress", {}).get("mine") == 1)
         trainer.store.metrics.append(trainer.id, 64, {"true_return": 2.5})
         _, row = listener.wait_for(lambda kind, _: kind == "metrics")
         assert (row["step"], row["true_return"]) == (64, 2.5)
         episode = {"clip": trainer.add_clip("latest"), "step": 64}
         trainer.store.experiments.set_latest_episode(trainer.id, episode)
-        listener.wait_for(lambda kind, _: kind == "episode")
+        listener.wait_for(lambda _, data: data.get("latest_episode") is not None)
 
 
 class TestSecrets:

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 
 import { extensionOf, isExtended, proposeTargets, targetsOf } from '../src/lib/extension'
 
-const progress = { mine: 0, answered: 60, asked: 65, target: 60, waiting: 5, message: '', clips: null, newest_label: 0 }
+const progress = { mine: 0, answered: 60, asked: 65, target: 60, waiting: 5, clips: null, newest_label: 0 }
 const control = { state: 'run' as const, seconds_between: null, target_labels: null, target_steps: null, reward: null }
 const finished = { step: 400_001, num_steps: 400_000, progress, control }
 

@@ -18,7 +18,7 @@ import type {
 const MINUTE_MS = 60_000
 const ann = { name: 'ann', role: 'labeler', home: 'here' } as const
 const bob = { ...ann, name: 'bob' }
-const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiting: 9, message: '', clips: null, newest_label: 0 }
+const progress: Progress = { mine: 0, answered: 0, asked: 9, target: null, waiting: 9, clips: null, newest_label: 0 }
 const clip = (hash: string) => ({ hash }) as LoadedClip['clip']
 const comparison = (id: number): Comparison => ({
   id,
@@ -297,7 +297,8 @@ describe('labelling session', () => {
       await settle()
       record()
       const mine = answer === 'undo' ? 0 : 1
-      events.progress?.({ ...progress, mine, answered: mine, waiting: 9 - mine })
+      const counted = { ...progress, mine, answered: mine, waiting: 9 - mine }
+      events.experiment?.({ phase: 'training', progress: counted, latest_episode: null } as ExperimentSummary)
       record()
       accept()
       await settle()
@@ -399,7 +400,7 @@ describe('labelling session', () => {
     getNext.mockReturnValueOnce(
       new Promise((resolve) => (respond = () => resolve({ comparisons: [comparison(1)], progress }))),
     )
-    events.progress!(progress)
+    events.experiment?.({ phase: 'training', progress, latest_episode: null } as ExperimentSummary)
     expect(state()).toEqual([true, false])
     respond()
     await settle()

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { ExperimentSummary } from '../src/lib/api-types'
 import { clipsText, labelsPerMinute, secondsToNext } from '../src/lib/progress.svelte'
 
-const progress = { mine: 0, answered: 20, asked: 20, target: 60, waiting: 0, message: '', clips: null, newest_label: 0 }
+const progress = { mine: 0, answered: 20, asked: 20, target: 60, waiting: 0, clips: null, newest_label: 0 }
 const summary = {
   phase: 'training',
   step: 110_000,

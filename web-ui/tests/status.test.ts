@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { Episode } from '../src/lib/api-types'
 import { describeNoEpisode, describeStatus, hasStartedTraining, missingLabels, stepsText, warningKind } from '../src/lib/status'
 
-const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, message: '', clips: null, newest_label: 0 }
+const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, clips: null, newest_label: 0 }
 const status = {
   phase: 'training' as const,
   message: 'training',

@@ -47,7 +47,7 @@ describe('a watched run', () => {
   it('shows the first episode when it has ended', async () => {
     const { run, events } = await follow(0)
     expect(run.shown).toBeNull()
-    events.episode?.(episode(1))
+    events.experiment?.(summary(1))
     await settle()
     expect(run.shown?.episode.step).toBe(1)
   })
@@ -55,7 +55,7 @@ describe('a watched run', () => {
   it('keeps the episode on screen until the newest is wanted, and skips those between', async () => {
     const { run, events } = await follow(1)
     for (const step of [2, 3]) {
-      events.episode?.(episode(step))
+      events.experiment?.(summary(step))
       await settle()
       expect(run.shown?.episode.step).toBe(1)
     }
@@ -68,11 +68,11 @@ describe('a watched run', () => {
   it('does not offer the episode on screen again after an event that comes late', async () => {
     const { run, events } = await follow(1)
     for (const step of [2, 1]) {
-      events.episode?.(episode(step))
+      events.experiment?.(summary(step))
       await settle()
     }
     expect(run.newer).toBeNull()
-    events.episode?.(episode(2))
+    events.experiment?.(summary(2))
     await settle()
     expect(run.newer?.episode.step).toBe(2)
   })
@@ -105,7 +105,7 @@ describe('a watched run', () => {
 
   it('does not replace an episode by one whose clip is deleted', async () => {
     const { run, events } = await follow(1, [2])
-    events.episode?.(episode(2))
+    events.experiment?.(summary(2))
     await settle()
     run.showNewest()
     expect(run.shown?.episode.step).toBe(1)

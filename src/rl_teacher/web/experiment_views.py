@@ -58,43 +58,14 @@ IDLE_MESSAGE = (
     "checkpoint."
 )
 
-NO_COMPARISON_MESSAGES = {
-    Phase.STARTING: "The run is starting. The first comparisons come in a few seconds.",
-    Phase.RANDOM: (
-        "The agent acts at random to collect the first clips. The first comparisons come in a few "
-        "seconds."
-    ),
-    Phase.WAITING: "The next clips are being rendered. They come in a few seconds.",
-    Phase.FITTING: (
-        "The reward predictor is being fitted to the labels. The next comparisons come when the "
-        "agent trains again."
-    ),
-    Phase.PAUSED: "The run is paused. The next comparisons come when its owner resumes it.",
-    Phase.TRAINING: (
-        "All comparisons are labelled. The agent is training; the next comparisons come by the "
-        "label schedule."
-    ),
-    Phase.FINISHED: "The run has finished; there are no more comparisons.",
-    Phase.STOPPED: (
-        "The run was stopped and saved. Repeat its rl-teacher command to continue; then the "
-        "next comparisons come."
-    ),
-    Phase.FAILED: (
-        "The run has failed; all labels are kept. The next comparisons come when its owner has "
-        "continued it."
-    ),
-    Phase.LOST: f"No comparison is available. {LOST_MESSAGE}",
-    Phase.IDLE: f"No comparison is available. {IDLE_MESSAGE}",
-}
-"""Why no comparison is available, and when the next one comes; a run may only collect labels."""
-
 SILENT_MESSAGES = {Phase.LOST: LOST_MESSAGE, Phase.IDLE: IDLE_MESSAGE}
 """Messages of runs that do not report any more."""
 
-WRAPPER_STOPPED_MESSAGE = (
-    "The program that trains this agent has closed its environment. Run it again to continue; then "
-    "the next comparisons come."
+FAILED_MESSAGE = (
+    "The run has failed; all labels are kept. The next comparisons come when its owner has "
+    "continued it."
 )
+"""Message for labelers, who do not see the error."""
 
 
 class ExperimentViews:
@@ -164,7 +135,6 @@ class ExperimentViews:
             target=view.target_labels,
             # The open comparisons of a finished run are not asked, since it ignores the answers.
             waiting=0 if phase is Phase.FINISHED else view.waiting,
-            message=progress_message(view, phase),
             clips=self._clips(view),
             newest_label=self._store.labels.newest_id(view.id),
         )
@@ -283,22 +253,6 @@ def with_mine(progress: Progress, mine: int) -> Progress:
     return progress.model_copy(update={"mine": mine})
 
 
-def progress_message(view: ExperimentView, phase: Phase) -> str:
-    """Return how many comparisons are waiting, or why none is and when the next one comes."""
-    if view.waiting and phase is not Phase.FINISHED:
-        noun = "comparison is" if view.waiting == 1 else "comparisons are"
-        return f"{view.waiting} {noun} waiting for an answer."
-    if view.has_all_labels and phase not in (*ENDED, *SILENT_MESSAGES):
-        thanks = "All comparisons are answered, thank you."
-        if phase is Phase.PAUSED:
-            return f"{thanks} The run is paused."
-        is_trained = not view.config.get("collect_only")
-        return f"{thanks} The agent continues training." if is_trained else thanks
-    if phase is Phase.STOPPED and is_of_wrapper(view):
-        return WRAPPER_STOPPED_MESSAGE
-    return NO_COMPARISON_MESSAGES[phase]
-
-
 def reported_phase(view: ExperimentView) -> Phase:
     """Return the phase that the training run reported last."""
     reported = (view.status or {}).get("phase")
@@ -320,7 +274,7 @@ def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
     """Remove everything that would bias labelers: returns, predicted rewards and metrics."""
     unseen: dict[str, Any] = {"sparkline": [], "warnings": []}
     if summary.phase is Phase.FAILED:
-        unseen["message"] = NO_COMPARISON_MESSAGES[Phase.FAILED]
+        unseen["message"] = FAILED_MESSAGE
     for name in ("first_episode", "latest_episode"):
         episode: Episode | None = getattr(summary, name)
         if episode is not None:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rl_teacher.common.errors import RlTeacherError
-from rl_teacher.runs.control import Phase
 from rl_teacher.store.records import ClaimRequest, ExperimentView, Identity
 from rl_teacher.store.store import Store
 from rl_teacher.web.authentication import is_owner
@@ -12,11 +11,6 @@ from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.schemas.labelling import NextComparisons
 from rl_teacher.web.serializers import serialize_claim
-
-NONE_AVAILABLE_MESSAGE = (
-    "The open comparisons are claimed by other labelers, or you have answered them. The next one "
-    "appears automatically."
-)
 
 
 @dataclass(frozen=True)
@@ -79,12 +73,9 @@ def next_of_experiment(
     claimed = store.leases.claim_many(
         [ClaimRequest(view.id, each.labeler, each.limit, each.exclude) for each in requests]
     )
-    has_open = view.waiting > 0 and experiments.phase(view) is not Phase.FINISHED
     progress_of = experiments.progress_of_each(view, {each.labeler for each in requests})
     for request, these in zip(requests, claimed, strict=True):
         progress = progress_of[request.labeler]
-        if not these and not request.exclude and has_open:
-            progress = progress.model_copy(update={"message": NONE_AVAILABLE_MESSAGE})
         try:
             comparisons = [serialize_claim(each, request.labeler) for each in these]
         except (RlTeacherError, ProblemError) as error:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 
 import anyio.to_thread
 
-from rl_teacher.common.errors import ExperimentNotFound
+from rl_teacher.common.errors import ExperimentNotFound, StoreUnavailable
 from rl_teacher.runs.control import Phase
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
 from rl_teacher.web.experiment_views import ExperimentViews, metrics_entry
-from rl_teacher.web.problems import UNEXPECTED, problem_from_error
 from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
 
 MAX_RECENT_ROWS = 600
@@ -55,14 +54,12 @@ class Snapshot:
         mine: Labelled comparisons by experiment name and labeler.
         rows: Latest metrics of each subscribed experiment, oldest first.
         subscribers: Those that it was read for; set by the poller.
-        problem: Problem as JSON if the store could not be read.
     """
 
     summaries: Mapping[str, ExperimentSummary] = field(default_factory=dict)
     mine: Mapping[tuple[str, str], int] = field(default_factory=dict)
     rows: Mapping[str, tuple[MetricsEntry, ...]] = field(default_factory=dict)
     subscribers: frozenset[Subscriber] = frozenset()
-    problem: str | None = None
 
 
 class SnapshotReader:
@@ -166,7 +163,7 @@ class Poller:
                     return
                 snapshot = self._snapshot
                 # A poll may have begun before the subscriber joined; the next one follows at once.
-                if subscriber in snapshot.subscribers or snapshot.problem is not None:
+                if subscriber in snapshot.subscribers:
                     yield snapshot
         finally:
             self._subscribers[subscriber] -= 1
@@ -182,15 +179,13 @@ class Poller:
         """Read snapshots while there are subscribers; a new one does not wait for the interval."""
         while self._subscribers and not self._is_closed:
             self._joined.clear()
+            subscribers = frozenset(self._subscribers)
             try:
-                subscribers = frozenset(self._subscribers)
                 snapshot = await anyio.to_thread.run_sync(self._read, subscribers)
                 self._snapshot = replace(snapshot, subscribers=subscribers)
-            except Exception as error:
-                details = problem_from_error(error)
-                if details.status == UNEXPECTED.status:
-                    logger.exception("Polling the store failed.")
-                self._snapshot = Snapshot(problem=details.model_dump_json())
+            except Exception as error:  # The next poll may succeed.
+                is_expected = isinstance(error, StoreUnavailable)
+                logger.warning("Polling the store failed: %s", error, exc_info=not is_expected)
             # Each poll has an event of its own: a slow subscriber may wake up after the next poll.
             polled, self._polled = self._polled, asyncio.Event()
             polled.set()

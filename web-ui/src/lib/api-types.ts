@@ -505,7 +505,6 @@ export interface components {
             answered: number;
             asked: number;
             clips: components["schemas"]["ClipProgress"] | null;
-            message: string;
             mine: number;
             newest_label: number;
             target: number | null;
@@ -629,11 +628,8 @@ export interface components {
             tracks: number | null;
         };
         ServerEvents: {
-            episode: components["schemas"]["Episode"];
             experiment: components["schemas"]["ExperimentSummary"];
             metrics: components["schemas"]["MetricsEntry"];
-            problem: components["schemas"]["Problem"];
-            progress: components["schemas"]["Progress"];
         };
         ShareEstimate: {
             count: number;

@@ -1,17 +1,15 @@
 /** Server-sent events of the service, with polling as a fallback. */
 
 import { API } from './api'
-import type { Episode, ExperimentSummary, MetricsEntry, Progress } from './api-types'
+import type { ExperimentSummary, MetricsEntry } from './api-types'
 
 const POLL_MS = 4_000
 const RECONNECT_MS = 3_000
-const NAMES = ['experiment', 'progress', 'metrics', 'episode'] as const
+const NAMES = ['experiment', 'metrics'] as const
 
 export interface EventHandlers {
   experiment?: (summary: ExperimentSummary) => void
-  progress?: (progress: Progress) => void
   metrics?: (row: MetricsEntry) => void
-  episode?: (episode: Episode) => void
   /** The event stream was opened or lost. */
   live?: (isLive: boolean) => void
   /** Called regularly while the stream is lost: fetch what the page shows. */

@@ -34,11 +34,7 @@ export class ExperimentState {
       request: () => Promise.all([getOwnerExperiment(name), getMetrics(name, this.#readUpTo)]),
       received: (response) => this.#receive(response),
       updated: (summary) => this.#update(summary),
-      events: {
-        progress: (progress) => (this.detail = this.detail && { ...this.detail, progress }),
-        metrics: (row) => (this.rows = mergeMetrics(this.rows, [row])),
-        episode: (episode) => void this.latestEpisode.show(episode),
-      },
+      events: { metrics: (row) => (this.rows = mergeMetrics(this.rows, [row])) },
     })
   }
 

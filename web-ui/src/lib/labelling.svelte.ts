@@ -211,12 +211,10 @@ export class LabellingSession {
     await Promise.all([this.#readSummary(), this.labels.readHistory(), this.queue.fill()])
     if (this.#isStopped) return
     this.#stopListening = this.#service.listen(this.name, {
-      progress: (progress) => this.#followProgress(progress),
       experiment: (summary) => {
         this.#reads.record(summary)
         this.#followSummary(summary)
       },
-      episode: (episode) => void this.latestEpisode.show(episode),
       live: (isLive) => isLive && this.retry(),
       poll: () => this.retry(),
     })

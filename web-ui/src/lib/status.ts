@@ -55,9 +55,20 @@ export const missingLabels = (
   { phase, num_missing, message }: Pick<Status, 'phase' | 'num_missing' | 'message'>,
 ): string | null => (phase === 'waiting' && num_missing > 0 ? message : null)
 
+/** Why no comparison is available; the service explains the other phases. */
+const IDLE_TEXTS: Partial<Record<ExperimentSummary['phase'], string>> = {
+  starting: 'The run is starting. The first comparisons come in a few seconds.',
+  random: 'The agent acts at random to collect the first clips. The first comparisons come in a few seconds.',
+  waiting: 'The next clips are being rendered. They come in a few seconds.',
+  fitting: 'The reward predictor is being fitted to the labels.',
+  training: 'The agent is training. The next comparisons come by the label schedule.',
+  paused: 'The run is paused. The next comparisons come when its owner resumes it.',
+  stopped: 'The run was stopped and saved. The next comparisons come when it is started again.',
+}
+
 /** Return why no comparison is on screen, as a heading and a text. */
 export function describeIdle(
-  { summary, labels, progress, isThrottled, isHeldByOthers }: LabellingSession,
+  { summary, labels, isThrottled, isHeldByOthers }: LabellingSession,
   signInHint: string,
 ): [heading: string, text: string] {
   if (labels.connection === 'signed out') return ['This browser is no longer signed in', signInHint]
@@ -78,7 +89,7 @@ export function describeIdle(
     'Nothing to label right now',
     isHeldByOthers
       ? 'Other labelers have the remaining comparisons, or you have already labelled them. The next free one appears here automatically.'
-      : progress.counts?.message || summary?.message || '',
+      : summary === null ? '' : IDLE_TEXTS[summary.phase] || summary.message,
   ]
 }
 

@@ -25,7 +25,6 @@ export class WatchedRun {
       request: () => service.getExperiment(name),
       received: (summary) => this.#update(summary),
       updated: (summary) => this.#update(summary),
-      events: { episode: (episode) => void this.#load(episode) },
       listen: service.listen,
     })
   }

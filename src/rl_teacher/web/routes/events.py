@@ -74,16 +74,15 @@ async def listen(
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream changes as server-sent events, starting with the present state.
 
-    Without `experiment`: an `experiment` event (a summary) for each experiment. With it: also
-    `progress` and `episode`, and for owners `metrics`. `problem` reports that the store cannot be
-    read. The stream ends when an experiment of it is deleted, renamed or hidden.
+    An `experiment` event contains a summary. With `experiment`, owners also receive `metrics`. The
+    stream ends when an experiment of it is deleted, renamed or hidden.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MS)
     stream = EventStream(subscriber)
     clock_s = services.settings.clock_s
     checked_s = clock_s()
     async for snapshot in services.poller.snapshots(subscriber):
-        if clock_s() - checked_s >= CREDENTIAL_CHECK_S and snapshot.problem is None:
+        if clock_s() - checked_s >= CREDENTIAL_CHECK_S:
             checked_s = clock_s()
             if not await services.authenticator.is_valid(request.state.credential):
                 return
@@ -101,15 +100,12 @@ class EventStream:
 
     def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber = subscriber
-        self._sent: dict[tuple[str, str], str] = {}
+        self._sent: dict[str, str] = {}
         self._last_row_id: int | None = None
 
     def has_lost(self, snapshot: Snapshot) -> bool:
         """Return whether an experiment that was sent is missing: the subscriber must read again."""
-        if snapshot.problem is not None:
-            return False
-        sent = {name for kind, name in self._sent if kind == "experiment"}
-        return not sent <= self._visible(snapshot).keys()
+        return not self._sent.keys() <= self._visible(snapshot).keys()
 
     def _visible(self, snapshot: Snapshot) -> dict[str, ExperimentSummary]:
         """Return the summaries that the subscriber receives."""
@@ -124,23 +120,16 @@ class EventStream:
 
     def of(self, snapshot: Snapshot) -> Iterator[ServerSentEvent]:
         """Yield the new events of a snapshot."""
-        if snapshot.problem is not None:
-            yield from self._if_new("problem", "", snapshot.problem)
-            return
-        # Forgotten, so that the same problem is reported when it recurs.
-        self._sent.pop(("problem", ""), None)
-        followed = self._subscriber.name
         for name, shared in self._visible(snapshot).items():
             mine = snapshot.mine.get((name, self._subscriber.labeler), 0)
             summary = shared.model_copy(update={"progress": with_mine(shared.progress, mine)})
             if not self._subscriber.is_owner:
                 summary = redact_for_labelers(summary)
-            yield from self._if_new("experiment", name, summary.model_dump_json())
-            if followed is not None:
-                yield from self._if_new("progress", name, summary.progress.model_dump_json())
-                if summary.latest_episode is not None:
-                    episode = summary.latest_episode.model_dump_json()
-                    yield from self._if_new("episode", name, episode)
+            text = summary.model_dump_json()
+            if self._sent.get(name) != text:
+                self._sent[name] = text
+                yield ServerSentEvent(event="experiment", raw_data=text)
+        followed = self._subscriber.name
         if self._subscriber.is_owner and followed is not None and followed in snapshot.rows:
             yield from self._metrics(snapshot.rows[followed])
 
@@ -153,8 +142,3 @@ class EventStream:
             if row.id > self._last_row_id:
                 self._last_row_id = row.id
                 yield ServerSentEvent(event="metrics", raw_data=row.model_dump_json())
-
-    def _if_new(self, kind: str, name: str, text: str) -> Iterator[ServerSentEvent]:
-        if self._sent.get((kind, name)) != text:
-            self._sent[kind, name] = text
-            yield ServerSentEvent(event=kind, raw_data=text)

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from rl_teacher.runs.control import Phase
 from rl_teacher.store.experiments import MAX_OVERLAP_LABELERS
 from rl_teacher.store.sql import MAX_ID
-from rl_teacher.web.problems import Problem
 from rl_teacher.web.schemas.shared import (
     NO_NULL,
     Clip,
@@ -34,10 +33,9 @@ class Progress(BaseModel):
 
     `mine` counts the comparisons that the requesting labeler has labelled. `waiting` counts those
     that still need a label, including those leased to others or labelled by the requesting labeler;
-    it is 0 after the run has finished, which asks none. `message` explains why none is available
-    and when the next one comes. `clips` is null unless the experiment sorts clips. `newest_label`
-    is the id of the newest label, 0 if there is none: it rises with changed and withdrawn answers,
-    too.
+    it is 0 after the run has finished, which asks none. `clips` is null unless the experiment sorts
+    clips. `newest_label` is the id of the newest label, 0 if there is none: it rises with changed
+    and withdrawn answers, too.
     """
 
     mine: int
@@ -45,7 +43,6 @@ class Progress(BaseModel):
     asked: int
     target: int | None
     waiting: int
-    message: str
     clips: ClipProgress | None
     newest_label: int
 
@@ -247,7 +244,4 @@ class ServerEvents(BaseModel):
     """Payload of each server-sent event, by event name."""
 
     experiment: ExperimentSummary
-    progress: Progress
-    episode: Episode
     metrics: MetricsEntry
-    problem: Problem
