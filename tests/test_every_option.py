@@ -26,8 +26,8 @@ from rl_teacher.config.presets import PresetChoice
 from rl_teacher.envs.mujoco import physics, vector
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import Fitter
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.rewards import trainer
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.warm_start import hash_arrays
 from rl_teacher.session import PreferenceSession
@@ -197,14 +197,14 @@ def calls(owner, method):
 
 def fitting_threads(options):
     """Return the names of the threads that fit the predictor."""
-    names, fit = set(), Fitter.fit
+    names, fit = set(), trainer.fit
 
     def spied(*arguments, **keywords):
         names.add(threading.current_thread().name)
         return fit(*arguments, **keywords)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Fitter, "fit", spied)
+        patch.setattr(trainer, "fit", spied)
         execute(options)
     return names
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.predictor.fit import Fitter
+from rl_teacher.rewards import trainer
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.session import PreferenceSession
 from rl_teacher.store.database import default_url
@@ -124,14 +124,14 @@ class Account:
 def fits(monkeypatch):
     """Data set of each fit, as targets by comparison id."""
     recorded = []
-    fit = Fitter.fit
+    fit = trainer.fit
 
-    def fit_and_record(self, labels, *args, **options):
+    def fit_and_record(state, labels, *args, **options):
         ids = labels.comparison_ids
         recorded.append({each: float(labels.targets[labels.index_of(each)]) for each in ids})
-        return fit(self, labels, *args, **options)
+        return fit(state, labels, *args, **options)
 
-    monkeypatch.setattr(Fitter, "fit", fit_and_record)
+    monkeypatch.setattr(trainer, "fit", fit_and_record)
     return recorded
 
 

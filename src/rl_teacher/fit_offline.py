@@ -21,7 +21,7 @@ from rl_teacher.datasets.given_labels import (
 )
 from rl_teacher.predictor.diagnostics import FitReport
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import Fitter
+from rl_teacher.predictor.fit import evaluate, fit, initial_state, warm_start
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelSet
 from rl_teacher.rewards.memory import predictor_memory, refuse_excess
@@ -185,17 +185,11 @@ def fit_predictor(
         everything = replace(config, reward=replace(config.reward, label_buffer=0))
         held_out_labels = label_set(dataset.held_out, space, everything, initial)
         held_out = examples_of(held_out_labels, config.reward)
-    fitter = Fitter(space, config.reward, seed=config.seed)
-    try:
-        if initial is not None:
-            fitter.warm_start_from(initial.networks, initial.normaliser)
-        outcome = fitter.fit(
-            examples_of(labels, config.reward),
-            config.pretrain_iters,
-            held_out=held_out,
-        )
-    finally:
-        fitter.close()
+    state = initial_state(space, config.reward, config.seed)
+    if initial is not None:
+        state = warm_start(state, initial.networks, initial.normaliser)
+    outcome = fit(state, examples_of(labels, config.reward), config.pretrain_iters)
+    report = outcome.report if held_out is None else evaluate(outcome, held_out)
     predictor = RewardPredictor(space, config.reward, config.seed)
     predictor.set_networks(outcome.networks, outcome.normaliser)
     # Between segments of unequal lengths, the labels determine the zero of the reward.
@@ -204,7 +198,7 @@ def fit_predictor(
     )
     is_step = labels.weights > 0  # 0 marks the padding of shorter segments
     predictor.recent.update(predictor.member_rewards(labels.rows[is_step]))
-    return predictor, outcome.report
+    return predictor, report
 
 
 def label_set(

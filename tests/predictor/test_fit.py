@@ -12,9 +12,11 @@ from rl_teacher.predictor.fit import (
     CHUNK_STEPS,
     MAX_DECAY,
     FitReport,
-    Fitter,
     draw_offset,
+    evaluate,
+    fit,
     gather_steps,
+    initial_state,
     subsampling_stride,
     weight_decay,
 )
@@ -38,6 +40,10 @@ def oracle_labels(num, seed=0, target=None):
         is_left = (left @ TRUE_WEIGHTS).sum() > (right @ TRUE_WEIGHTS).sum()
         labels.add(LabelledPair(left, right, float(is_left) if target is None else target))
     return labels
+
+
+def fit_to(labels, max_steps, config=CONFIG, seed=0, **options):
+    return fit(initial_state(SPACE, config, seed), labels, max_steps, **options)
 
 
 def first_weights(fitted):
@@ -66,7 +72,7 @@ def test_weight_decay_is_inversely_proportional_to_labels(l2, num_labels, decay)
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_fit_recovers_linear_reward_from_200_comparisons(seed):
-    fitted = Fitter(SPACE, CONFIG, seed=seed).fit(oracle_labels(200, seed), 2000)
+    fitted = fit_to(oracle_labels(200, seed), 2000, seed=seed)
     rows = np.random.default_rng(99).normal(size=(500, 5)).astype(np.float32)
     predicted = fitted_predictor(fitted).member_rewards(rows).mean(0)
     assert np.corrcoef(predicted, rows @ TRUE_WEIGHTS)[0, 1] > 0.9
@@ -83,26 +89,20 @@ def test_fit_recovers_preferences_for_discounted_returns_of_long_segments(discou
         left, right = a_segment(rng, 100), a_segment(rng, 100)
         is_left = weights @ ((left - right) @ TRUE_WEIGHTS) > 0
         (labels if number < 200 else held_out).add(LabelledPair(left, right, float(is_left)))
-    fitted = Fitter(SPACE, config, seed=0).fit(labels, 2000, held_out=held_out)
-    assert fitted.report.held_out_accuracy > 0.9
+    assert evaluate(fit_to(labels, 2000, config), held_out).held_out_accuracy > 0.9
 
 
-def test_held_out_set_changes_the_report_and_not_the_fit():
-    """Labels that contradict those of the fit: the set's accuracy is 1 minus that of the truth."""
-    labels, truth = oracle_labels(60), oracle_labels(140, seed=5)
-    lies = oracle_labels(140, seed=5)
+def test_evaluation_on_held_out_set_contradicts_that_on_opposite_answers():
+    truth, lies = oracle_labels(140, seed=5), oracle_labels(140, seed=5)
     for index in range(140):
         lies.targets[index] = 1 - lies.targets[index]
-    alone, right, wrong = (
-        Fitter(SPACE, CONFIG, seed=0).fit(labels, 200, held_out=each)
-        for each in (None, truth, lies)
-    )
-    np.testing.assert_array_equal(first_weights(alone), first_weights(right))
-    assert right.report.loss_ratio == alone.report.loss_ratio
-    accuracy = right.report.held_out_accuracy
+    fitted = fit_to(oracle_labels(60), 200)
+    right, wrong = evaluate(fitted, truth), evaluate(fitted, lies)
+    assert right.loss_ratio == fitted.report.loss_ratio
+    accuracy = right.held_out_accuracy
     assert accuracy * 3 * 140 == pytest.approx(round(accuracy * 3 * 140))
-    assert wrong.report.held_out_accuracy == pytest.approx(1 - accuracy)
-    assert wrong.report.held_out_loss > alone.report.held_out_loss
+    assert wrong.held_out_accuracy == pytest.approx(1 - accuracy)
+    assert wrong.held_out_loss > right.held_out_loss
 
 
 def test_random_answers_give_chance_accuracy_and_poor_agreement():
@@ -111,17 +111,17 @@ def test_random_answers_give_chance_accuracy_and_poor_agreement():
     for _ in range(300):
         target = float(rng.random() < 0.5)
         labels.add(LabelledPair(a_segment(rng), a_segment(rng), target))
-    report = Fitter(SPACE, CONFIG, seed=0).fit(labels, 400).report
+    report = fit_to(labels, 400).report
     assert 0.35 < report.held_out_accuracy < 0.65
 
 
 def test_fit_ends_when_held_out_loss_stops_improving():
-    report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(60), 10_000, patience=4).report
+    report = fit_to(oracle_labels(60), 10_000, patience=4).report
     assert report.num_steps < 5_000
 
 
 def test_fit_never_exceeds_max_steps():
-    report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(60), 3 * CHUNK_STEPS).report
+    report = fit_to(oracle_labels(60), 3 * CHUNK_STEPS).report
     assert report.num_steps <= 3 * CHUNK_STEPS
 
 
@@ -130,7 +130,7 @@ def test_weight_decay_shrinks_predicted_returns():
     stds = []
     for l2 in (0.0, 100.0, 1000.0):
         config = replace(CONFIG, l2=l2)
-        fitted = Fitter(SPACE, config, seed=0).fit(labels, 400, patience=1000)
+        fitted = fit_to(labels, 400, config, patience=1000)
         stds.append(fitted_predictor(fitted).member_rewards(rows.astype(np.float32)).std())
     assert stds[0] > stds[1] > 2 * stds[2]
 
@@ -138,29 +138,28 @@ def test_weight_decay_shrinks_predicted_returns():
 @pytest.mark.parametrize("num_labels", [1, 2, 5])
 def test_fit_to_few_labels_does_not_diverge(num_labels):
     config = replace(CONFIG, l2=1e6)
-    fitted = Fitter(SPACE, config, seed=0).fit(oracle_labels(num_labels), 80, patience=1000)
+    fitted = fit_to(oracle_labels(num_labels), 80, config, patience=1000)
     assert np.isfinite(fitted.report.loss)
 
 
 def test_ties_pull_predicted_returns_together():
-    fitter = Fitter(SPACE, CONFIG, seed=0)
-    before = fitter.fit(oracle_labels(100), 300).networks
-    tied = fitter.fit(oracle_labels(100, target=0.5), 600, patience=1000)
+    before = fit_to(oracle_labels(100), 300)
+    tied = fit(before.state, oracle_labels(100, target=0.5), 600, patience=1000)
     rows = np.random.default_rng(5).normal(size=(200, 5)).astype(np.float32)
-    spread_before = fitted_predictor(replace(tied, networks=before))
+    spread_before = fitted_predictor(replace(tied, networks=before.networks))
     spread_after = fitted_predictor(tied)
     assert spread_after.member_rewards(rows).std() < 0.7 * spread_before.member_rewards(rows).std()
 
 
 def test_same_seed_gives_same_weights():
-    one, other = (Fitter(SPACE, CONFIG, seed=3).fit(oracle_labels(50), 80) for _ in range(2))
+    one, other = (fit_to(oracle_labels(50), 80, seed=3) for _ in range(2))
     np.testing.assert_array_equal(*map(first_weights, (one, other)))
 
 
 @pytest.mark.parametrize("uses_actions", [True, False])
 def test_vector_predictor_uses_actions_unless_ignore_actions_is_set(uses_actions):
     config = PredictorConfig(hidden=(32, 32), ignore_actions=not uses_actions)
-    fitted = Fitter(SPACE, config, seed=0).fit(oracle_labels(200), 400)
+    fitted = fit_to(oracle_labels(200), 400, config)
     rows = np.zeros((2, 5), np.float32)
     rows[1, 4] = 1.0  # the action
     said_of = fitted_predictor(fitted).member_rewards(rows)
@@ -168,21 +167,22 @@ def test_vector_predictor_uses_actions_unless_ignore_actions_is_set(uses_actions
 
 
 def test_members_have_different_weights():
-    weights = first_weights(Fitter(SPACE, CONFIG, seed=3).fit(oracle_labels(50), 80))
+    weights = first_weights(fit_to(oracle_labels(50), 80, seed=3))
     assert not np.allclose(weights[0], weights[1])
 
 
-def test_restored_fitter_continues_exactly():
+def test_restored_state_continues_exactly_and_fits_leave_their_state_unchanged():
     labels = oracle_labels(50)
-    one, other = Fitter(SPACE, CONFIG, seed=3), Fitter(SPACE, CONFIG, seed=4)
-    one.fit(labels, 40)
-    other.load_state(one.state())
-    np.testing.assert_array_equal(*(first_weights(each.fit(labels, 40)) for each in (one, other)))
+    state = fit_to(labels, 40, seed=3).state
+    restored = initial_state(SPACE, CONFIG, 4).restored(state.arrays())
+    expected = first_weights(fit(state, labels, 40))
+    np.testing.assert_array_equal(first_weights(fit(state, labels, 40)), expected)
+    np.testing.assert_array_equal(first_weights(fit(restored, labels, 40)), expected)
 
 
 def test_dropout_changes_fit_and_still_learns():
     config = PredictorConfig(hidden=(32, 32), dropout=0.3)
-    report = Fitter(SPACE, config, seed=0).fit(oracle_labels(200), 1500).report
+    report = fit_to(oracle_labels(200), 1500, config).report
     assert report.held_out_accuracy > 0.8
 
 
@@ -217,7 +217,7 @@ def test_every_step_of_a_segment_is_sampled(num_steps, stride):
 
 
 def test_single_label_can_be_fitted():
-    report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(1), CHUNK_STEPS).report
+    report = fit_to(oracle_labels(1), CHUNK_STEPS).report
     assert np.isfinite(report.loss)
 
 
@@ -233,7 +233,7 @@ def test_calibration_bins_match_hand_computed_probabilities_and_shares():
 
 
 def test_report_round_trips_through_json():
-    report = Fitter(SPACE, CONFIG, seed=0).fit(oracle_labels(60), 80).report
+    report = fit_to(oracle_labels(60), 80).report
     assert report.calibration
     assert FitReport.from_json(json.loads(json.dumps(asdict(report)))) == report
     older = {name: value for name, value in asdict(report).items() if name != "calibration"}

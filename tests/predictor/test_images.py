@@ -12,7 +12,13 @@ from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.encoders import PredictorEncoder
 from rl_teacher.nn.mlp import MLP
 from rl_teacher.predictor.ensemble import IMAGES_PER_CALL, RewardPredictor
-from rl_teacher.predictor.fit import Fitter, gather_steps, subsampling_stride
+from rl_teacher.predictor.fit import (
+    fit,
+    gather_steps,
+    initial_state,
+    subsampling_stride,
+    warm_start,
+)
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import MIN_STD, LabelledPair, LabelSet
 from rl_teacher.predictor.networks import ImageRewardNetwork
@@ -107,9 +113,7 @@ def test_inputs_are_scaled_to_feature_scales_and_warm_start_keeps_statistics():
     rollout, space = random_rollout(40)
     rows = space.rows(rollout.observations, rollout.actions)
     labels = labelled(rollout, rows, space, 10)
-    fitter = Fitter(space, CONFIG, seed=0)
-    outcome = fitter.fit(labels, 8)
-    fitter.close()
+    outcome = fit(initial_state(space, CONFIG, 0), labels, 8)
     measured = labels.input_stats.std + MIN_STD
     is_told = outcome.normaliser.mask
     given = (outcome.normaliser.std * space.feature_scales)[is_told]
@@ -167,39 +171,38 @@ def test_keypoints_include_actions_and_profiles_do_not():
 )
 def test_auto_encoder_selects_features_with_lower_held_out_loss(depends_on, expected):
     space = random_feature_space()
-    fitter = Fitter(space, CONFIG, seed=0)
-    outcome = fitter.fit(comparisons(space, depends_on, 150), 1_000)
-    fitter.close()
-    np.testing.assert_array_equal(fitter.feature_mask, space.feature_mask(expected))
+    outcome = fit(initial_state(space, CONFIG, 0), comparisons(space, depends_on, 150), 1_000)
+    np.testing.assert_array_equal(outcome.state.feature_mask, space.feature_mask(expected))
     assert differs_between_actions(outcome, space) == (expected == "keypoints")
     assert outcome.report.held_out_accuracy > 0.7
 
 
 def test_auto_encoder_selects_again_after_labels_double():
     space = random_feature_space()
-    fitter = Fitter(space, CONFIG, seed=0)
     labels = comparisons(space, "profiles", 40)
-    fitter.fit(labels, 400)
+    first = fit(initial_state(space, CONFIG, 0), labels, 400)
     comparisons(space, "actions", 39, 1, into=labels)
-    assert not differs_between_actions(fitter.fit(labels, 8), space)
+    second = fit(first.state, labels, 8)
+    assert not differs_between_actions(second, space)
     comparisons(space, "actions", 400, 2, into=labels)
-    assert differs_between_actions(fitter.fit(labels, 8), space)
-    np.testing.assert_array_equal(fitter.feature_mask, space.feature_mask("keypoints"))
-    fitter.close()
+    third = fit(second.state, labels, 8)
+    assert differs_between_actions(third, space)
+    np.testing.assert_array_equal(third.state.feature_mask, space.feature_mask("keypoints"))
 
 
-def test_restored_fitter_keeps_feature_mask_and_next_selection():
+def test_restored_state_keeps_feature_mask_and_next_selection():
     space = random_feature_space()
-    one, other = (Fitter(space, CONFIG, seed=0) for _ in range(2))
     labels = comparisons(space, "profiles", 40)
-    one.fit(labels, 100)
-    other.load_state(one.state())
+    one = fit(initial_state(space, CONFIG, 0), labels, 100).state
+    other = initial_state(space, CONFIG, 0).restored(one.arrays())
     np.testing.assert_array_equal(other.feature_mask, space.feature_mask("profiles"))
     for num in (20, 60):  # the second number triggers a new selection
         comparisons(space, "actions", num, num, into=labels)
-        ours, theirs = (jax.tree.leaves(each.fit(labels, 16).networks) for each in (one, other))
+        ours, theirs = (fit(state, labels, 16) for state in (one, other))
+        one, other = ours.state, theirs.state
         np.testing.assert_array_equal(one.feature_mask, other.feature_mask)
-        for our_array, their_array in zip(ours, theirs, strict=True):
+        arrays = (jax.tree.leaves(each.networks) for each in (ours, theirs))
+        for our_array, their_array in zip(*arrays, strict=True):
             np.testing.assert_array_equal(our_array, their_array)
 
 
@@ -207,16 +210,14 @@ def test_restored_fitter_keeps_feature_mask_and_next_selection():
 def test_explicit_encoder_fixes_mask_and_warm_start_keeps_it(network):
     space = random_feature_space()
     config = PredictorConfig(ensemble_size=2, image_encoder=network)
-    fitter = Fitter(space, config, seed=0)
     depends_on = "profiles" if network == "keypoints" else "actions"
-    outcome = fitter.fit(comparisons(space, depends_on, 100), 100)
+    outcome = fit(initial_state(space, config, 0), comparisons(space, depends_on, 100), 100)
     np.testing.assert_array_equal(outcome.normaliser.mask, space.feature_mask(network))
-    later = Fitter(space, CONFIG, seed=0)
-    later.warm_start_from(outcome.networks, outcome.normaliser)
+    later = warm_start(initial_state(space, CONFIG, 0), outcome.networks, outcome.normaliser)
     labels = LabelSet(5, space, CONFIG.ensemble_size, seed=0)
     labels.warm_start_from(outcome.normaliser)
     assert np.isfinite(labels.input_stats.std).all()
-    outcome = later.fit(comparisons(space, depends_on, 100, into=labels), 100)
+    outcome = fit(later, comparisons(space, depends_on, 100, into=labels), 100)
     np.testing.assert_array_equal(outcome.normaliser.mask, space.feature_mask(network))
 
 
@@ -264,9 +265,7 @@ def labelled(rollout, rows, space, num, num_steps=5):
 def test_image_predictor_learns_from_comparisons_and_round_trips_through_file(tmp_path, config):
     rollout, space = random_rollout(network=config.image_encoder)
     rows = space.rows(rollout.observations, rollout.actions)
-    fitter = Fitter(space, config, seed=0)
-    outcome = fitter.fit(labelled(rollout, rows, space, 150), 400)
-    fitter.close()
+    outcome = fit(initial_state(space, config, 0), labelled(rollout, rows, space, 150), 400)
     predictor = RewardPredictor(space, config)
     predictor.set_networks(outcome.networks, outcome.normaliser)
     members = predictor.member_rewards(rows)
@@ -305,12 +304,12 @@ def test_paper_network_fit_updates_batch_norm_and_continues_exactly_after_load()
         ensemble_size=2, image_encoder="paper", batch_norm=True, dropout=0.5, batch_size=8
     )
     labels = labelled(rollout, rows, space, 20)
-    one, other = (Fitter(space, config, seed=seed) for seed in (0, 1))
-    networks = one.fit(labels, 8).networks
-    assert isinstance(networks, ImageRewardNetwork)
-    assert all(norm.mean.any() for norm in networks.convolutions.norms)
-    other.load_state(one.state())
-    ours, theirs = (jax.tree.leaves(each.fit(labels, 8).networks) for each in (one, other))
+    first = fit(initial_state(space, config, 0), labels, 8)
+    assert isinstance(first.networks, ImageRewardNetwork)
+    assert all(norm.mean.any() for norm in first.networks.convolutions.norms)
+    restored = initial_state(space, config, 1).restored(first.state.arrays())
+    states = first.state, restored
+    ours, theirs = (jax.tree.leaves(fit(state, labels, 8).networks) for state in states)
     for our_array, their_array in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(our_array, their_array)
 
@@ -324,7 +323,7 @@ def test_padding_of_short_segments_does_not_affect_batch_norm():
         labels = LabelSet(25, space, 1, seed=0)
         labels.add(LabelledPair(rows[:25, 0], rows[:9, 1], 1.0))
         labels.rows[0, 1, 9:] = padding
-        networks.append(Fitter(space, config, seed=0).fit(labels, 8).networks)
+        networks.append(fit(initial_state(space, config, 0), labels, 8).networks)
     for one, other in zip(*map(jax.tree.leaves, networks), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -9,7 +9,7 @@ from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor import fit
 from rl_teacher.predictor.diagnostics import ordered_pairs
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import Fitter
+from rl_teacher.predictor.fit import evaluate, initial_state
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.rewards.trainer import PredictorTrainer, TrainerSettings, examples_of
@@ -45,10 +45,7 @@ def random_pairs(num_clips, num, seed=0):
 
 
 def fit_to(labels, config, seed=0):
-    fitter = Fitter(SPACE, config, seed=seed)
-    fitted = fitter.fit(examples_of(labels, config), 2000)
-    fitter.close()
-    return fitted
+    return fit.fit(initial_state(SPACE, config, seed), examples_of(labels, config), 2000)
 
 
 def correlation_on_fresh_clips(fitted, config, seed):
@@ -127,9 +124,7 @@ def test_fit_to_ranks_survives_clip_of_a_single_step():
     labels = LabelSet(90, SPACE, RANK.ensemble_size, 0)
     for clip in random_clips(20, num_steps=90):
         labels.add(LabelledPair(clip, clip[:1], 1.0))
-    fitter = Fitter(SPACE, RANK, seed=0)
-    report = fitter.fit(examples_of(labels, RANK), 64).report
-    fitter.close()
+    report = fit.fit(initial_state(SPACE, RANK, 0), examples_of(labels, RANK), 64).report
     assert np.isfinite(report.held_out_loss)
 
 
@@ -144,8 +139,7 @@ def test_held_out_accuracy_of_many_clips_counts_pairs_of_a_thousand(monkeypatch)
     clips = random_clips(3_000)
     held_out = examples_of(label_set(clips, np.arange(3_000).reshape(-1, 2)), RANK)
     labels = label_set(clips, random_pairs(40, 20))
-    fitter = Fitter(SPACE, RANK, seed=0)
-    report = fitter.fit(examples_of(labels, RANK), 8, held_out=held_out).report
-    fitter.close()
+    fitted = fit.fit(initial_state(SPACE, RANK, 0), examples_of(labels, RANK), 8)
+    report = evaluate(fitted, held_out)
     assert max(counted) == counted[-1] == 1_000
     assert 0 < report.held_out_accuracy < 1

@@ -4,9 +4,10 @@ M: members, B: examples of a minibatch, S: their sides (comparisons 2, clips 1),
 F: features, K: gradient steps of one call.
 """
 
+import copy
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -78,6 +79,7 @@ MAX_DECAY = 0.1
 NEVER = 0
 """Number of labels for the next selection of features, if there is none."""
 
+_THREADS = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
 ADAM = optax.scale_by_adam()
 _init_adam = jax.jit(ADAM.init)
 
@@ -193,6 +195,50 @@ def _normalised(batch: Mapping[str, Array], normaliser: InputNormaliser) -> Mapp
 
 
 @dataclass(frozen=True)
+class FitState:
+    """All that the next fit continues from.
+
+    Attributes:
+        space: space of the input rows.
+        config: settings of the networks and of the fits.
+        seed: seed of networks, minibatches and evaluation samples.
+        members: state of each of the M members.
+        feature_mask: [F] features of an input row that the networks use.
+        select_at: number of labels for the next selection of image features; `NEVER`: none.
+        rng: draws minibatches and evaluation samples.
+    """
+
+    space: InputSpace
+    config: PredictorConfig
+    seed: int
+    members: Sequence[_MemberState]
+    feature_mask: Bool[np.ndarray, " features"]
+    select_at: int
+    rng: np.random.Generator
+
+    def arrays(self) -> StateDict:
+        """Return the arrays of a checkpoint."""
+        own = {
+            "rng": rng_to_array(self.rng),
+            "feature_mask": self.feature_mask,
+            "select_at": np.asarray(self.select_at),
+        }
+        return nest({"self": own, "members": tree_to_arrays(list(self.members))})
+
+    def restored(self, arrays: StateDict) -> "FitState":
+        """Return the state that a checkpoint holds, for the same space and settings."""
+        rng = np.random.default_rng()
+        array_to_rng(rng, arrays["self/rng"])
+        return replace(
+            self,
+            members=arrays_to_tree(list(self.members), part_of(arrays, "members")),
+            feature_mask=arrays["self/feature_mask"],
+            select_at=int(arrays["self/select_at"]),
+            rng=rng,
+        )
+
+
+@dataclass(frozen=True)
 class FitResult:
     """Outcome of a fit.
 
@@ -200,291 +246,245 @@ class FitResult:
         networks: the M networks, stacked.
         normaliser: normalisation of their input rows.
         report: quality on training and held-out labels.
+        state: what the next fit continues from.
     """
 
     networks: RewardNetwork
     normaliser: InputNormaliser
     report: FitReport
+    state: FitState
 
 
-class Fitter:
-    """Fits an ensemble, and keeps the state that later fits continue from.
+def initial_state(
+    space: InputSpace,
+    config: PredictorConfig,
+    seed: int,
+    encoder: PredictorEncoder | None = None,
+) -> FitState:
+    """Initialise the networks of a fit at random.
+
+    Args:
+        space: space of the input rows.
+        config: settings of the networks and of the fits.
+        seed: seed of networks, minibatches and evaluation samples.
+        encoder: which image features to use; None follows the config, and selects them by held-out
+            loss where it says so.
+    """
+    selects = encoder is None and config.image_encoder == "auto" and space.uses_random_features
+    uses_actions = not config.ignore_actions
+    networks = unstack_members(new_networks(space, config, seed))
+    keys = jax.random.split(jax.random.PRNGKey(seed), config.ensemble_size)
+    return FitState(
+        space,
+        config,
+        seed,
+        [_new_member(network, key) for network, key in zip(networks, keys, strict=True)],
+        space.feature_mask(encoder or config.image_encoder, uses_actions=uses_actions),
+        1 if selects else NEVER,
+        np.random.default_rng([seed, 4]),
+    )
+
+
+def warm_start(state: FitState, networks: RewardNetwork, normaliser: InputNormaliser) -> FitState:
+    """Replace the networks of a state by saved ones, with the features that they use."""
+    members = [
+        _new_member(network, member.key)
+        for member, network in zip(state.members, unstack_members(networks), strict=True)
+    ]
+    return replace(state, members=members, feature_mask=normaliser.mask, select_at=NEVER)
+
+
+def _new_member(network: RewardNetwork, key: Array) -> _MemberState:
+    return _MemberState(network, _init_adam(network), key)
+
+
+def fit(
+    state: FitState, examples: Examples, max_steps: int, *, patience: int | None = None
+) -> FitResult:
+    """Train until the held-out loss stops improving, or for `max_steps`.
+
+    The result has the weights with the lowest held-out loss, on the examples that each member never
+    trains on.
+
+    Image features are selected with the first labels, and again whenever their number has doubled:
+    keypoints with actions, or profiles alone, whichever generalise better. Profiles come without
+    actions: where the action has no bearing on the reward, chance still makes some actions look
+    better, and an agent exploits that at once.
+
+    Args:
+        state: initial state, or that of the fit before.
+        examples: at least one: comparisons, or clips for the objective `rank`.
+        max_steps: maximum gradient steps; at least one chunk is taken.
+        patience: chunks without improvement after which the fit ends; None trains to convergence.
+
+    Raises:
+        Diverged: a loss is NaN or infinite.
+    """
+    num_labels = examples.labels.num_added
+    if state.select_at != NEVER and num_labels >= state.select_at:
+        is_first = state.select_at == 1
+        num_steps = max_steps if is_first else TRIAL_STEPS
+        # Both trials have the same seed: they differ in the features alone.
+        trials = [
+            _train(
+                initial_state(state.space, state.config, state.seed, encoder),
+                examples,
+                num_steps,
+                None,
+            )
+            for encoder in ("keypoints", "profiles")
+        ]
+        best = min(trials, key=lambda trial: trial.report.held_out_loss)
+        state = replace(state, select_at=2 * num_labels)
+        if is_first or (best.state.feature_mask != state.feature_mask).any():
+            kept = {"select_at": state.select_at, "rng": state.rng}
+            return replace(best, state=replace(best.state, **kept))
+    return _train(state, examples, max_steps, patience)
+
+
+def _train(state: FitState, examples: Examples, max_steps: int, patience: int | None) -> FitResult:
+    """Fit the networks of a state; see `fit`."""
+    if patience is None:
+        patience = PATIENCE_WITH_DROPOUT if state.config.dropout else PATIENCE
+    state = replace(state, rng=copy.deepcopy(state.rng))
+    normaliser = examples.labels.normaliser(state.feature_mask)
+    sample = state.rng.permutation(len(examples.targets))[:MAX_EVALUATED]
+    state, best = _train_chunk(state, examples, normaliser, sample)
+    networks = [member.network for member in state.members]
+    num_steps, since_best = CHUNK_STEPS, 0
+    while since_best < patience and num_steps < max_steps:
+        num_steps += CHUNK_STEPS
+        state, report = _train_chunk(state, examples, normaliser, sample)
+        if report.held_out_loss < best.held_out_loss - MIN_IMPROVEMENT:
+            networks, best, since_best = [member.network for member in state.members], report, 0
+        else:
+            since_best += 1
+    members = [
+        member._replace(network=network)
+        for member, network in zip(state.members, networks, strict=True)
+    ]
+    report = replace(best, num_steps=num_steps)
+    state = replace(state, members=members)
+    return FitResult(stack_members(networks), normaliser, report, state)
+
+
+def _train_chunk(
+    state: FitState, examples: Examples, normaliser: InputNormaliser, sample: np.ndarray
+) -> tuple[FitState, FitReport]:
+    """Take one chunk of gradient steps of every member, and evaluate them on the sample.
 
     Members are independent, so each has its own compiled call, and the calls run in parallel
     threads. One call for all members by vmap keeps to one core and takes 1.6 times as long.
-
-    Attributes:
-        feature_mask: [F] features of an input row that the networks use.
     """
+    config, labels = state.config, examples.labels
+    # A random offset, so that every step of a segment is trained on; the evaluation uses the
+    # middle one, so that it does not vary by chance between chunks.
+    stride = subsampling_stride(labels.num_steps, has_byte_rows=labels.has_byte_rows)
+    offset = draw_offset(labels.num_steps, stride, state.rng)
+    evaluated = gather_steps(examples, np.resize(sample, MAX_EVALUATED), stride // 2)
+    rate = learning_rate(config, state.members[0].network)
+    decay = np.float32(weight_decay(config.l2, rate, len(examples.targets)))
 
-    def __init__(
-        self,
-        space: InputSpace,
-        config: PredictorConfig,
-        *,
-        seed: int,
-        feature_mask: Bool[np.ndarray, " features"] | None = None,
-    ) -> None:
-        """Initialise the networks at random.
+    def improve(member: _MemberState, indices: np.ndarray) -> tuple:
+        minibatches = gather_steps(examples, indices, offset)
+        # Dispatch is asynchronous: waiting here keeps a thread busy until its member is done.
+        return jax.block_until_ready(
+            _improve_member(member, minibatches, evaluated, normaliser, decay, config)
+        )
 
-        Args:
-            space: space of the input rows.
-            config: settings of the networks and of the fit.
-            seed: seed of networks, minibatches and evaluation samples.
-            feature_mask: see the attribute; None follows the config.
-        """
-        self._space, self._config, self._seed = space, config, seed
-        selects = feature_mask is None and config.image_encoder == "auto"
-        self._select_at = 1 if selects and space.uses_random_features else NEVER
-        if feature_mask is None:
-            feature_mask = self._mask_for(config.image_encoder)
-        self.feature_mask = feature_mask
-        self._rng = np.random.default_rng([seed, 4])
-        networks = new_networks(space, config, seed)
-        keys = jax.random.split(jax.random.PRNGKey(seed), config.ensemble_size)
-        self._members = [
-            _MemberState(network, _init_adam(network), key)
-            for network, key in zip(unstack_members(networks), keys, strict=True)
+    # [M, K, B] examples of K minibatches of each member
+    shape = CHUNK_STEPS, config.batch_size
+    indices = draw_examples(examples.is_held_out, shape, state.rng)
+    results = _THREADS.map(improve, state.members, indices)
+    members, scores, losses = zip(*results, strict=True)
+    if not np.isfinite(losses).all():
+        raise Diverged(
+            "The fit of the reward predictor diverged: its loss is not finite. The previous "
+            f"networks were kept. Lower --reward.learning-rate (now {rate:g}), or the "
+            "learning_rate of PredictorConfig, and start again under another name."
+        )
+    # The sample was padded to a fixed size, so that only one program is compiled.
+    scores, losses = (np.stack(each)[:, : len(sample)] for each in (scores, losses))
+    targets, is_held_out = examples.targets[sample], examples.is_held_out[:, sample]
+    report = _report(config, scores, losses, targets, is_held_out)
+    return replace(state, members=members), report
+
+
+def _report(
+    config: PredictorConfig,
+    scores: Float[np.ndarray, "member batch"],
+    losses: Float[np.ndarray, "member batch"],
+    targets: Float[np.ndarray, " batch"],
+    is_held_out: Bool[np.ndarray, "member batch"],
+) -> FitReport:
+    """Summarise the evaluation on a sample."""
+    loss = float(_mean_where(losses, ~is_held_out).mean())
+    held_out_loss = float(_mean_where(losses, is_held_out).mean())
+    logits, accuracy, calibration = _accuracy(config, scores, targets, is_held_out)
+    return FitReport(
+        num_steps=CHUNK_STEPS,
+        loss=loss,
+        held_out_loss=held_out_loss,
+        held_out_accuracy=accuracy,
+        calibration_error=calibration_error(calibration),
+        agreement=member_agreement(logits),
+        calibration=calibration,
+        loss_ratio=held_out_loss / max(loss, 1e-6),
+    )
+
+
+def _accuracy(
+    config: PredictorConfig,
+    scores: Float[np.ndarray, "member batch"],
+    targets: Float[np.ndarray, " batch"],
+    is_held_out: Bool[np.ndarray, "member batch"],
+) -> tuple[Float[np.ndarray, "member pair"], float, tuple[CalibrationBin, ...]]:
+    """Return the log-odds of comparisons, and accuracy and calibration on held-out ones."""
+    is_regression = config.objective != "preferences"
+    logits = scores
+    if is_regression:
+        logits, targets, is_held_out = ordered_pairs(scores, targets, is_held_out)
+    # `equal` is neither right nor wrong, so it does not count for accuracy and calibration.
+    is_counted = is_held_out & (targets != 0.5)
+    accuracy, calibration = accuracy_and_calibration(
+        logits[is_counted],
+        np.broadcast_to(targets, is_counted.shape)[is_counted].astype(np.float64),
+        config.error_rate,
+    )
+    # A difference of mean rewards is no log-odds.
+    return logits, accuracy, () if is_regression else calibration
+
+
+def evaluate(result: FitResult, held_out: Examples) -> FitReport:
+    """Return the report of a fit, with the held-out metrics of a set that no member trains on."""
+    config, labels = result.state.config, held_out.labels
+    stride = subsampling_stride(labels.num_steps, has_byte_rows=labels.has_byte_rows)
+    num = len(held_out.targets)
+    parts = []
+    for start in range(0, num, MAX_EVALUATED):
+        # Padded to a fixed size, so that only one program is compiled.
+        indices = np.resize(np.arange(start, min(start + MAX_EVALUATED, num)), MAX_EVALUATED)
+        sample = gather_steps(held_out, indices, stride // 2)
+        members = [
+            _evaluate_member(member.network, sample, result.normaliser, config)
+            for member in result.state.members
         ]
-        self._normaliser = InputNormaliser.identity(space)
-        self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
-
-    def warm_start_from(self, networks: RewardNetwork, normaliser: InputNormaliser) -> None:
-        """Warm-start from saved networks and input statistics."""
-        self._members = [
-            member._replace(network=network, optimiser_state=_init_adam(network))
-            for member, network in zip(self._members, unstack_members(networks), strict=True)
-        ]
-        self._normaliser = normaliser
-        self.feature_mask, self._select_at = normaliser.mask, NEVER
-
-    def fit(
-        self,
-        examples: Examples,
-        max_steps: int,
-        *,
-        patience: int | None = None,
-        held_out: Examples | None = None,
-    ) -> FitResult:
-        """Train until the held-out loss stops improving, or for `max_steps`.
-
-        The result has the weights with the lowest held-out loss, on the examples that each member
-        never trains on.
-
-        Args:
-            examples: at least one: comparisons, or clips for the objective `rank`.
-            max_steps: maximum gradient steps; at least one chunk is taken.
-            patience: chunks without improvement after which the fit ends; None trains to
-                convergence.
-            held_out: a held-out set, for the report alone: it does not affect the fit.
-        """
-        result = self._train(examples, max_steps, patience)
-        if held_out is None:
-            return result
-        return replace(result, report=self._evaluate(held_out, result))
-
-    def _train(self, examples: Examples, max_steps: int, patience: int | None) -> FitResult:
-        if patience is None:
-            patience = PATIENCE_WITH_DROPOUT if self._config.dropout else PATIENCE
-        if self._select_at != NEVER and examples.labels.num_added >= self._select_at:
-            selected = self._select_features(examples, max_steps)
-            if selected is not None:
-                return selected
-        self._normaliser = examples.labels.normaliser(self.feature_mask)
-        sample = self._rng.permutation(len(examples.targets))[:MAX_EVALUATED]
-        best_networks, best = self._train_chunk(examples, sample)
-        num_steps, since_best = CHUNK_STEPS, 0
-        while since_best < patience and num_steps < max_steps:
-            num_steps += CHUNK_STEPS
-            networks, report = self._train_chunk(examples, sample)
-            if report.held_out_loss < best.held_out_loss - MIN_IMPROVEMENT:
-                best_networks, best, since_best = networks, report, 0
-            else:
-                since_best += 1
-        self._members = [
-            member._replace(network=network)
-            for member, network in zip(self._members, best_networks, strict=True)
-        ]
-        report = replace(best, num_steps=num_steps)
-        return FitResult(stack_members(best_networks), self._normaliser, report)
-
-    def _select_features(self, examples: Examples, max_steps: int) -> FitResult | None:
-        """Fit to keypoints with actions and to profiles alone; keep what generalises better.
-
-        Profiles come without actions: where the action has no bearing on the reward, chance still
-        makes some actions look better, and an agent exploits that at once.
-
-        The selection is made with the first labels, and again whenever their number has doubled.
-
-        Returns:
-            The fit to the selected features if it is the first or changes the selection.
-        """
-        is_first, self._select_at = self._select_at == 1, 2 * examples.labels.num_added
-        num_steps = max_steps if is_first else TRIAL_STEPS
-        # Both trials have the seed of this fitter: they differ in the features alone.
-        trials = [
-            Fitter(self._space, self._config, seed=self._seed, feature_mask=self._mask_for(encoder))
-            for encoder in ("keypoints", "profiles")
-        ]
-        results = [trial.fit(examples, num_steps) for trial in trials]
-        for trial in trials:
-            trial.close()
-        best = int(np.argmin([result.report.held_out_loss for result in results]))
-        selected = trials[best]
-        if (selected.feature_mask == self.feature_mask).all() and not is_first:
-            return None
-        self.feature_mask, self._normaliser = selected.feature_mask, selected._normaliser
-        self._members = selected._members
-        return results[best]
-
-    def _mask_for(self, encoder: PredictorEncoder) -> Bool[np.ndarray, " features"]:
-        return self._space.feature_mask(encoder, uses_actions=not self._config.ignore_actions)
-
-    def _train_chunk(
-        self, examples: Examples, sample: np.ndarray
-    ) -> tuple[list[RewardNetwork], FitReport]:
-        """Take one chunk of gradient steps of every member, and evaluate them on the sample.
-
-        Raises:
-            Diverged: a loss is NaN or infinite.
-        """
-        # A random offset, so that every step of a segment is trained on; the evaluation uses the
-        # middle one, so that it does not vary by chance between chunks.
-        labels = examples.labels
-        stride = subsampling_stride(labels.num_steps, has_byte_rows=labels.has_byte_rows)
-        offset = draw_offset(labels.num_steps, stride, self._rng)
-        evaluated = gather_steps(examples, np.resize(sample, MAX_EVALUATED), stride // 2)
-        rate = learning_rate(self._config, self._members[0].network)
-        decay = np.float32(weight_decay(self._config.l2, rate, len(examples.targets)))
-
-        def improve(member: _MemberState, indices: np.ndarray) -> tuple:
-            minibatches = gather_steps(examples, indices, offset)
-            # Dispatch is asynchronous: waiting here keeps a thread busy until its member is done.
-            return jax.block_until_ready(
-                _improve_member(
-                    member, minibatches, evaluated, self._normaliser, decay, self._config
-                )
-            )
-
-        # [M, K, B] examples of K minibatches of each member
-        shape = CHUNK_STEPS, self._config.batch_size
-        indices = draw_examples(examples.is_held_out, shape, self._rng)
-        results = self._threads.map(improve, self._members, indices)
-        members, scores, losses = zip(*results, strict=True)
-        if not np.isfinite(losses).all():
-            raise Diverged(
-                "The fit of the reward predictor diverged: its loss is not finite. The previous "
-                f"networks were kept. Lower --reward.learning-rate (now {rate:g}), or the "
-                "learning_rate of PredictorConfig, and start again under another name."
-            )
-        self._members = list(members)
-        # The sample was padded to a fixed size, so that only one program is compiled.
-        scores, losses = (np.stack(each)[:, : len(sample)] for each in (scores, losses))
-        report = self._report(examples, sample, scores, losses)
-        return [member.network for member in self._members], report
-
-    def _report(
-        self,
-        examples: Examples,
-        sample: np.ndarray,
-        scores: Float[np.ndarray, "member batch"],
-        losses: Float[np.ndarray, "member batch"],
-    ) -> FitReport:
-        """Summarise the evaluation on a sample."""
-        targets, is_held_out = examples.targets[sample], examples.is_held_out[:, sample]
-        loss, held_out_loss = _mean_where(losses, ~is_held_out), _mean_where(losses, is_held_out)
-        logits, accuracy, calibration = self._accuracy(scores, targets, is_held_out)
-        return FitReport(
-            num_steps=CHUNK_STEPS,
-            loss=float(loss.mean()),
-            held_out_loss=float(held_out_loss.mean()),
-            held_out_accuracy=accuracy,
-            calibration_error=calibration_error(calibration),
-            agreement=member_agreement(logits),
-            calibration=calibration,
-            loss_ratio=float(held_out_loss.mean()) / max(float(loss.mean()), 1e-6),
-        )
-
-    def _accuracy(
-        self,
-        scores: Float[np.ndarray, "member batch"],
-        targets: Float[np.ndarray, " batch"],
-        is_held_out: Bool[np.ndarray, "member batch"],
-    ) -> tuple[Float[np.ndarray, "member pair"], float, tuple[CalibrationBin, ...]]:
-        """Return the log-odds of comparisons, and accuracy and calibration on held-out ones."""
-        is_regression = self._config.objective != "preferences"
-        logits = scores
-        if is_regression:
-            logits, targets, is_held_out = ordered_pairs(scores, targets, is_held_out)
-        # `equal` is neither right nor wrong, so it does not count for accuracy and calibration.
-        is_counted = is_held_out & (targets != 0.5)
-        accuracy, calibration = accuracy_and_calibration(
-            logits[is_counted],
-            np.broadcast_to(targets, is_counted.shape)[is_counted].astype(np.float64),
-            self._config.error_rate,
-        )
-        # A difference of mean rewards is no log-odds.
-        return logits, accuracy, () if is_regression else calibration
-
-    def _evaluate(self, held_out: Examples, result: FitResult) -> FitReport:
-        """Return the report of a fit with the held-out metrics of a held-out set."""
-        labels = held_out.labels
-        stride = subsampling_stride(labels.num_steps, has_byte_rows=labels.has_byte_rows)
-        num = len(held_out.targets)
-        parts = []
-        for start in range(0, num, MAX_EVALUATED):
-            # Padded to a fixed size, so that only one program is compiled.
-            indices = np.resize(np.arange(start, min(start + MAX_EVALUATED, num)), MAX_EVALUATED)
-            sample = gather_steps(held_out, indices, stride // 2)
-            members = [
-                _evaluate_member(member.network, sample, result.normaliser, self._config)
-                for member in self._members
-            ]
-            parts.append([np.stack(each) for each in zip(*members, strict=True)])
-        # [M, E] without the padding
-        scores, losses = (
-            np.concatenate(each, axis=1)[:, :num] for each in zip(*parts, strict=True)
-        )
-        counted = np.arange(num)
-        if self._config.objective != "preferences":
-            # Spread evenly over the set.
-            counted = np.linspace(0, num - 1, min(num, MAX_ORDERED)).astype(int)
-        scores, targets = scores[:, counted], held_out.targets[counted]
-        _, accuracy, calibration = self._accuracy(scores, targets, np.ones(scores.shape, bool))
-        return replace(
-            result.report,
-            held_out_loss=float(losses.mean()),
-            held_out_accuracy=accuracy,
-            calibration_error=calibration_error(calibration),
-            calibration=calibration,
-        )
-
-    def state(self) -> StateDict:
-        """Return the arrays of a checkpoint."""
-        own = {
-            "rng": rng_to_array(self._rng),
-            "feature_mask": self.feature_mask,
-            "select_at": np.asarray(self._select_at),
-        }
-        return nest(
-            {
-                "self": own,
-                "normaliser": self._normaliser.state(),
-                "members": tree_to_arrays(self._members),
-            }
-        )
-
-    def load_state(self, state: StateDict) -> None:
-        """Restore the arrays of a checkpoint."""
-        array_to_rng(self._rng, state["self/rng"])
-        self.feature_mask = state["self/feature_mask"]
-        self._select_at = int(state["self/select_at"])
-        self._normaliser = InputNormaliser.from_state(part_of(state, "normaliser"))
-        self._members = arrays_to_tree(self._members, part_of(state, "members"))
-
-    def close(self) -> None:
-        """Stop the threads."""
-        self._threads.shutdown()
+        parts.append([np.stack(each) for each in zip(*members, strict=True)])
+    # [M, E] without the padding
+    scores, losses = (np.concatenate(each, axis=1)[:, :num] for each in zip(*parts, strict=True))
+    counted = np.arange(num)
+    if config.objective != "preferences":
+        # Spread evenly over the set.
+        counted = np.linspace(0, num - 1, min(num, MAX_ORDERED)).astype(int)
+    scores, targets = scores[:, counted], held_out.targets[counted]
+    _, accuracy, calibration = _accuracy(config, scores, targets, np.ones(scores.shape, bool))
+    return replace(
+        result.report,
+        held_out_loss=float(losses.mean()),
+        held_out_accuracy=accuracy,
+        calibration_error=calibration_error(calibration),
+        calibration=calibration,
+    )
 
 
 def weight_decay(l2: float, rate: float, num_examples: int) -> float:

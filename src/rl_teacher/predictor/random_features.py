@@ -3,7 +3,7 @@
 A few hundred labels are too few to learn convolutions from, and a small network overfits raw
 feature maps, because a weight for one position does not generalise to the next. A bank of fixed
 random filters is therefore summarised in a few hundred numbers, from which a small MLP learns as
-quickly as from a state vector. There are two summaries; `Fitter` selects the one that predicts
+quickly as from a state vector. There are two summaries; `fit` selects the one that predicts
 held-out labels better:
 
 * *keypoints*: the centre of each filter's response (Levine et al. 2016). They move continuously

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import FitResult, Fitter
+from rl_teacher.predictor.fit import FitResult, evaluate, fit, initial_state, warm_start
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import ClipExamples, Examples, LabelledPair, LabelSet
 from rl_teacher.queries.ranking import RankingAnswers, certainties, fit_qualities, rank_targets
@@ -108,10 +108,10 @@ class PredictorTrainer:
         self._segment_steps = segment_steps
         self._min_labels_to_fine_tune = min_labels_to_fine_tune
         self._fit_growth = FIT_GROWTH_CNN if space.has_byte_rows else FIT_GROWTH
-        self._fitter = Fitter(space, settings.config, seed=settings.seed)
+        self._state = initial_state(space, settings.config, settings.seed)
         pretrained = settings.pretrained
         if pretrained is not None:
-            self._fitter.warm_start_from(pretrained.networks, pretrained.normaliser)
+            self._state = warm_start(self._state, pretrained.networks, pretrained.normaliser)
         self._given: list[LabelledPair] = []
         self._fits_given = False
         self.labels = self._empty_label_set()
@@ -257,25 +257,22 @@ class PredictorTrainer:
         self._is_revised = False
         if not self.has_fitted or (self.num_fits == 0 and self._fits_given):
             # The first fit runs to convergence, and training waits for it.
-            max_steps = self._settings.first_fit_steps
-            held_out = self._held_out
-            return self._count(self._fitter.fit(self._examples, max_steps, held_out=held_out))
+            return self._count(self._fit(self._settings.first_fit_steps, None))
         if self._thread is None:
             return self._count(self._refit())
         self._running = self._thread.submit(self._refit)
         return None
 
-    @property
-    def _examples(self) -> Examples:
-        return examples_of(self.labels, self._settings.config)
-
     def _refit(self) -> FitResult:
-        return self._fitter.fit(
-            self._examples,
-            REFIT_STEPS,
-            patience=REFIT_PATIENCE,
-            held_out=self._held_out,
-        )
+        return self._fit(REFIT_STEPS, REFIT_PATIENCE)
+
+    def _fit(self, max_steps: int, patience: int | None) -> FitResult:
+        """Fit to all labels; the report is on the held-out set if there is one."""
+        examples = examples_of(self.labels, self._settings.config)
+        result = fit(self._state, examples, max_steps, patience=patience)
+        if self._held_out is None:
+            return result
+        return replace(result, report=evaluate(result, self._held_out))
 
     def finish(self, *, wait: bool) -> FitResult | None:
         """Return the fit in the background if it is done.
@@ -290,6 +287,7 @@ class PredictorTrainer:
         return self._count(fitted)
 
     def _count(self, fitted: FitResult) -> FitResult:
+        self._state = fitted.state
         self.num_fits += 1
         self.num_fit_steps += fitted.report.num_steps
         return fitted
@@ -305,11 +303,11 @@ class PredictorTrainer:
             "num_updated": np.asarray(self._num_updated),
             "is_revised": np.asarray(self._is_revised),
         }
-        return nest({"counts": own, "fitter": self._fitter.state()})
+        return nest({"counts": own, "fitter": self._state.arrays()})
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore a saved state; the caller adds the labels."""
-        self._fitter.load_state(part_of(state, "fitter"))
+        self._state = self._state.restored(part_of(state, "fitter"))
         self.num_fits = int(state["counts/num_fits"])
         self.num_fit_steps = int(state["counts/num_fit_steps"])
         self._num_labels_fitted = int(state["counts/num_labels_fitted"])
@@ -318,6 +316,5 @@ class PredictorTrainer:
 
     def close(self) -> None:
         """Stop background threads."""
-        self._fitter.close()
         if self._thread is not None:
             self._thread.shutdown()
