@@ -66,8 +66,7 @@ def test_misspelt_command_suggests_nearest(capsys):
     "command", ["label x", "export x", "reward x true", "labelers add zoe --experiment x"]
 )
 def test_experiment_with_only_a_predictor_is_refused_with_the_reason(command, capsys):
-    with Experiment.open("x", {"env_id": "ShortHopper-v1", "fit": {"seed": 0}}) as experiment:
-        experiment.finish()
+    Experiment.open("x", {"env_id": "ShortHopper-v1", "fit": {"seed": 0}}).close()
     assert main(command.split()) == 2
     assert "'x' of `rl-teacher fit` has neither comparisons nor" in capsys.readouterr().err
 
@@ -640,7 +639,7 @@ def test_failing_teacher_is_named_and_run_is_marked_failed(write_module, capsys)
     assert "own:teacher raised RuntimeError: I am tired" in printed
     assert "Traceback" not in printed
     assert main(arguments) == 2
-    assert Experiment.find("tired").state == "failed"
+    assert Experiment.find("tired").summary().phase == "failed"
 
 
 def test_custom_environment_is_taught_by_module_and_id(write_module):

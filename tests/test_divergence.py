@@ -12,7 +12,8 @@ from rl_teacher.cli import main
 from rl_teacher.common.errors import BadObservation, Diverged
 from rl_teacher.config.experiment import PredictorConfig, TeachConfig
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.runs.folder import Experiment, State
+from rl_teacher.runs.folder import Experiment
+from rl_teacher.runs.status import Phase
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
@@ -57,7 +58,7 @@ def test_diverging_agent_ends_run_with_error_that_names_learning_rate(agent, cap
     assert "The agent diverged" in error
     assert setting in error
     assert "Traceback" not in error
-    assert Experiment.find("test").state is State.FAILED
+    assert Experiment.find("test").summary().phase is Phase.FAILED
     assert_checkpoints_are_finite()
 
 
@@ -67,7 +68,7 @@ def test_diverging_fit_ends_run_with_error_that_names_learning_rate(capsys):
     error = capsys.readouterr().err
     assert "The fit of the reward predictor diverged" in error
     assert "--reward.learning-rate (now 1e+30)" in error
-    assert Experiment.find("test").state is State.FAILED
+    assert Experiment.find("test").summary().phase is Phase.FAILED
 
 
 class Diverging(CustomAgent):

@@ -409,7 +409,7 @@ def checkpoint_to_resume(files):
 
     def read():
         run_command("teach", [*RUN[1:], "-t", "1280"])
-        return Experiment.find("run").state
+        return Experiment.find("run").summary().phase
 
     return Subject(newest.path.read_bytes(), write, read, (alter,), 0.1)
 

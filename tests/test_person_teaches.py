@@ -15,7 +15,8 @@ from rl_teacher.common.errors import BadConfig, ExperimentNotFound, RlTeacherErr
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
 from rl_teacher.queries.planner import LEAD
 from rl_teacher.rewards.trainer import PredictorTrainer
-from rl_teacher.runs.folder import Experiment, State, home
+from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.status import Phase
 from rl_teacher.session import WAITING_POLL_S, PreferenceSession
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
@@ -345,7 +346,7 @@ def test_finished_run_is_extended_by_labels_and_steps(from_page):
         if from_page:
             with running(CONFIG, replace(OPTIONS, exit_when_finished=False)) as run:
                 await_phase("finished", labels=16)
-                assert Experiment.find("mine").state is State.FINISHED
+                assert Experiment.find("mine").summary().phase is Phase.FINISHED
                 extend(target_labels=24, target_steps=8_192)
                 seconds_until(lambda: status()["step"] >= 8_192)
                 await_phase("finished", labels=24)

@@ -9,8 +9,9 @@ from sqlalchemy import insert
 
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput
-from rl_teacher.runs.folder import Experiment, State, open_store
+from rl_teacher.runs.folder import Experiment, open_store
 from rl_teacher.runs.management import delete_experiment
+from rl_teacher.runs.status import Phase
 from rl_teacher.store.experiment_locks import STALE_AFTER, this_process
 from rl_teacher.store.tables import ExperimentLock
 from rl_teacher.sweep import (
@@ -23,6 +24,7 @@ from rl_teacher.sweep import (
     sweep,
     table_rows,
 )
+from tests.runs.statuses import report
 from tests.test_teach import wait_for_checkpoint
 
 SMALL = "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32"
@@ -136,7 +138,7 @@ def test_sweep_trains_each_run_once_and_compares_them(write, home, capsys):
     first = capsys.readouterr().out
     assert "2 runs, 2 of them to do" in first
     names = [f"gae_ppo.gamma=0.9_seed={seed}" for seed in (0, 1)]
-    assert [Experiment.find(name).state for name in names] == [State.FINISHED] * 2
+    assert [Experiment.find(name).summary().phase for name in names] == [Phase.FINISHED] * 2
     lines = (home / "sweeps" / "gae.jsonl").read_text().splitlines()
     results = [json.loads(line) for line in lines]
     last = {each["seed"]: Experiment.find(each["name"]).metrics()[-1] for each in results}
@@ -227,7 +229,7 @@ def test_terminated_sweep_saves_and_ends_its_runs(write):
         process.terminate()
         _, printed = process.communicate(timeout=60)
     assert process.returncode == 130, printed
-    assert Experiment.find("gae_seed=0").state is State.STOPPED
+    assert Experiment.find("gae_seed=0").summary().phase is Phase.STOPPED
 
 
 def test_table_has_interquartile_means_over_seeds():
@@ -256,8 +258,8 @@ def executed(monkeypatch):
 
     def execute(run):
         seeds.append(run.seed)
-        with Experiment.open(run.name, {}) as experiment:
-            experiment.finish()
+        Experiment.open(run.name, {}).close()
+        report(run.name, "finished")
         return described(run) | dict.fromkeys(MEASURED, 1.0)
 
     monkeypatch.setattr("rl_teacher.sweep.execute", execute)

@@ -321,7 +321,7 @@ def test_restarted_finished_run_changes_nothing(finished):
     assert outcome.is_finished
     assert outcome.step == before["step"]
     assert curve("test") == before
-    assert finished.state == "finished"
+    assert finished.summary().phase == "finished"
 
 
 @pytest.fixture
@@ -427,7 +427,7 @@ def test_nan_observation_is_refused_and_experiment_fails():
     gym.register("Broken-v0", lambda **_: Broken(), max_episode_steps=25)
     with pytest.raises(BadObservation, match="not finite"):
         teach(changed(env_id="Broken-v0", clip_length=0.2, n_labels=8), QUIET)
-    assert Experiment.find("test").state == "failed"
+    assert Experiment.find("test").summary().phase == "failed"
 
 
 def test_corrupt_checkpoint_falls_back_to_previous_one(caplog):
@@ -590,7 +590,7 @@ def test_stop_signal_saves_checkpoint_first(signal_number):
     wait_for_checkpoint("stopped")
     process.send_signal(signal_number)
     assert process.wait(timeout=60) == 0
-    assert Experiment.find("stopped").state == "stopped"
+    assert Experiment.find("stopped").summary().phase == "stopped"
     checkpoint = Experiment.find("stopped").load_checkpoint()
     assert checkpoint is not None
     assert checkpoint.step == last_row("stopped")["step"] > 0

@@ -12,8 +12,8 @@ import pytest
 from rl_teacher.agents.custom import CustomAgent
 from rl_teacher.cli import main
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.runs.control import Phase
-from rl_teacher.runs.folder import Experiment, State, home, open_store
+from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.runs.status import Phase
 from rl_teacher.store.store import utc_now
 from rl_teacher.web.experiment_views import ExperimentViews, redact_for_labelers
 from tests.test_person_teaches import (
@@ -116,7 +116,7 @@ def assert_failure_is_shown(reason, error, capsys, monkeypatch):
     """Check that terminal, page and list name the reason and the last checkpoint."""
     monkeypatch.setenv("COLUMNS", "400")
     experiment = Experiment.find("one")
-    assert experiment.state is State.FAILED
+    assert experiment.summary().phase is Phase.FAILED
     checkpoint = experiment.load_checkpoint()
     assert checkpoint is not None
     assert checkpoint.step > 0
@@ -189,7 +189,7 @@ def test_killed_trainer_is_shown_within_ten_seconds(capsys):
     process.send_signal(signal.SIGKILL)
     killed_s = time.monotonic()
     process.wait()
-    assert " killed " in listed(capsys)
+    assert " lost " in listed(capsys)
     while show("killed").phase is not Phase.LOST:
         assert time.monotonic() - killed_s < SHOWN_WITHIN_S
         time.sleep(0.1)
@@ -224,7 +224,7 @@ def test_list_says_what_continues_a_killed_run():
         for name, config in (("of teach", {}), ("of wrapper", {"spaces": {}})):
             store.experiments.ensure(name, "CartPole-v1", config)
         notes = {
-            each.name: note_of(State.KILLED, StoredExperiment(each, None))
+            each.name: note_of(Phase.LOST, StoredExperiment(each, None))
             for each in store.experiments.all()
         }
     assert notes == {
@@ -243,8 +243,8 @@ def test_list_says_since_when_labelers_wait(capsys, monkeypatch):
         stop()
     view = replace(experiment_view(), waiting=0, status={"phase": "training"})
     moment = utc_now()
-    note = note_of(State.RUNNING, StoredExperiment(view, moment))
+    note = note_of(Phase.TRAINING, StoredExperiment(view, moment))
     assert note == f"labelers wait since {moment.astimezone():%H:%M:%S} for comparisons"
-    assert note_of(State.RUNNING, StoredExperiment(replace(view, waiting=1), moment)) == ""
+    assert note_of(Phase.TRAINING, StoredExperiment(replace(view, waiting=1), moment)) == ""
     has_all = replace(view, target_labels=view.answered)
-    assert note_of(State.RUNNING, StoredExperiment(has_all, moment)) == ""
+    assert note_of(Phase.TRAINING, StoredExperiment(has_all, moment)) == ""

@@ -143,7 +143,7 @@ def test_collect_fit_and_teach_run_in_separate_processes():
     on = ["-e", "ShortReacher-v1"]
     printed = run("collect", *on, "-c", "1", "-n", "labels", "-l", "300", "-p", "synth", *TINY_PPO)
     assert "300 labels in experiment labels" in printed
-    assert Experiment.find("labels").state == "finished"
+    assert Experiment.find("labels").summary().phase == "finished"
     assert not (Experiment.find("labels").folder / "predictor").exists()
 
     printed = run("fit", "labels", "-n", "predictor", "--reward.hidden", "16", "16")
@@ -151,7 +151,7 @@ def test_collect_fit_and_teach_run_in_separate_processes():
     assert "held-out accuracy: " in printed
 
     run("teach", *on, "-n", "agent", "--predictor-path", "predictor", "-t", "4096", *TINY_PPO)
-    assert Experiment.find("agent").state == "finished"
+    assert Experiment.find("agent").summary().phase == "finished"
     last = rows("agent")[-1]
     assert last["correlation"] > 0.3
     assert "labels_asked" not in last
@@ -163,7 +163,7 @@ def test_predictor_and_agent_of_earlier_runs_start_third_run():
     assert main([*teach_on, "-n", "true", "-p", "rl"]) == 0
     assert main([*teach_on, "-n", "whole", *synthetic]) == 0
     assert main([*teach_on, "-n", "both", "--predictor-path", "whole", "--agent-path", "true"]) == 0
-    assert Experiment.find("both").state == "finished"
+    assert Experiment.find("both").summary().phase == "finished"
 
 
 # --- collect ---
@@ -226,7 +226,7 @@ def test_interrupted_collect_exits_cleanly_and_is_stopped():
         time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 0
-    assert Experiment.find("mine").state == "stopped"
+    assert Experiment.find("mine").summary().phase == "stopped"
 
 
 def status_of(name):

@@ -614,7 +614,7 @@ def runs() -> None:
         {
             "name": Text(each.name),  # brackets are no markup
             "environment": each.env_id,
-            "state": each.state,
+            "state": each.phase,
             "steps": f"{each.step:,}",
             "labels": f"{each.labels.answered:,}",
             "clips": f"{each.clips:,}" if each.clips else "-",

@@ -89,7 +89,6 @@ def fit_labels(config: FitConfig) -> FitOutcome:
             # Repeating a fit replaces its row.
             experiment.drop_metrics_after(-1)
             experiment.append_metrics({"step": 0, **metrics})
-            experiment.finish()
     num_fitted = min(num_labels, config.reward.label_buffer or num_labels)
     return FitOutcome(report, num_fitted, len(dataset.held_out), folder)
 

@@ -37,7 +37,7 @@ from rl_teacher.queries.schedules import Progress
 from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource
 from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
-from rl_teacher.runs.control import Phase, RunControl, RunStatus
+from rl_teacher.runs.control import RunControl
 from rl_teacher.runs.folder import (
     Experiment,
     media_url,
@@ -46,6 +46,7 @@ from rl_teacher.runs.folder import (
 )
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
+from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.files import folder_errors

@@ -40,14 +40,16 @@ from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
 from rl_teacher.runs.folder import (
     Experiment,
-    State,
+    StoredExperiment,
     experiment_names,
     home,
     open_store,
     shortened_name,
+    stored_experiments,
 )
 from rl_teacher.runs.management import idle_folder
 from rl_teacher.runs.metrics_file import MetricsFile
+from rl_teacher.runs.status import Phase
 from rl_teacher.store.experiment_locks import STALE_AFTER
 from rl_teacher.store.files import folder_errors, is_finite
 
@@ -239,7 +241,8 @@ def sweep(
     runs = list(sweep.runs())
     existing = {*experiment_names()}
     # A run that was deleted or renamed is wanted again, and one that was stopped then continues.
-    finished = [run for run in runs if run.name in existing and is_finished(run)]
+    stored = stored_experiments()
+    finished = [run for run in runs if run.name in existing and is_finished(run, stored)]
     results = finished_results(finished, file.rows())
     missing = [run for run in runs if run.flags not in results]
     report(f"{counted(len(runs), 'run')}, {len(missing)} of them to do")
@@ -265,9 +268,9 @@ def sweep(
     return [results[run.flags] for run in runs]
 
 
-def is_finished(run: Run) -> bool:
+def is_finished(run: Run, stored: Mapping[str, StoredExperiment] | None = None) -> bool:
     """Return whether the experiment of a run, which exists, has taken all its steps."""
-    return Experiment.find(run.name).state is State.FINISHED
+    return Experiment.find(run.name).summary(stored).phase is Phase.FINISHED
 
 
 def finished_results(

@@ -51,10 +51,9 @@ from rl_teacher.rewards.factory import make_reward_source, segment_steps
 from rl_teacher.rewards.learner import RewardLearner, recorded_steps
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer
-from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import tensorboard_folder
 from rl_teacher.runs.history import is_due
-from rl_teacher.runs.reporting import heartbeat
+from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.runs.warm_start import KeptParts
 from rl_teacher.session import (
@@ -124,7 +123,6 @@ def teach(
             config = replace(config, **kept.settings(archive(config.name)))
         config = warm_start.with_hashes(config)
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
-        stack.enter_context(heartbeat(experiment.store, experiment.id))
         if given is not None:
             given.keep(experiment.folder)
         if extension is not None:
@@ -291,7 +289,6 @@ class TrainingLoop:
                 if not session.wait_for_extension():
                     session.set_phase(Phase.FINISHED, "finished")
                     return outcome
-                session.experiment.folder.reopen()
 
     def _train(self) -> None:
         """Train until all steps are done or a stop is requested; save."""
@@ -578,7 +575,6 @@ class TrainingLoop:
         with folder_errors(folder.folder):
             path = plot([(folder.name, folder.metrics())], folder.plot_path)
         if is_finished:
-            folder.finish()
             session.set_phase(Phase.FINISHED, "finished")
         else:
             session.set_phase(Phase.STOPPED, "stopped and saved")

@@ -13,7 +13,8 @@ from rl_teacher.cli import main
 from rl_teacher.cluster.connection import connected
 from rl_teacher.cluster.jobs import ClusterFunction, num_cluster_cpus
 from rl_teacher.common.errors import BadInput, ClusterUnavailable
-from rl_teacher.runs.folder import Experiment, State, home
+from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.status import Phase
 from rl_teacher.sweep import RunFailed
 from tests.cluster import clusters
 from tests.test_teach import wait_for_checkpoint
@@ -69,7 +70,7 @@ def test_runs_of_a_sweep_are_executed_on_the_cluster(nodes, tmp_path, capsys):
     assert main(["sweep", str(path), "--cluster", nodes.address]) == 0
     assert "2 runs, 2 of them to do" in capsys.readouterr().out
     names = [f"one_seed={seed}" for seed in (0, 1)]
-    assert [Experiment.find(name).state for name in names] == [State.FINISHED] * 2
+    assert [Experiment.find(name).summary().phase for name in names] == [Phase.FINISHED] * 2
     rows = [json.loads(row) for row in (home() / "sweeps" / "one.jsonl").read_text().splitlines()]
     assert {row["name"] for row in rows} == set(names)
     assert main(["sweep", str(path)]) == 0
@@ -113,7 +114,7 @@ def test_interrupted_sweep_ends_its_runs(nodes, tmp_path):
         process.send_signal(signal.SIGINT)
         _, printed = process.communicate(timeout=20)
     assert process.returncode == 130, printed
-    clusters.wait_until(lambda: Experiment.find("long_seed=0").state is State.KILLED)
+    clusters.wait_until(lambda: Experiment.find("long_seed=0").summary().phase is Phase.LOST)
 
 
 def test_cpus_without_cluster_are_refused(tmp_path, capsys):

@@ -84,7 +84,7 @@ def test_labels_of_several_labelers_are_imported_as_share(experiment):
 def test_repeated_import_changes_nothing_and_another_data_set_is_refused(dataset, experiment):
     for _ in range(2):
         assert import_as(dataset, "theirs") == 4
-    assert Experiment.find("theirs").state == "finished"
+    assert Experiment.find("theirs").summary().phase == "finished"
     with pytest.raises(ConfigMismatch, match="content"):
         import_as(dataset.subset(2), "theirs")
 
@@ -99,7 +99,7 @@ def test_repeated_import_changes_nothing_and_another_data_set_is_refused(dataset
 )
 def test_import_into_experiment_of_another_kind_is_refused_without_a_list(config, kind, dataset):
     with Experiment.open("taken", config) as experiment:
-        experiment.finish()
+        experiment.save_checkpoint(1, {}, {})
     with pytest.raises(ConfigMismatch) as caught:
         import_as(dataset, "taken")
     assert str(caught.value) == (

@@ -81,7 +81,7 @@ def test_page_without_place_for_data_is_refused():
 
 def test_refusal_of_other_settings_names_only_options_of_the_command(built_page, tmp_path, capsys):
     with Experiment.open("circus-ballerina", {"num_timesteps": 3000}) as earlier:
-        earlier.finish()
+        earlier.save_checkpoint(1, {}, {})
     assert main(["circus", "--out", str(tmp_path / "out"), *TINY]) == 2
     refusal = capsys.readouterr().err
     assert "num_timesteps: was 3000, now 2000" in refusal

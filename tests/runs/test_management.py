@@ -219,8 +219,7 @@ def test_folder_of_a_refused_run_is_no_experiment(store, change):
 @pytest.fixture
 def _offline_fit():
     """Create the experiment `fitted` as `rl-teacher fit` does: without an entry in the store."""
-    with Experiment.open("fitted", {"env_id": ENV_ID, "fit": {"seed": 0}}) as experiment:
-        experiment.finish()
+    Experiment.open("fitted", {"env_id": ENV_ID, "fit": {"seed": 0}}).close()
 
 
 @pytest.mark.usefixtures("_offline_fit")

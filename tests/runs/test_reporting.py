@@ -1,5 +1,3 @@
-import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,15 +5,14 @@ import pytest
 
 from rl_teacher.clips.recorder import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import Segment
-from rl_teacher.common.errors import StoreUnavailable
 from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer, ClipStore
-from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.history import EpisodeVideos
-from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, StatusReporter, heartbeat
+from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, StatusReporter
+from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
@@ -346,35 +343,3 @@ def test_best_and_worst_lists_have_four_clips_and_no_overlap():
     few = diagnostics_of({"a": 1.0, "b": 2.0, "c": 3.0}).to_json(0)
     assert [len(few["best"]), len(few["least"])] == [1, 1]
     assert diagnostics_of({}).to_json(0)["best"] == []
-
-
-def test_heartbeat_confirms_status_until_it_ends_and_survives_errors(board, monkeypatch):
-    moments = []
-    has_survived = threading.Event()
-    confirm = board.store.experiments.confirm_status
-
-    def confirm_or_fail(experiment_id):
-        moments.append(experiment_id)
-        if len(moments) == 2:
-            raise StoreUnavailable("locked")
-        confirm(experiment_id)
-        if len(moments) > 2:
-            has_survived.set()
-
-    monkeypatch.setattr(board.store.experiments, "confirm_status", confirm_or_fail)
-    board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 0, 10))
-    [before] = board.store.experiments.all()
-    with heartbeat(board.store, before.id, every_s=0.01):
-        assert has_survived.wait(30)
-    num_beats = len(moments)
-    [after] = board.store.experiments.all()
-    assert after.status_at > before.status_at
-    assert after.status == before.status
-    time.sleep(0.05)
-    assert len(moments) == num_beats
-
-
-def test_heartbeat_of_deleted_experiment_ends_quietly(board):
-    [view] = board.store.experiments.all()
-    board.store.experiments.delete(view.name)
-    board.store.experiments.confirm_status(view.id)

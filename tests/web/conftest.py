@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.clips.poses import pack
+from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import Assigned, RenderedClip
 from rl_teacher.store.store import Store
@@ -86,6 +87,7 @@ class Trainer:
         self.store, self.media, self.name = store, media, name
         self.id = store.experiments.ensure(name, ENV_ID, {"seed": 3})
         self._num_asked = 0
+        self._lock = HeldLock(store.locks, name)
 
     def add_clip(self, word, kind="poses", content=None):
         """Store a displayable clip and return its hash."""
@@ -107,6 +109,10 @@ class Trainer:
         make = self.add_clip if rendered else lambda word: hashlib.sha256(word.encode()).hexdigest()
         pairs = [(make(f"{n} left"), make(f"{n} right")) for n in numbers]
         return self.store.comparisons.add(self.id, pairs, ENV_ID, 60, step)
+
+    def beat(self):
+        """Write a heartbeat, as the process of a run does."""
+        self.store.locks.renew(self._lock)
 
     def set_phase(self, phase, **more):
         status = {"phase": phase, "message": f"{phase} now", "step": 10, "num_steps": 100}

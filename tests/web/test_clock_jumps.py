@@ -61,7 +61,7 @@ def test_lease_is_renewed_after_the_jump_or_claimed_again(guest, trainer, clock,
 
 @JUMPS_S
 def test_killed_run_is_shown_as_lost_after_the_jump(program, trainer, clock, jump_s):
-    trainer.set_phase("training", reported_at=clock.now.isoformat())
+    trainer.set_phase("training")
     clock.advance(jump_s)
     assert (detail(program)["phase"], detail(program)["is_running"]) == ("lost", False)
     samples = scrape(program)
@@ -71,22 +71,22 @@ def test_killed_run_is_shown_as_lost_after_the_jump(program, trainer, clock, jum
 
 @JUMPS_S
 def test_live_run_is_shown_again_with_its_next_report(program, trainer, clock, jump_s):
-    trainer.set_phase("training", reported_at=clock.now.isoformat())
+    trainer.set_phase("training")
     clock.advance(jump_s)
-    trainer.set_phase("training", reported_at=clock.now.isoformat())
+    trainer.set_phase("training")
     assert detail(program)["phase"] == "training"
 
 
 def test_run_whose_loop_hangs_is_shown_after_a_jump_back(program, trainer, clock, store):
-    trainer.set_phase("training", reported_at=clock.now.isoformat())
+    trainer.set_phase("training")
     clock.advance(-HOUR_S)
-    store.experiments.confirm_status(trainer.id)
+    trainer.beat()
     assert detail(program)["phase"] == "lost"
     assert detail(program)["is_running"]
 
 
 def test_live_run_on_a_machine_whose_clock_is_ahead_is_shown(program, trainer, clock):
-    trainer.set_phase("training", reported_at=clock.now.isoformat())
+    trainer.set_phase("training")
     clock.advance(-30)
     assert detail(program)["phase"] == "training"
 

@@ -140,9 +140,9 @@ class TestListEvents:
 
     def test_stalled_run_that_is_killed_is_no_longer_running(self, reader, trainer, clock):
         """Its phase is lost before and after."""
-        trainer.set_phase("training", reported_at=clock.now.isoformat())
+        trainer.set_phase("training")
         clock.advance(301)
-        trainer.store.experiments.confirm_status(trainer.id)
+        trainer.beat()
         stream = EventStream(owners(None))
         [(_, stalled)] = new_events(stream, reader, owners(None))
         clock.advance(20)

@@ -84,12 +84,12 @@ class TestSummary:
     def test_run_with_heartbeat_is_running_until_its_loop_is_stalled(
         self, program, trainer, store, clock
     ):
-        trainer.set_phase("training", reported_at=clock.now.isoformat())
+        trainer.set_phase("training")
         clock.advance(299)
-        store.experiments.confirm_status(trainer.id)
+        trainer.beat()
         assert detail(program)["phase"] == "training"
         clock.advance(2)
-        store.experiments.confirm_status(trainer.id)
+        trainer.beat()
         shown = detail(program)
         # It still holds its experiment, so that it can be neither renamed nor deleted.
         assert (shown["phase"], shown["is_running"]) == ("lost", True)

@@ -23,6 +23,7 @@ from rl_teacher.envs.registry import env_spaces, get_env_info
 from rl_teacher.report.label_export import Row, label_rows
 from rl_teacher.runs.folder import find_source, open_store, segment_files
 from rl_teacher.runs.management import locked_experiment
+from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.store.labelers import IMPORTED_PREFIX
 from rl_teacher.store.records import NewLabel
 from rl_teacher.store.store import Store
@@ -154,7 +155,8 @@ def import_as(dataset: Dataset, name: str) -> int:
                     f"{len(refused):,} of the labels in it have the request_id of a different "
                     f"label in {name}. Import them with another name -n."
                 )
-        experiment.finish()
+        status = RunStatus(Phase.FINISHED, "imported", step=0, num_steps=0)
+        store.experiments.set_status(experiment_id, vars(status))
         return store.experiments.counts(experiment_id).answered
 
 

@@ -27,7 +27,7 @@ from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.runs.folder import Experiment, State, experiment_names
+from rl_teacher.runs.folder import Experiment, experiment_names
 from rl_teacher.runs.history import PolicyHistory
 from rl_teacher.runs.warm_start import (
     PREDICTOR_FILE,
@@ -294,7 +294,7 @@ def load_actor(name: str, step: str, predictor_path: str | None = None) -> Actor
         step=chosen.step,
         place=chosen.place,
         frames=config.frames,
-        is_training=experiment.state is State.RUNNING,
+        is_training=experiment.is_running,
         notes=tuple(notes),
     )
 

@@ -1,9 +1,8 @@
-"""Status of a run and commands of its owner, exchanged with the page through the store."""
+"""Commands of the owner to a run, read from the store."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from enum import StrEnum
+from dataclasses import fields, replace
 from typing import Literal
 
 from rl_teacher.common.errors import BadConfig
@@ -13,58 +12,6 @@ from rl_teacher.store.records import AssignmentPolicy, Control, ExperimentView
 from rl_teacher.store.store import Store
 
 CHECK_EVERY_S = 1.0
-
-
-class Phase(StrEnum):
-    """Phase of a run.
-
-    The trainer writes every phase but `LOST` and `IDLE`, which readers derive when it is silent:
-    `LOST` of a `teach` run, whose heartbeat has stopped or whose loop hangs, and `IDLE` of a
-    wrapper, which reports only when its environment is stepped.
-    """
-
-    STARTING = "starting"
-    RANDOM = "random"
-    WAITING = "waiting"
-    FITTING = "fitting"
-    TRAINING = "training"
-    PAUSED = "paused"
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-    LOST = "lost"
-    IDLE = "idle"
-
-
-ENDED = (Phase.FINISHED, Phase.STOPPED, Phase.FAILED)
-"""Phases of a run that has ended."""
-
-
-@dataclass(frozen=True)
-class RunStatus:
-    """Status of a run.
-
-    Attributes:
-        phase: current phase.
-        message: description for the page and the terminal.
-        step: environment steps of training done.
-        num_steps: environment steps of training in the whole run; 0 if they are not known.
-        steps_per_second: None unless the run is training.
-        num_missing: labels that the run waits for.
-        warnings: problems with the labels, and what helps.
-        is_extendable: whether the run has finished and waits to be extended.
-        num_fits: completed fits of the reward predictor; their diagnostics are written before.
-    """
-
-    phase: Phase
-    message: str
-    step: int
-    num_steps: int
-    steps_per_second: float | None = None
-    num_missing: int = 0
-    warnings: tuple[str, ...] = ()
-    is_extendable: bool = False
-    num_fits: int = 0
 
 
 class RunControl:

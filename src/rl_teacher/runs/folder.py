@@ -8,7 +8,6 @@
     metrics.jsonl    one row of metrics per line
     history/         earlier policies, see `PolicyHistory`
     videos/          videos of episodes, see `EpisodeVideos`
-    state.json       running, stopped, finished, failed
     lock             held by the process that runs the experiment
     plot.png
 """
@@ -22,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +34,6 @@ from rl_teacher.common.errors import (
     CorruptCheckpoint,
     ExperimentInUse,
     ExperimentNotFound,
-    RunFolderUnusable,
     StoreUnavailable,
     UnknownName,
 )
@@ -44,6 +41,7 @@ from rl_teacher.common.paths import user_path
 from rl_teacher.runs.config_comparison import OFFLINE_FIT, check_same_config, kind_of
 from rl_teacher.runs.history import EpisodeVideos, PolicyHistory
 from rl_teacher.runs.metrics_file import MetricsFile, Row, number_in
+from rl_teacher.runs.status import ENDED, Phase, reported_phase
 from rl_teacher.store.checkpoints import (
     Checkpoint,
     CheckpointFile,
@@ -72,16 +70,6 @@ FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
 """Unicode categories: control characters, surrogates, line and paragraph separators."""
 
 
-class State(StrEnum):
-    """State of an experiment."""
-
-    RUNNING = "running"
-    STOPPED = "stopped"
-    KILLED = "killed"
-    FINISHED = "finished"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True)
 class ExperimentSummary:
     """One line of `rl-teacher runs`.
@@ -92,7 +80,7 @@ class ExperimentSummary:
 
     name: str
     env_id: str
-    state: State
+    phase: Phase
     step: int
     labels: Counts
     clips: int
@@ -347,15 +335,22 @@ class Experiment:
         return self.folder / "plot.png"
 
     @property
-    def state(self) -> State:
-        """Current state; a run that is marked running without a lock was killed.
+    def is_running(self) -> bool:
+        """True if a process runs the experiment, or waits to extend it."""
+        return is_locked(self._lock.path)
 
-        A finished run may still hold the lock: it waits to be extended.
+    def phase(self, view: ExperimentView | None) -> Phase:
+        """Return the phase of its run; LOST if that has ended without reporting it.
+
+        Args:
+            view: its entry in the store; None if it has none.
         """
-        state = self._marked_state()
-        if is_locked(self._lock.path):
-            return state if state is State.FINISHED else State.RUNNING
-        return State.KILLED if state is State.RUNNING else state
+        reported = reported_phase(None if view is None else view.status)
+        if self.is_running:
+            return Phase.STARTING if reported in (Phase.STOPPED, Phase.FAILED) else reported
+        if view is None:  # of `rl-teacher fit`, or refused before it was created
+            return Phase.FINISHED if self.predictor_folder.exists() else Phase.STOPPED
+        return reported if reported in ENDED else Phase.LOST
 
     @property
     def has_records(self) -> bool:
@@ -367,52 +362,24 @@ class Experiment:
         Raises:
             StoreUnavailable: they cannot be looked up.
         """
-        state = self._marked_state()
-        if state is State.FINISHED or self.checkpoint_files():
-            return True
-        if state is State.STOPPED and self._metrics.last():
+        if self.checkpoint_files() or self.predictor_folder.exists():
             return True
         entry = stored_experiments().get(self.name)
         if entry is None or not entry.view.asked:
             return False
-        return state is State.STOPPED or has_irreproducible_labels(self.name)
-
-    def finish(self) -> None:
-        """Mark the experiment finished."""
-        self._mark(State.FINISHED)
-
-    def reopen(self) -> None:
-        """Mark a finished experiment running, because it was extended."""
-        self._mark(State.RUNNING)
-
-    def fail(self) -> None:
-        """Mark the experiment failed."""
-        self._mark(State.FAILED)
+        has_ended = reported_phase(entry.view.status) in (Phase.STOPPED, Phase.FINISHED)
+        return has_ended or has_irreproducible_labels(self.name)
 
     def close(self) -> None:
-        """Release the lock; an experiment that is neither finished nor failed becomes stopped."""
-        try:
-            if self._lock.is_held and self._marked_state() is State.RUNNING:
-                self._mark(State.STOPPED)
-        finally:
-            self._metrics.close()
-            self._lock.release()
+        """Close the files, and release the lock."""
+        self._metrics.close()
+        self._lock.release()
 
     def __enter__(self) -> "Experiment":
         return self
 
-    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
-        if not isinstance(error, Exception):
-            self.close()
-            return
-        # The error of the run is raised, also if the folder cannot be written any more,
-        # or is another process's by now.
-        with suppress(RunFolderUnusable, ExperimentInUse):
-            try:
-                if self._lock.is_held:
-                    self.fail()
-            finally:
-                self.close()
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def save_checkpoint(
         self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]
@@ -467,8 +434,9 @@ class Experiment:
         Args:
             stored: result of `stored_experiments`; that of `listed_experiments` if None.
         """
-        newest, state = self.latest_metrics, self.state
+        newest = self.latest_metrics
         entry = (listed_experiments() if stored is None else stored).get(self.name)
+        phase = self.phase(None if entry is None else entry.view)
         labels = Counts(
             int(number_in(newest, "labels_asked")), int(number_in(newest, "labels_answered"))
         )
@@ -477,12 +445,12 @@ class Experiment:
         return ExperimentSummary(
             name=self.name,
             env_id=env_id_of(self),
-            state=state,
+            phase=phase,
             step=int(number_in(newest, "step")),
             labels=labels,
             clips=int(number_in(newest, "clips_sorted")),
             changed_at=last_change(self.folder),
-            note="" if entry is None else note_of(state, entry),
+            note="" if entry is None else note_of(phase, entry),
         )
 
     def wipe(self) -> None:
@@ -496,10 +464,6 @@ class Experiment:
     @property
     def _config_path(self) -> Path:
         return self.folder / "config.json"
-
-    @property
-    def _state_path(self) -> Path:
-        return self.folder / "state.json"
 
     def _must_start_over(
         self,
@@ -531,23 +495,12 @@ class Experiment:
         return False
 
     def _prepare(self, config: Mapping[str, Any]) -> None:
-        """Write the configuration, and mark the experiment running."""
+        """Write the configuration."""
         if self.starts_over:
             self.wipe()
         remove_unfinished(self.folder)
         self._checkpoints.clear_unfinished()
         write_json(self._config_path, as_json(config))
-        self._mark(State.RUNNING)
-
-    def _mark(self, state: State) -> None:
-        with self._writing():
-            write_json(self._state_path, {"state": state})
-
-    def _marked_state(self) -> State:
-        try:
-            return State(json.loads(self._state_path.read_bytes())["state"])
-        except (OSError, *INVALID_CONTENT):
-            return State.STOPPED
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -657,19 +610,19 @@ def is_of_wrapper(view: ExperimentView) -> bool:
     return "spaces" in view.config
 
 
-def note_of(state: State, stored: StoredExperiment) -> str:
+def note_of(phase: Phase, stored: StoredExperiment) -> str:
     """Return who waits for whom, or why a run does not continue; empty if nobody waits."""
     view, status = stored.view, stored.view.status or {}
-    if state is State.FAILED:
-        return str(status.get("message") or "") if status.get("phase") == "failed" else ""
-    if state is State.KILLED:
+    if phase is Phase.FAILED:
+        return str(status.get("message") or "")
+    if phase is Phase.LOST:
         # The command of a wrapper's program may give no name, and then starts another experiment.
         what = "a wrapper with its name" if is_of_wrapper(view) else "its command"
         return f"killed: {what} continues from the last checkpoint"
-    if state is not State.RUNNING:
+    if phase in ENDED:
         return ""
     since = status.get("waiting_since")
-    if status.get("phase") == "waiting" and isinstance(since, str):
+    if phase is Phase.WAITING and isinstance(since, str):
         moment = datetime.fromisoformat(since).astimezone()
         return f"waits for labels since {moment:%H:%M:%S}: {status.get('message')}"
     is_asking = view.config.get("predictor") == "human" and not view.has_all_labels

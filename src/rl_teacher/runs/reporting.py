@@ -1,8 +1,7 @@
 """Reporting of a run: its status, metrics, diagnostics and latest episode."""
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,19 +10,16 @@ from jaxtyping import Float32
 
 from rl_teacher.clips.recorder import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import frame_steps
-from rl_teacher.common.errors import StoreUnavailable
-from rl_teacher.common.timer import repeated
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer
-from rl_teacher.runs.control import Phase, RunStatus
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.history import is_due
+from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.store import Store
 
 STATUS_EVERY_S = 1.0
-HEARTBEAT_S = 2.0
 EPISODE_EVERY_S = {"poses": 10.0, "video": 40.0}
 """Interval between two episodes on the page. A video is replayed and rendered, which takes a core
 for about a second; poses cost nothing."""
@@ -64,22 +60,6 @@ class MetricsLogger:
         """Delete the metrics of later steps, which a resumed run takes again."""
         self._store.metrics.drop_after(self._experiment_id, step)
         self._experiment.drop_metrics_after(step)
-
-
-@contextlib.contextmanager
-def heartbeat(store: Store, experiment_id: int, every_s: float = HEARTBEAT_S) -> Iterator[None]:
-    """Show readers of the store, every few seconds, that this process is alive.
-
-    The loop of a run reports nothing during long fits and rollouts.
-    """
-
-    def confirm() -> None:
-        # The loop of the run has the same problem with the store, and reports it.
-        with contextlib.suppress(StoreUnavailable):
-            store.experiments.confirm_status(experiment_id)
-
-    with repeated(confirm, every_s, "heartbeat"):
-        yield
 
 
 class StatusReporter:
@@ -135,8 +115,7 @@ class StatusReporter:
         self._phase, self._status_s = phase, self._now()
         self._store.experiments.set_status(
             self._experiment_id,
-            vars(status)
-            | {"waiting_since": self.waiting_since, "reported_at": datetime.now(UTC).isoformat()},
+            vars(status) | {"waiting_since": self.waiting_since},
         )
 
     def update_diagnostics(

@@ -1,6 +1,6 @@
 """Locks of experiments in the database, which exclude trainers of other homes and machines.
 
-    acquired --heartbeat every 10 s--> released
+    acquired --heartbeat every 2 s--> released
         |
         `-- process killed --> taken over by the next trainer: at once on the same machine, 60 s
                                after the last heartbeat from another one
@@ -27,7 +27,7 @@ from rl_teacher.store import sql
 from rl_teacher.store.database import Database
 from rl_teacher.store.tables import ExperimentLock
 
-HEARTBEAT_S = 10.0
+HEARTBEAT_S = 2.0
 
 STALE_AFTER = timedelta(seconds=60)
 """Time after the last heartbeat from another machine until a lock can be taken over."""

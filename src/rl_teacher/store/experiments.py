@@ -16,7 +16,14 @@ from rl_teacher.store.events import EventLog
 from rl_teacher.store.files import jsonable
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import AssignmentPolicy, Control, Counts, ExperimentView
-from rl_teacher.store.tables import Comparison, Credential, Experiment, Invite, Lease
+from rl_teacher.store.tables import (
+    Comparison,
+    Credential,
+    Experiment,
+    ExperimentLock,
+    Invite,
+    Lease,
+)
 
 ClearableSetting = Literal["seconds_between", "target_labels"]
 
@@ -38,8 +45,9 @@ EXPERIMENTS = select(
         asked=Experiment.num_asked,
         answered=Experiment.num_answered,
         waiting=Experiment.num_open,
+        heartbeat_at=ExperimentLock.heartbeat_at,
     )
-)
+).outerjoin(ExperimentLock, ExperimentLock.name == Experiment.name)
 
 NEWEST_EXPERIMENTS_FIRST = EXPERIMENTS.order_by(Experiment.id.desc())
 
@@ -210,12 +218,6 @@ class Experiments:
             ExperimentNotFound: The experiment was deleted.
         """
         self._update(experiment_id, status=jsonable(status), status_at=self._database.now())
-
-    def confirm_status(self, experiment_id: int) -> None:
-        """Record that the status of the trainer still holds, unless the experiment was deleted."""
-        change = update(Experiment).where(Experiment.id == experiment_id)
-        with self._database.writing() as connection:
-            connection.execute(change.values(status_at=self._database.now()))
 
     def set_latest_episode(self, experiment_id: int, episode: Mapping[str, Any]) -> None:
         """Set the latest episode of the agent that can be watched; the first one is kept too.

@@ -415,6 +415,7 @@ class ExperimentView:
         target_labels: Label budget; None if there is none.
         status: Latest status that the trainer reported.
         status_at: Time of that status.
+        heartbeat_at: Time of the last heartbeat of the trainer; None if none has it open.
         latest_episode: Latest episode of the agent that can be watched.
         first_episode: First one, from before or early in training.
         created_at: Time of creation.
@@ -432,6 +433,7 @@ class ExperimentView:
     target_labels: int | None
     status: Mapping[str, Any] | None
     status_at: datetime | None
+    heartbeat_at: datetime | None
     latest_episode: Mapping[str, Any] | None
     first_episode: Mapping[str, Any] | None
     created_at: datetime

@@ -19,7 +19,7 @@ TIMEOUT_S = 600.0
 
 RETRY_S = 0.5
 
-HEARTBEATS = frozenset({"confirm_status", "renew"})
+HEARTBEATS = frozenset({"renew"})
 """Methods that are not repeated, because they are called every few seconds anyway."""
 
 logger = logging.getLogger(__name__)

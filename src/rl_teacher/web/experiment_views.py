@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
-from rl_teacher.runs.control import ENDED, Phase
 from rl_teacher.runs.folder import is_of_wrapper, validate_name
+from rl_teacher.runs.status import ENDED, Phase, reported_phase
 from rl_teacher.store.records import ExperimentView, Identity, MetricsRow
 from rl_teacher.store.sql import experiment_not_found
 from rl_teacher.store.store import Store
@@ -156,7 +156,7 @@ class ExperimentViews:
 
     def phase(self, view: ExperimentView) -> Phase:
         """Return the phase of the run; LOST or IDLE if it does not report any more."""
-        phase = reported_phase(view)
+        phase = reported_phase(view.status)
         if phase not in ENDED and (self.is_silent(view) or self._is_stalled(view)):
             return Phase.IDLE if is_of_wrapper(view) else Phase.LOST
         return phase
@@ -195,17 +195,18 @@ class ExperimentViews:
 
     def is_running(self, view: ExperimentView) -> bool:
         """Return whether the training run reports that it is running."""
-        return reported_phase(view) not in ENDED and not self.is_silent(view)
+        return reported_phase(view.status) not in ENDED and not self.is_silent(view)
 
     def is_silent(self, view: ExperimentView) -> bool:
         """Return whether the process of the training run does not report that it is alive."""
-        timeout = IDLE_AFTER if is_of_wrapper(view) else LOST_AFTER
-        return self._is_past(view.status_at or view.created_at, timeout)
+        if is_of_wrapper(view):
+            return self._is_past(view.status_at or view.created_at, IDLE_AFTER)
+        signs = [each for each in (view.heartbeat_at, view.status_at) if each is not None]
+        return all(self._is_past(each, LOST_AFTER) for each in signs or [view.created_at])
 
     def _is_stalled(self, view: ExperimentView) -> bool:
         """Return whether the loop of the training run has reported nothing for minutes."""
-        reported_at = moment((view.status or {}).get("reported_at"))
-        return reported_at is not None and self._is_past(reported_at, STALLED_AFTER)
+        return view.status_at is not None and self._is_past(view.status_at, STALLED_AFTER)
 
     def _is_past(self, reported_at: datetime, timeout: timedelta) -> bool:
         """Return whether a report is too old, or was written before the clock was set back."""
@@ -251,12 +252,6 @@ class ExperimentViews:
 def with_mine(progress: Progress, mine: int) -> Progress:
     """Return the progress of a labeler who has labelled so many comparisons."""
     return progress.model_copy(update={"mine": mine})
-
-
-def reported_phase(view: ExperimentView) -> Phase:
-    """Return the phase that the training run reported last."""
-    reported = (view.status or {}).get("phase")
-    return Phase(reported) if reported in list(Phase) else Phase.STARTING
 
 
 def awaited(view: ExperimentView, phase: Phase) -> tuple[int, datetime | None]:

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from importlib.metadata import version
 
+from rl_teacher.runs.status import reported_phase
 from rl_teacher.store.records import ExperimentView
-from rl_teacher.web.experiment_views import ExperimentViews, awaited, reported_phase, whole
+from rl_teacher.web.experiment_views import ExperimentViews, awaited, whole
 from rl_teacher.web.shared_state import SharedState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,13 +32,15 @@ def exposition(
             "experiment_open_comparisons": view.waiting,
             "experiment_missing_labels": num_missing,
             "experiment_waiting_seconds": age_s(waiting_since or now, now),
-            "experiment_heartbeat_age_seconds": age_s(view.status_at or view.created_at, now),
+            "experiment_heartbeat_age_seconds": age_s(
+                view.heartbeat_at or view.status_at or view.created_at, now
+            ),
         }
         for name, value in of_experiment.items():
             labels = {"experiment": view.name}
             if name == "experiment_info":
                 labels |= {"environment": view.env_id, "phase": phase.value}
-                labels["reported_phase"] = reported_phase(view).value
+                labels["reported_phase"] = reported_phase(view.status).value
             values[name].append((labels, value))
     lines = metric(
         "rl_teacher_info", "gauge", "Version.", [({"version": version("rl-teacher")}, 1)]

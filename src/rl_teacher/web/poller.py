@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import anyio.to_thread
 
 from rl_teacher.common.errors import ExperimentNotFound, StoreUnavailable
-from rl_teacher.runs.control import Phase
+from rl_teacher.runs.status import Phase
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
 from rl_teacher.web.experiment_views import ExperimentViews, metrics_entry

@@ -14,7 +14,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.memory import refuse_excess
 from rl_teacher.runs.clip_renderer import ClipRenderer
-from rl_teacher.runs.control import Phase, RunStatus
+from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.session import PreferenceSession, SessionSettings, open_experiment
 from rl_teacher.wrappers.environments import WrappedEnvs
 from rl_teacher.wrappers.factory import (

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rl_teacher.runs.control import Phase
+from rl_teacher.runs.status import Phase
 from rl_teacher.store.experiments import MAX_OVERLAP_LABELERS
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.schemas.shared import (
