@@ -465,9 +465,9 @@ def device_name(backend: PhysicsBackend) -> str:
     """Return the name of the device that steps the simulations."""
     if backend == "cpu":
         return cpu_model()
-    from rl_teacher.envs.mujoco.warp import find_device, import_warp
+    from rl_teacher.envs.mujoco.warp import find_gpu, import_warp
 
-    device = import_warp()[0].get_device(find_device(backend))
+    device = import_warp()[0].get_device(find_gpu())
     return device.name if device.is_cuda else cpu_model()
 
 

@@ -8,19 +8,16 @@ from benchmarks.tables import middle, number, ratio, table
 ENV_ID = "Humanoid-v5"
 CPU_ENVS = 256
 GPU_ENVS = 65_536
-EMULATED_ENVS = 16
-"""Environments of Warp on a CPU, where it is slow."""
 HOW = "python -m benchmarks.run gpu"
 
 
 def run(options: Options, records: Records) -> None:
     """Measure both kinds of physics in turn, each in a new process, for several rounds.
 
-    Without a GPU, Warp runs on the CPU.
+    It needs an NVIDIA GPU.
     """
-    backend, num_envs = ("warp", GPU_ENVS) if has_gpu() else ("warp-cpu", EMULATED_ENVS)
     for number_of_round in range(1 if options.is_quick else 3):
-        for who, count in (("cpu", CPU_ENVS), (backend, num_envs)):
+        for who, count in (("cpu", CPU_ENVS), ("warp", GPU_ENVS)):
             finished = run_ours(
                 "environments",
                 env_id=ENV_ID,
@@ -38,14 +35,6 @@ def run(options: Options, records: Records) -> None:
             )
             pace = number(kept_record["steps_per_second"])
             print(f"  {who}, {kept_record['device']}: {pace} steps/s", flush=True)
-
-
-def has_gpu() -> bool:
-    """Return whether Warp finds a GPU."""
-    from rl_teacher.envs.mujoco.warp import import_warp
-
-    warp, _ = import_warp()
-    return warp.is_cuda_available()
 
 
 def report(records: list[Record]) -> list[str]:

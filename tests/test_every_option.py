@@ -508,7 +508,7 @@ CHANGES: dict[str, Change] = {
     # The run.
     "--name": adds(RL, "--name chosen", is_named),
     "--cluster": adds(RL, "--cluster local", uses_cluster),
-    "--physics": adds(RL, "--physics warp-cpu", simulation_physics),
+    "--physics": adds(RL, "--physics warp", simulation_physics),
     "--workers": adds(RL, "--workers 1", simulation_threads),
     "--videos": adds(f"{RL} -t 512", "--videos", videos),
     "--no-tensorboard": adds(LOGGED, "--no-tensorboard", folders),

@@ -153,9 +153,9 @@ def check_machine(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -
     if options.videos:
         check_videos(env_info.id)
     if config.physics != "cpu":
-        from rl_teacher.envs.mujoco.warp import find_device  # noqa: PLC0415 - optional
+        from rl_teacher.envs.mujoco.warp import find_gpu  # noqa: PLC0415 - optional
 
-        find_device(config.physics)
+        find_gpu()
 
 
 def stored_assignment(name: str) -> AssignmentPolicy:

@@ -50,7 +50,7 @@ def test_cpu_is_preferred_unless_platforms_are_set(platforms, changes, monkeypat
 
 @pytest.mark.parametrize(
     ("env_id", "physics", "calls"),
-    [("Hopper-v5", "cpu", 1), ("Hopper-v5", "warp-cpu", 0), ("MovingDot-v0", "cpu", 0)],
+    [("Hopper-v5", "cpu", 1), ("Hopper-v5", "warp", 0), ("MovingDot-v0", "cpu", 0)],
 )
 def test_gpu_is_used_for_images_and_gpu_physics(env_id, physics, calls, monkeypatch):
     made = []

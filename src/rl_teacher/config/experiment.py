@@ -77,7 +77,7 @@ MAX_CLIPS = 1_000_000
 
 Objective = Literal["preferences", "rank"]
 SelectorName = Literal["disagreement", "uniform", "entropy", "k_center"]
-PhysicsBackend = Literal["cpu", "warp", "warp-cpu"]
+PhysicsBackend = Literal["cpu", "warp"]
 QueryMethod = Literal["pairs", "tree", "sort"]
 SortingMethod = Literal["tree", "sort"]
 
@@ -197,8 +197,8 @@ class ExperimentSettings:
     colour: Annotated[bool, IMAGES] = False
     """colour instead of greyscale images for agent and predictor; clips always have colours"""
     physics: Annotated[PhysicsBackend, WARP] = "cpu"
-    """physics of MuJoCo tasks: MuJoCo in threads (cpu), or MuJoCo Warp on an NVIDIA GPU (warp); on
-    the CPU (warp-cpu) it is slow, and meant for tests. Warp rounds to 32 bits"""
+    """physics of MuJoCo tasks: MuJoCo in threads (cpu), or MuJoCo Warp on an NVIDIA GPU (warp),
+    which rounds to 32 bits"""
     teacher: Annotated[str, SYNTHETIC_LABELS] = "oracle"
     """synthetic teacher: oracle, mistake, noisy, skip, equal or myopic; a task such as backflip; or
     module:function"""

@@ -8,7 +8,6 @@ import pytest
 
 from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
 from rl_teacher.envs import make_vector
-from rl_teacher.envs.mujoco import physics
 
 SAVED_AND_RESTORED = [
     "ShortHopper-v1",
@@ -164,18 +163,6 @@ def test_final_observation_equals_next_observation_without_reset():
     assert infos["_final_obs"].tolist() == [True, False]
     np.testing.assert_array_equal(observations[1], next_observations[1])
     assert not np.array_equal(observations[0], next_observations[0])
-
-
-@pytest.mark.parametrize("env_id", ["Humanoid-v5", "ShortReacher-v1"])
-def test_threads_compute_equal_steps(env_id, monkeypatch):
-    steps = []
-    for per_thread in (8, 2):
-        monkeypatch.setattr(physics, "SIMULATIONS_PER_THREAD", per_thread)
-        envs = make_vector(env_id, 7, num_threads=3)
-        envs.reset(seed=0, options={"elapsed_steps": [0, 19, 0, 18, 0, 0, 0]})
-        steps.append(random_steps(envs, 30, seed=1))
-    assert any((terminated | truncated).any() for _, _, terminated, truncated, _ in steps[0])
-    assert_same_steps(*steps)
 
 
 def test_returned_observations_never_change():

@@ -7,6 +7,7 @@ Warp compiles each kernel at its first use. One task is compiled in the normal s
 
 import sys
 from dataclasses import replace
+from functools import partial
 
 import mujoco
 import numpy as np
@@ -14,13 +15,11 @@ import pytest
 import warp
 
 from rl_teacher import cli
-from rl_teacher.common.errors import BadConfig, BadInput, CorruptCheckpoint
+from rl_teacher.common.errors import BadInput
 from rl_teacher.envs import make_vector
 from rl_teacher.envs.mujoco import physics as mujoco_physics
-from rl_teacher.envs.mujoco import vector
 from rl_teacher.envs.mujoco import warp as warp_physics
 from rl_teacher.envs.mujoco.physics import Simulations
-from rl_teacher.envs.mujoco.pipelined import PipelinedVectorEnv
 from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.mujoco.warp import WarpSimulations
 from tests.envs.mujoco.test_vector import assert_same_steps, make_unstable, random_steps
@@ -35,12 +34,19 @@ def _compiled_fast(monkeypatch):
     warp_physics.import_warp()
 
 
-@pytest.fixture(params=["warp-cpu", pytest.param("warp", marks=pytest.mark.slow)])
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
 def device(request):
     """Warp's name of a device: the CPU, and in the slow suite the GPU as well."""
-    if request.param == "warp" and not warp.is_cuda_available():
+    if request.param == "cuda" and not warp.is_cuda_available():
         pytest.skip("needs an NVIDIA GPU")
-    return warp_physics.find_device(request.param)
+    return request.param
+
+
+@pytest.fixture
+def make_warp(monkeypatch):
+    """Function that creates environments whose physics Warp steps, on the CPU."""
+    monkeypatch.setattr(warp_physics, "find_gpu", lambda: "cpu")
+    return partial(make_vector, physics="warp")
 
 
 def pair_of_simulations(env_id, device, num_envs=4):
@@ -152,62 +158,16 @@ def test_returns_of_episodes_equal_mujocos(device):
 
 
 @pytest.mark.parametrize("env_id", [HOPPER, *long("Ant-v5", "Humanoid-v5", "DMQuadrupedWalk-v1")])
-def test_restored_state_continues_exactly(env_id):
-    envs = make_vector(env_id, 3, physics="warp-cpu")
+def test_restored_state_continues_exactly(env_id, make_warp):
+    envs = make_warp(env_id, 3)
     envs.reset(seed=0, options={"elapsed_steps": [0, 995, 990]})
     random_steps(envs, 8, seed=1)
     state = envs.get_state()
     original = random_steps(envs, 8, seed=2)
     assert any(step[3].any() for step in original)
-    restored = make_vector(env_id, 3, num_threads=1, physics="warp-cpu")
+    restored = make_warp(env_id, 3, num_threads=1)
     restored.set_state(state)
     assert_same_steps(original, random_steps(restored, 8, seed=2))
-
-
-def test_groups_of_environments_equal_one_group(monkeypatch):
-    expected = make_vector(HOPPER, 5, physics="warp-cpu")
-    monkeypatch.setattr(vector, "ENVS_PER_GROUP", 2)
-    envs = make_vector(HOPPER, 5, physics="warp-cpu")
-    assert isinstance(envs, PipelinedVectorEnv)
-    elapsed = [0, 995, 990, 998, 0]
-    for each in (envs, expected):
-        each.reset(seed=3, options={"elapsed_steps": elapsed})
-    assert_same_steps(*(random_steps(each, 12, seed=1) for each in (envs, expected)))
-    np.testing.assert_array_equal(envs.observations, expected.observations)
-    np.testing.assert_array_equal(envs.scene_states, expected.scene_states)
-    state, other_state = envs.get_state(), expected.get_state()
-    assert state.keys() == other_state.keys()
-    for name, values in state.items():
-        np.testing.assert_array_equal(values, other_state[name])
-
-
-def test_groups_of_environments_end_episodes_and_continue_exactly(monkeypatch):
-    monkeypatch.setattr(vector, "ENVS_PER_GROUP", 2)
-    envs, restored = (make_vector(HOPPER, 4, physics="warp-cpu") for _ in range(2))
-    envs.reset(seed=0, options={"elapsed_steps": [0, 0, 999, 0]})
-    *_, infos = envs.step(np.zeros((4, 3)))
-    assert infos["_final_obs"].tolist() == [False, False, True, False]
-    assert (infos["final_obs"][2] != envs.observations[2]).any()
-    restored.set_state(envs.get_state())
-    assert_same_steps(*(random_steps(each, 5, seed=2) for each in (envs, restored)))
-    observations, _ = envs.reset(options={"reset_mask": [True, False, False, True]})
-    assert (observations != restored.observations).any(axis=1).tolist() == [
-        True,
-        False,
-        False,
-        True,
-    ]
-
-
-def test_groups_of_environments_refuse_other_numbers_of_environments(monkeypatch):
-    monkeypatch.setattr(vector, "ENVS_PER_GROUP", 2)
-    envs, more = (make_vector(HOPPER, num_envs, physics="warp-cpu") for num_envs in (4, 6))
-    with pytest.raises(BadConfig, match="5 values of seed"):
-        envs.reset(seed=[1, 2, 3, 4, 5])
-    with pytest.raises(ValueError, match=r"\(5, 3\); \(4, 3\)"):
-        envs.step(np.zeros((5, 3)))
-    with pytest.raises(CorruptCheckpoint, match="6 environments was saved; there are 4"):
-        envs.set_state(more.get_state())
 
 
 @pytest.mark.slow
@@ -227,8 +187,8 @@ def test_capacity_is_restored():
 
 
 @pytest.mark.slow
-def test_unstable_physics_truncates_only_that_episode():
-    envs, others = (make_vector("ShortHopper-v1", 3, physics="warp-cpu") for _ in range(2))
+def test_unstable_physics_truncates_only_that_episode(make_warp):
+    envs, others = (make_warp("ShortHopper-v1", 3) for _ in range(2))
     for each in (envs, others):
         each.reset(seed=0)
     make_unstable(envs, index=1)
@@ -250,7 +210,7 @@ def exit_code(*arguments):
 
 def test_missing_package_is_named(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco_warp", None)
-    assert exit_code("--physics", "warp-cpu") == 2
+    assert exit_code("--physics", "warp") == 2
     assert 'pip install "rl-teacher[gpu]"' in capsys.readouterr().err
 
 

@@ -2,11 +2,7 @@
 # MuJoCo's compiled modules come without type stubs.
 # pyright: reportAttributeAccessIssue=false
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 import mujoco
 import numpy as np
@@ -16,13 +12,7 @@ from jaxtyping import Bool, Float, Inexact, Int, Shaped
 from mujoco.batch import Batch
 
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.envs.mujoco.task import Physics, Score, Task
-
-Result = TypeVar("Result")
-
-SIMULATIONS_PER_THREAD = 2048
-"""Number of simulations whose observations and rewards are computed in a thread of their own. With
-fewer, threads mostly wait for the interpreter's lock."""
+from rl_teacher.envs.mujoco.task import Physics, Task
 
 
 class quiet_mujoco:  # noqa: N801
@@ -83,11 +73,6 @@ class Simulations:
         self._time_before = self._time.copy()
         self._dtype = np.float32 if task.is_suite else np.float64
         self._obs_shape = (num_envs, task.view.size)
-        cores = num_threads or os.cpu_count() or 1
-        num_parts = min(cores, num_envs // SIMULATIONS_PER_THREAD)
-        self._threads = ThreadPoolExecutor(num_parts) if num_parts > 1 else None
-        bounds = np.linspace(0, num_envs, max(num_parts, 1) + 1, dtype=int).tolist()
-        self._parts = [slice(*each) for each in pairwise(bounds)]
 
     def _live_views(self) -> Physics:
         batch, model = self._batch, self.model
@@ -139,38 +124,27 @@ class Simulations:
         Returns:
             [N] rewards, [N] terminated by rules, [N] truncated because the physics diverged.
         """
-        self.begin(actions)
-        return self.end()
-
-    def begin(self, actions: Shaped[np.ndarray, "env nu"]) -> None:
-        """Begin an environment step, as far as the CPU does not wait for it; see `end`."""
-        self._actions = actions
         self.physics.ctrl[:] = actions
-        self._begin_step()
-
-    def end(
-        self,
-    ) -> tuple[Float[np.ndarray, " env"], Bool[np.ndarray, " env"], Bool[np.ndarray, " env"]]:
-        """End the step that was begun, and return the same as `advance`."""
         with quiet_mujoco():
             self._step()
         # Zeros in tasks without a tracked position.
         velocity_x = self._tracked_x
-        track = self.task.body.track
-        if track is not None:
-            parts = self._in_parts(lambda _, physics: track(physics))
-            x_before, self._tracked_x = self._tracked_x, np.concatenate(parts, dtype=np.float64)
+        if self.task.body.track is not None:
+            x_before = self._tracked_x
+            self._tracked_x = self.task.body.track(self.physics).astype(np.float64)
             velocity_x = (self._tracked_x - x_before) / self._step_seconds
-        rewards, terminated = self._score(velocity_x, self._actions)
+        rewards, terminated = self.task.score(self.physics, velocity_x, actions)
+        # Physics of 32 bits may have rewards of 32 bits.
+        rewards = rewards.astype(np.float64)
         if terminated is None:
             terminated = np.zeros(self.num_envs, dtype=np.bool_)
         return rewards, terminated, self._truncate_diverged(rewards)
 
-    def observe(self, out: np.ndarray | None = None) -> Inexact[np.ndarray, "env obs"]:
-        """Write the [N, D] observations of all simulations to `out` or a new array."""
-        seen = np.empty(self._obs_shape, self._dtype) if out is None else out
-        self._in_parts(lambda rows, physics: self.task.view.observe(physics, seen[rows]))
-        return seen
+    def observe(self) -> Inexact[np.ndarray, "env obs"]:
+        """Return the [N, D] observations of all simulations as a new array."""
+        observations = np.empty(self._obs_shape, self._dtype)
+        self.task.view.observe(self.physics, observations)
+        return observations
 
     def observe_some(self, ids: Int[np.ndarray, " some"]) -> Inexact[np.ndarray, "some obs"]:
         """Return the [len(ids), D] observations of some simulations."""
@@ -194,9 +168,6 @@ class Simulations:
         self._tracked_x[:] = state["tracked_x"]
         self._time_before[:] = self._time
 
-    def _begin_step(self) -> None:
-        """Begin the physics of a step, where they run beside the CPU."""
-
     def _step(self) -> None:
         """Advance all states, and the derived fields with them."""
         self._batch.step(nstep=self.task.body.frame_skip, stage=self._stage)
@@ -208,30 +179,6 @@ class Simulations:
         self._batch.forward(ids)
         if self._contact_forces is not None:
             self._contact_forces.clear(ids)
-
-    def _score(
-        self, velocity_x: Float[np.ndarray, " env"], actions: Shaped[np.ndarray, "env nu"]
-    ) -> Score:
-        score = self.task.score
-        rewards, terminated = zip(
-            *self._in_parts(lambda rows, physics: score(physics, velocity_x[rows], actions[rows])),
-            strict=True,
-        )
-        never_ends = terminated[0] is None
-        # Physics of 32 bits may have rewards of 32 bits.
-        return (
-            np.concatenate(rewards, dtype=np.float64),
-            None if never_ends else np.concatenate(terminated),
-        )
-
-    def _in_parts(self, compute: Callable[[slice, Physics], Result]) -> list[Result]:
-        """Compute functions of rows and their physics; in threads if there are many."""
-        if self._threads is None:
-            return [compute(self._parts[0], self.physics)]
-        # NumPy releases the interpreter's lock while it computes large arrays.
-        return list(
-            self._threads.map(lambda rows: compute(rows, self.physics.rows(rows)), self._parts)
-        )
 
     def _truncate_diverged(self, rewards: Float[np.ndarray, " env"]) -> Bool[np.ndarray, " env"]:
         """Return [N] True for diverged simulations, and set their rewards to 0.

@@ -3,7 +3,6 @@
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -18,7 +17,6 @@ from rl_teacher.common.state_dict import StateDict, join_lists, slice_list
 from rl_teacher.envs.interface import (
     SeededVectorEnv,
     Shard,
-    StatefulVectorEnv,
     checked_elapsed,
     final_infos,
 )
@@ -32,35 +30,21 @@ if TYPE_CHECKING:
 Infos = dict[str, Any]
 
 RENDER_SIZE = 480  # Pixels, as Gymnasium's.
-ENVS_PER_GROUP = 16_384
-"""Environments that a GPU steps together, if there are at least twice as many."""
 
 
 def make_simulations(
     task: Task, num_envs: int, num_threads: int | None, physics: "PhysicsBackend"
 ) -> Simulations:
-    """Create N simulations of a task: MuJoCo's, or MuJoCo Warp's on a GPU or on the CPU.
+    """Create N simulations of a task: MuJoCo's, or MuJoCo Warp's on a GPU.
 
     Raises:
         BadInput: MuJoCo Warp cannot be used here.
     """
     if physics == "cpu":
         return Simulations(task, num_envs, num_threads)
-    from rl_teacher.envs.mujoco.warp import WarpSimulations, find_device  # noqa: PLC0415 - optional
+    from rl_teacher.envs.mujoco.warp import WarpSimulations, find_gpu  # noqa: PLC0415 - optional
 
-    return WarpSimulations(task, num_envs, num_threads, find_device(physics))
-
-
-def checked_actions(actions: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "env nu"]:
-    """Return actions as an array.
-
-    Raises:
-        ValueError: they have another shape.
-    """
-    actions = np.asarray(actions)
-    if actions.shape != shape:
-        raise ValueError(f"The actions have shape {actions.shape}; {shape} is needed.")
-    return actions
+    return WarpSimulations(task, num_envs, num_threads, find_gpu())
 
 
 class MujocoVectorEnv(SeededVectorEnv):
@@ -147,39 +131,26 @@ class MujocoVectorEnv(SeededVectorEnv):
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, actions: Shaped[np.ndarray, "env nu"]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
-        """Step all environments; finished episodes are reset in the same step."""
-        self.begin_step(actions)
-        return self.end_step()
-
-    def begin_step(self, actions: Shaped[np.ndarray, "env nu"]) -> None:
-        """Begin a step, on a GPU if there is one; the caller may compute until `end_step`.
+        """Step all environments; finished episodes are reset in the same step.
 
         Raises:
             ValueError: the actions have another shape.
         """
-        self._simulations.begin(checked_actions(actions, self._action_shape))
-
-    def end_step(
-        self, out: np.ndarray | None = None, final_out: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos]:
-        """Wait for the step that was begun; return the same as `step`.
-
-        Args:
-            out: [N, D] array to write the observations to; a new one by default.
-            final_out: the same for the last observations of finished episodes.
-        """
+        actions = np.asarray(actions)
+        if actions.shape != self._action_shape:
+            raise ValueError(
+                f"The actions have shape {actions.shape}; {self._action_shape} is needed."
+            )
         simulations = self._simulations
-        rewards, terminated, truncated = simulations.end()
+        rewards, terminated, truncated = simulations.advance(actions)
         self._elapsed += 1
         truncated |= self._elapsed >= self._max_episode_steps
-        observations, infos = simulations.observe(out), {}
+        observations, infos = simulations.observe(), {}
         ended = terminated | truncated
         if ended.any():
             ids = self._env_indices[ended]
-            final = final_out
-            if final is None:
-                # Pages of zeros cost nothing until they are written to.
-                final = np.zeros(observations.shape, observations.dtype)
+            # Pages of zeros cost nothing until they are written to.
+            final = np.zeros(observations.shape, observations.dtype)
             final[ids] = observations[ids]
             infos = final_infos(final, ended)
             self._start_episodes(ids)
@@ -312,19 +283,6 @@ def make_vector(
     num_threads: int | None = None,
     max_episode_steps: int | None = None,
     physics: "PhysicsBackend" = "cpu",
-) -> StatefulVectorEnv:
-    """Create a vector environment: Gymnasium's vector entry point.
-
-    Many environments on a GPU are created in groups, see `PipelinedVectorEnv`.
-    """
-
-    def make_group(size: int) -> MujocoVectorEnv:
-        return MujocoVectorEnv(TASKS[env_id], size, num_threads, max_episode_steps, physics)
-
-    num_groups = 1 if physics == "cpu" else num_envs // ENVS_PER_GROUP
-    if num_groups <= 1:
-        return make_group(num_envs)
-    from rl_teacher.envs.mujoco.pipelined import PipelinedVectorEnv  # noqa: PLC0415 - imports this
-
-    bounds = np.linspace(0, num_envs, num_groups + 1, dtype=int).tolist()
-    return PipelinedVectorEnv([make_group(stop - start) for start, stop in pairwise(bounds)])
+) -> MujocoVectorEnv:
+    """Create a vector environment: Gymnasium's vector entry point."""
+    return MujocoVectorEnv(TASKS[env_id], num_envs, num_threads, max_episode_steps, physics)

@@ -11,7 +11,7 @@ no fixed order, so that equal states have steps that differ by rounding.
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -20,9 +20,6 @@ from jaxtyping import Int
 from rl_teacher.common.errors import BadInput, MissingExtra
 from rl_teacher.envs.mujoco.physics import Simulations
 from rl_teacher.envs.mujoco.task import Physics, Task
-
-if TYPE_CHECKING:
-    from rl_teacher.config.experiment import PhysicsBackend
 
 INPUTS = ("qpos", "qvel", "act", "qacc_warmstart", "ctrl")
 """Fields that determine a step."""
@@ -48,20 +45,17 @@ def import_warp() -> tuple[Any, Any]:
     return warp, mujoco_warp
 
 
-def find_device(physics: "PhysicsBackend") -> str:
-    """Return Warp's name of the device: the current GPU, or the CPU where that is asked for.
+def find_gpu() -> str:
+    """Return Warp's name of the current GPU.
 
     Raises:
         BadInput: Warp is not installed, or finds no GPU.
     """
     warp, _ = import_warp()
-    if physics == "warp-cpu":
-        return "cpu"
     if not warp.is_cuda_available():
         raise BadInput(
             "--physics warp was given, and Warp finds no NVIDIA GPU here. Check the driver with "
-            "`nvidia-smi`, or leave --physics out: MuJoCo in threads is faster on a CPU. "
-            "--physics warp-cpu runs Warp on the CPU, for tests."
+            "`nvidia-smi`, or leave --physics out: MuJoCo in threads is faster on a CPU."
         )
     return str(warp.get_cuda_device())
 
@@ -81,8 +75,6 @@ class WarpSimulations(Simulations):
         """
         self._warp, self._mjw = import_warp()
         self._device = self._warp.get_device(device)
-        # Event after the latest step; None on a CPU, which waits for each kernel.
-        self._end: Any = None
         super().__init__(task, num_envs, num_threads)
         bound = {name: self._batch.bind(name) for name in INPUTS}
         self._inputs = {name: values for name, values in bound.items() if values.size}
@@ -135,10 +127,22 @@ class WarpSimulations(Simulations):
         # Pinned memory is copied without waiting for it.
         return self._warp.zeros_like(field, device="cpu", pinned=self._device.is_cuda)
 
-    def _begin_step(self) -> None:
-        """Queue the physics steps of one environment step on the device."""
+    def _step(self) -> None:
+        self._step_device()
+        while self._has_overflowed():
+            # The states have not been copied to the batch, so the step is repeated.
+            self._allocate(*(2 * each for each in self._capacity))
+            self._step_device()
+        for name in self._inputs.keys() - {"ctrl"}:
+            self._inputs[name][:] = self._host[name]
+        self._time += self._step_seconds
+        self._reset_diverged()
+
+    def _step_device(self) -> None:
+        """Copy the states to the device, step them there, and copy the results back."""
         warp = self._warp
-        self._in_parts(self._send)
+        for name, values in self._inputs.items():
+            np.copyto(self._host[name], values, casting="same_kind")
         # On a GPU, everything is queued on one stream, and awaited once.
         with warp.ScopedDevice(self._device):
             for name in self._inputs:
@@ -149,36 +153,7 @@ class WarpSimulations(Simulations):
                 self._launch()
             for name in self._fields.keys() - {"ctrl"}:
                 warp.copy(self._shared[name], self._fields[name])
-            if self._device.is_cuda:
-                self._end = warp.record_event(self._end)
-
-    def _await_step(self) -> None:
-        if self._end is not None:
-            self._warp.synchronize_event(self._end)
-
-    def _step(self) -> None:
-        self._await_step()
-        while self._has_overflowed():
-            # The states have not been copied to the batch, so the step is repeated.
-            self._allocate(*(2 * each for each in self._capacity))
-            self._begin_step()
-            self._await_step()
-        self._time += self._step_seconds
-        if any(self._in_parts(self._receive)):
-            self._reset_diverged()
-
-    def _send(self, rows: slice, _: Physics) -> None:
-        """Copy states to the memory that is copied to the device."""
-        for name, values in self._inputs.items():
-            np.copyto(self._host[name][rows], values[rows], casting="same_kind")
-
-    def _receive(self, rows: slice, physics: Physics) -> bool:
-        """Copy the new states to the batch, and return whether one of them has diverged."""
-        for name in self._inputs.keys() - {"ctrl"}:
-            self._inputs[name][rows] = self._host[name][rows]
-        # Comparisons with NaN are false.
-        limit = mujoco.mjMAXVAL
-        return not (physics.state.max() <= limit and physics.state.min() >= -limit)
+            warp.synchronize_device()
 
     def _launch_graph(self) -> None:
         """Launch all kernels at once, which takes much less time."""
@@ -211,8 +186,9 @@ class WarpSimulations(Simulations):
         # Also true for NaN.
         is_beyond = ~(np.abs(self.physics.state) <= mujoco.mjMAXVAL)
         ids = np.flatnonzero(is_beyond.any(axis=1)).astype(np.int32)
-        self._batch.state[ids] = self._blank_row
-        self._refresh_derived(ids)
+        if len(ids):
+            self._batch.state[ids] = self._blank_row
+            self._refresh_derived(ids)
 
     def _refresh_derived(self, ids: Int[np.ndarray, " some"]) -> None:
         super()._refresh_derived(ids)
