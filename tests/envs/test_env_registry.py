@@ -165,14 +165,6 @@ def test_discrete_observation_becomes_one_hot():
     np.testing.assert_array_equal(observations, np.eye(16)[[0, 0]])
 
 
-def test_observations_of_ram_game_are_bytes_of_the_console():
-    envs = make_vector("Pong-ram-v4", 2)
-    observations, _ = envs.reset(seed=0)
-    assert (observations.dtype, observations.shape) == (np.uint8, (2, 128))
-    assert get_env_info("Pong-ram-v4").backend == "gymnasium"
-    envs.close()
-
-
 def test_environment_that_fails_to_construct_is_refused_with_cause():
     with pytest.raises(BadInput, match=r"cannot be created here: .*gymnasium-robotics\). Install"):
         get_env_info("Hopper-v3")

@@ -22,9 +22,7 @@ from rl_teacher.envs.atari.names import (
     AtariGame,
     game_of,
     games,
-    is_for_two_players,
     nearest_names,
-    register_ram_game,
     resolve_game,
 )
 from rl_teacher.envs.atari.rules import CLIP_FPS, rules_of
@@ -337,14 +335,8 @@ def _full_id(env_id: str) -> str:
     if wanted.lower() in by_lower:
         return by_lower[wanted.lower()]
     game = resolve_game(wanted)
-    atari_id = register_ram_game(wanted) if game is None else game.id
-    if atari_id is not None:
-        return atari_id
-    if is_for_two_players(wanted):
-        raise BadInput(
-            f"{env_id} is a game for two players only, and one agent plays. Choose another game "
-            "(`rl-teacher envs ale` lists them)."
-        )
+    if game is not None:
+        return game.id
     known = [*TASKS, *_latest_gymnasium_ids(), *nearest_names(wanted)]
     raise UnknownName("environment", env_id, known, LISTED)
 
@@ -506,11 +498,6 @@ def _is_vector_space(space: gymnasium.Space) -> bool:
 
 def _make_unchanged(full_id: str, render_mode: str | None) -> gymnasium.Env:
     """Create an environment, without Gymnasium's advice to upgrade."""
-    game = game_of(full_id)
-    if game is not None:
-        from rl_teacher.envs.atari.vector import AtariSingleEnv  # noqa: PLC0415
-
-        return AtariSingleEnv(game, render_mode=render_mode)
     from rl_teacher.envs.mujoco.physics import quiet_mujoco  # noqa: PLC0415
 
     own_id = full_id.rpartition(":")[2]

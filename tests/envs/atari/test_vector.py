@@ -9,8 +9,7 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.rules import MONTEZUMAS_LADDER
-from rl_teacher.envs.check import find_faults
-from rl_teacher.envs.registry import env_spaces, get_env_info, make_rendered_env, mujoco_model
+from rl_teacher.envs.registry import env_spaces, mujoco_model
 from tests.envs.atari.rollouts import make_games, take_random_steps
 
 GAMES = ("Adventure", "BattleZone", "BeamRider", "ElevatorAction", "MsPacman")
@@ -239,20 +238,3 @@ def test_invalid_actions_are_refused():
         envs.step(np.array([0]))
     with pytest.raises(BadConfig, match="at least 1"):
         make_games("Pong-v0", 0)
-
-
-# --- single environment ---
-
-
-def test_single_game_passes_check_and_renders_screen(rule):
-    rule("Pong", max_episode_steps=6, start_points=((2, 2),))
-    assert find_faults(get_env_info("Pong-v0"), 8) == []
-    env = make_rendered_env("Pong-v0")
-    env.reset(seed=0)
-    screens = [env.render()]
-    is_over = False
-    while not is_over:
-        _, _, _, is_over, _ = env.step(3)
-        screens.append(env.render())
-    assert [screen.shape for screen in screens] == [(210, 160, 3)] * 7
-    assert len({screen.tobytes() for screen in screens}) == 7

@@ -1,8 +1,7 @@
 """Names of Atari games: every game of ALE, in two kinds.
 
 `PongNoFrameskip-v4` plays as in the paper, without sticky actions; `ALE/Pong-v5` repeats the last
-action in a quarter of the frames, as ALE registers it. Other spellings mean one of the two. The
-observations of `Pong-ram-v4` and `ALE/Pong-ram-v5` are the console's memory.
+action in a quarter of the frames, as ALE registers it. Other spellings mean one of the two.
 """
 
 import difflib
@@ -11,10 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-import gymnasium
-
-from rl_teacher.envs.atari.rules import DEFAULT_MAX_STEPS
-
 STICKINESS = 0.25
 """Probability that a frame of the v5 kind repeats the previous action."""
 
@@ -22,7 +17,7 @@ STICKINESS = 0.25
 _FOR_TWO = frozenset(("combat", "joust", "maze_craze", "warlords"))
 
 _SPELLING = re.compile(
-    r"(?P<is_sticky>ALE/)?(?P<name>\w+?)(?P<ram>-ram)?"
+    r"(?P<is_sticky>ALE/)?(?P<name>\w+?)"
     r"(?P<version>(?:NoFrameskip|Deterministic)?-v[04]|-v5)?",
     re.IGNORECASE,
 )
@@ -55,46 +50,13 @@ def resolve_game(spelling: str) -> AtariGame | None:
     `PongDeterministic-v4` are `PongNoFrameskip-v4`, `ale/pong` is `ALE/Pong-v5`.
     """
     match = _SPELLING.fullmatch(spelling)
-    return None if match is None or match["ram"] else _game_in(match)
-
-
-def register_ram_game(spelling: str) -> str | None:
-    """Register a game with the console's memory as observations, such as `Pong-ram-v4`.
-
-    Case and version are ignored as in `resolve_game`.
-
-    Returns:
-        The full id, or None if the spelling is no such game.
-    """
-    match = _SPELLING.fullmatch(spelling)
-    game = None if match is None or not match["ram"] else _game_in(match)
-    if game is None:
+    if match is None:
         return None
-    full_id = f"ALE/{game.name}-ram-v5" if game.is_sticky else f"{game.name}-ram-v4"
-    if full_id not in gymnasium.registry:
-        gymnasium.register(
-            full_id,
-            entry_point="rl_teacher.envs.atari.ram:make_ram_env",
-            max_episode_steps=DEFAULT_MAX_STEPS,
-            kwargs={"game": game},
-        )
-    return full_id
-
-
-def _game_in(match: re.Match[str]) -> AtariGame | None:
-    """Return the game of a matched spelling; None if the version contradicts the kind."""
     is_sticky = match["is_sticky"] is not None
     if match["version"] and is_sticky != (match["version"].lower() == "-v5"):
         return None
     rom = _roms_by_name().get(match["name"].replace("_", "").lower())
     return None if rom is None else AtariGame(_ale_name(rom), rom, is_sticky)
-
-
-def is_for_two_players(spelling: str) -> bool:
-    """Return whether a spelling means a game without a mode for one player."""
-    match = _SPELLING.fullmatch(spelling)
-    two_player_names = {_ale_name(rom).lower() for rom in _FOR_TWO}
-    return match is not None and match["name"].replace("_", "").lower() in two_player_names
 
 
 def game_of(full_id: str) -> AtariGame | None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
@@ -28,7 +27,6 @@ from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.emulators import (
     CONTINUE,
     Emulators,
-    EpisodeReplayer,
     Images,
 )
 from rl_teacher.envs.atari.names import AtariGame
@@ -378,48 +376,3 @@ class AtariVectorEnv(SeededVectorEnv):
                 self._emulators.reset(seeds[needs_reset], needs_reset)
                 images = self._emulators.skip_episodes(np.where(needs_reset, places, 0))
         return images
-
-
-class AtariSingleEnv(gymnasium.Env):
-    """One environment of a game, with its own time limit."""
-
-    def __init__(self, game: AtariGame, render_mode: str | None = None) -> None:
-        self.metadata = {"render_modes": ["rgb_array"], "render_fps": CLIP_FPS}
-        self.render_mode = render_mode
-        # One step is kept: `render` after the last step needs the record of the finished episode.
-        self._venv = AtariVectorEnv(game, 1, 1, keep_steps=1)
-        self._replayer = None if render_mode is None else EpisodeReplayer(game, None)
-        self._scene_state = np.zeros(2, np.int64)
-        self.observation_space = self._venv.single_observation_space
-        self.action_space = self._venv.single_action_space
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start an episode and play to its start point."""
-        super().reset(seed=seed, options=options)
-        observations, infos = self._venv.reset(seed=int(self.np_random.integers(MAX_SEED)))
-        while infos.get("ignores_action", [False])[0]:
-            observations, *_, infos = self._venv.step(np.zeros(1, np.int64))
-        self._scene_state = self._venv.scene_states[0].astype(np.int64)
-        return observations[0], {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Take one step."""
-        observations, rewards, terminated, truncated, infos = self._venv.step(np.array([action]))
-        observation = infos.get("final_obs", observations)[0]
-        self._scene_state[1] += 1
-        step_info = {"lives": int(infos["lives"][0])}
-        return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), step_info
-
-    def render(self) -> Any:
-        """Return the screen [H, W, 3] if `render_mode` is "rgb_array", else None."""
-        if self._replayer is None:
-            return None
-        episode, step = self._scene_state
-        record = self._venv.replay_record(int(episode))
-        return next(self._replayer.iterate_frames(record, np.array([step])))[1]
-
-    def close(self) -> None:
-        """Free the emulator."""
-        self._venv.close()
