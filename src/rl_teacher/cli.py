@@ -1050,7 +1050,7 @@ def export(
             (the policy for NumPy)
         out: destination. Data set: a new folder or a .zip file, NAME.zip by default; labels: a
             file, the standard output by default; agent: a folder, required
-        step: agent to export: latest, previous (checkpoint), or the one nearest to a step
+        step: agent to export: latest, or the one nearest to a step
         hold_out: fraction of the comparisons to mark as held out: a predictor is never fitted to
             them, only evaluated on them
     """

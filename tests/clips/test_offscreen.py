@@ -4,7 +4,6 @@
 # pyright: reportAttributeAccessIssue=false
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -20,9 +19,6 @@ from rl_teacher.clips import offscreen
 from rl_teacher.clips.offscreen import (
     OffscreenRenderer,
     View,
-    end_with_parent,
-    round_length,
-    spawn_pool,
     working_pool,
 )
 from rl_teacher.clips.poses import body_poses
@@ -149,42 +145,10 @@ def test_shapes_of_every_type_are_rendered(renderer):
         assert (image != draw(renderer, without, poses)).any(), geom["type"]
 
 
-def test_body_has_a_soft_shadow_on_the_ground(renderer):
-    model: Any = mujoco_model("Hopper-v1")
-    scene = build_scene(model, camera_settings("Hopper-v1"))
-    poses = body_poses(model, model.qpos0[None])
-    lit = {**scene, "ground_z": None}
-    with_shadow, without = (draw(renderer, each, poses)[0] for each in (scene, lit))
-    darker = with_shadow.sum(-1) < without.sum(-1) - 20
-    assert 20 < darker.sum() < 2_000
-    # The ground in the shadow is dark grey, not black.
-    assert with_shadow[darker].min() > 10
-
-
-def test_ctrl_c_does_not_interrupt_rendering_process():
-    with spawn_pool(end_with_parent) as pool:
-        (pid,) = pool._processes
-        os.kill(pid, signal.SIGINT)  # while it starts
-        assert pool.submit(os.getpid).result() == pid
-        os.kill(pid, signal.SIGINT)
-        time.sleep(0.1)
-        assert pool.submit(os.getpid).result() == pid
-
-
 def test_missing_opengl_is_refused_with_advice(monkeypatch):
     monkeypatch.setattr(offscreen, "backends", lambda: ("no-such-opengl",))
     with pytest.raises(BadInput, match="libegl1"):
         working_pool()
-
-
-def test_mujoco_gl_variable_selects_backend(monkeypatch):
-    monkeypatch.setenv("MUJOCO_GL", "osmesa")
-    assert offscreen.backends() == ("osmesa",)
-
-
-@pytest.mark.parametrize(("length", "rounded"), [(0.6, 0.5), (1.0, 1.0), (4.9, 2.0), (77.0, 50.0)])
-def test_ground_squares_have_round_sides(length, rounded):
-    assert round_length(length) == pytest.approx(rounded)
 
 
 STARTS_RENDERER = """

@@ -66,13 +66,6 @@ def test_stored_poses_equal_engine_for_any_joints(env_id, seed):
     assert_equals_engine(poses, model, scene_states)
 
 
-@pytest.mark.parametrize("env_id", BODIES)
-def test_stored_poses_equal_engine_in_recorded_segment(env_id):
-    scene_states = random_positions(env_id, 45)
-    poses, _ = unpack(pack(body_poses(MODELS[env_id], scene_states), 30.0))
-    assert_equals_engine(poses, MODELS[env_id], scene_states)
-
-
 def test_somersault_has_no_quaternion_jump():
     turns = np.linspace(0, 4 * np.pi, 60)
     model = MODELS["Hopper-v1"]
@@ -149,11 +142,6 @@ def test_truncated_file_is_refused(size):
         unpack(CONTENT[:size])
 
 
-def test_trailing_bytes_are_refused():
-    with pytest.raises(CorruptClip, match=f"not {len(CONTENT) + 1}"):
-        unpack(CONTENT + b"\0")
-
-
 @pytest.mark.parametrize(
     ("place", "altered", "why"),
     [
@@ -171,12 +159,6 @@ def test_trailing_bytes_are_refused():
 def test_wrong_header_is_refused_before_allocation(place, altered, why):
     content = CONTENT[:place] + altered + CONTENT[place + len(altered) :]
     with pytest.raises(CorruptClip, match=why):
-        unpack(content)
-
-
-@given(st.binary(max_size=200))
-def test_random_bytes_are_refused(content):
-    with pytest.raises(CorruptClip):
         unpack(content)
 
 

@@ -120,23 +120,6 @@ def test_reset_steps_are_never_in_segment():
         assert 0 not in segment.observations
 
 
-def test_saved_state_leaves_out_unfilled_part():
-    recorder = recorder_with(rollout_of(10, 7), capacity=1000)
-    assert {len(array) for name, array in recorder.state().items() if name != "written"} == {7}
-
-
-def test_partly_filled_recorder_continues_after_restoration():
-    rollouts = [rollout_of(10, 7, first=7 * k) for k in range(6)]
-    one = recorder_with(*rollouts[:2], capacity=33)
-    other = Recorder("Test-v0", segment_steps=5, capacity=33)
-    other.load_state(one.state())
-    for rollout in rollouts[2:]:
-        one.observe(rollout)
-        other.observe(rollout)
-    for name, array in one.state().items():
-        np.testing.assert_array_equal(array, other.state()[name], err_msg=name)
-
-
 @pytest.mark.parametrize("capacity", [20, 33])
 def test_restored_recorder_samples_equally(capacity):
     one = recorder_with(*[rollout_of(10, 7, first=7 * k) for k in range(9)], capacity=capacity)

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 from rl_teacher.common.errors import BadInput, UnknownName
 from rl_teacher.envs import get_env_info, list_env_infos, make_vector
-from rl_teacher.envs.registry import camera_settings, mujoco_model
+from rl_teacher.envs.registry import mujoco_model
 from tests.envs import custom_environments
 
 
@@ -91,25 +91,10 @@ def test_unregistered_name_of_module_is_refused_with_nearest_names():
         get_env_info("own_points:OwnPoit-v0")
 
 
-def test_module_prefix_of_suite_task_is_dropped():
-    assert get_env_info("rl_teacher.envs:ShortHopper-v1").id == "ShortHopper-v1"
-
-
 @pytest.mark.parametrize("typed", ["no_such_module:Point-v0", "os.:Point-v0", ".x:Point-v0"])
 def test_module_that_fails_to_import_is_refused(typed):
     with pytest.raises(BadInput, match=r"importing .* failed.*PYTHONPATH"):
         get_env_info(typed)
-
-
-def test_name_without_similar_names_is_refused_with_the_command_that_lists_them():
-    with pytest.raises(UnknownName, match="`rl-teacher envs` lists"):
-        make_vector("zzz", 1)
-
-
-def test_env_info_states_whether_observations_are_images():
-    assert get_env_info("MovingDot-v0").has_image_observations
-    assert not get_env_info("CartPole-v1").has_image_observations
-    assert not get_env_info("ShortHopper-v1").has_image_observations
 
 
 class Unusual(gymnasium.Env):
@@ -159,29 +144,11 @@ def test_discrete_and_composed_observations_are_flattened(env_id, size):
     envs.close()
 
 
-def test_discrete_observation_becomes_one_hot():
-    envs = make_vector("FrozenLake-v1", 2)
-    observations, _ = envs.reset(seed=0)
-    np.testing.assert_array_equal(observations, np.eye(16)[[0, 0]])
-
-
-def test_environment_that_fails_to_construct_is_refused_with_cause():
-    with pytest.raises(BadInput, match=r"cannot be created here: .*gymnasium-robotics\). Install"):
-        get_env_info("Hopper-v3")
-    # Its message has no full stop of its own.
-    with pytest.raises(BadInput, match=r'shimmy\[gym-v26\]"`\. Install'):
-        get_env_info("GymV26Environment-v0")
-
-
 def test_env_info_of_suite_matches_original_rl_teacher():
     walker = get_env_info("ShortWalker-v1")
     assert (walker.fps, walker.max_episode_steps) == (30.0, 300)
     assert not walker.can_terminate
     assert walker.backend == "batch"
-
-
-def test_tasks_of_one_body_have_same_frame_rate():
-    assert get_env_info("Hopper-v5").fps == get_env_info("Hopper-v1").fps == 40.0
 
 
 def test_env_info_of_gymnasium_environment_has_its_frame_rate():
@@ -215,16 +182,6 @@ def test_scene_states_have_positions_of_model(env_id):
     model = mujoco_model(env_id)
     assert model is not None
     assert model.nq == envs.scene_states.shape[1]
-
-
-def test_environment_without_mujoco_has_no_model_and_no_camera():
-    assert mujoco_model("CartPole-v1") is None
-    assert camera_settings("CartPole-v1") == {}
-
-
-def test_camera_settings_match_gymnasium():
-    assert camera_settings("Hopper-v1")["distance"] == 3.0
-    assert camera_settings("Pusher-v5")["distance"] == 4.0
 
 
 # The checker warns of unbounded observations, which Gymnasium's own environments have too.
@@ -262,21 +219,6 @@ def test_make_vec_creates_batch_environment():
     assert envs.metadata["autoreset_mode"] == gymnasium.vector.AutoresetMode.SAME_STEP
 
 
-def test_record_episode_statistics_reports_episode_lengths():
-    envs = gymnasium.make_vec(
-        "rl_teacher/InvertedPendulum-v5", num_envs=2, vectorization_mode="vector_entry_point"
-    )
-    recorded = gymnasium.wrappers.vector.RecordEpisodeStatistics(envs)
-    recorded.reset(seed=0)
-    lengths = []
-    for _ in range(100):
-        *_, infos = recorded.step(np.full((2, 1), 3.0, np.float32))
-        if "episode" in infos:
-            lengths.extend(infos["episode"]["l"][infos["_episode"]])
-    assert lengths
-    assert all(length > 0 for length in lengths)
-
-
 def run_python(code, **variables):
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
@@ -290,32 +232,6 @@ def run_python(code, **variables):
 def test_import_loads_neither_jax_nor_mujoco():
     code = "import sys, rl_teacher.envs; print([m for m in ('jax', 'mujoco') if m in sys.modules])"
     assert run_python(code).stdout == "[]\n"
-
-
-def test_suite_environments_print_no_version_warning(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    completed = run_python(
-        "import gymnasium, rl_teacher.envs\n"
-        "gymnasium.make('Hopper-v1').reset(seed=0)\n"
-        "gymnasium.make_vec('Cheetah-v1', 2).reset(seed=0)\n"
-    )
-    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
-
-
-def test_single_environment_renders_without_display():
-    opengl = run_python("import mujoco; mujoco.GLContext(8, 8)", MUJOCO_GL="egl")
-    if opengl.returncode:
-        pytest.skip("no EGL here")
-    completed = run_python(
-        "import gymnasium, rl_teacher.envs\n"
-        "env = gymnasium.make('ShortHopper-v1', render_mode='rgb_array')\n"
-        "env.reset(seed=0)\n"
-        "picture = env.render()\n"
-        "print(picture.shape, picture.std() > 10)\n"
-        "env.close()\n",
-        MUJOCO_GL="egl",
-    )
-    assert completed.stdout == "(480, 480, 3) True\n"
 
 
 @pytest.mark.parametrize("env_id", ["ShortReacher-v1", "Pong-v0", "CartPole-v1", "MovingDot-v0"])

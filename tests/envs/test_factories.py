@@ -10,7 +10,6 @@ from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
 from rl_teacher.envs.factories import time_limit_of
 from rl_teacher.envs.registry import (
-    env_spaces,
     get_env_info,
     make_rendered_env,
     make_vector,
@@ -41,16 +40,6 @@ def test_factory_environment_has_its_time_limit_and_frame_rate():
     point = get_env_info(own("point"))
     assert (point.id, point.max_episode_steps, point.fps) == (own("point"), 40, 20.0)
     assert point.backend == "gymnasium"
-
-
-def test_class_is_accepted_as_factory():
-    assert get_env_info(own("Point")).max_episode_steps is None
-    venv = make_vector(own("Point"), 3)
-    assert venv.reset(seed=0)[0].shape == (3, 1)
-
-
-def test_factory_of_gymnasium_environment_keeps_time_limit():
-    assert get_env_info(own("cartpole")).max_episode_steps == 500
 
 
 def test_shortest_of_several_time_limits_counts():
@@ -98,11 +87,6 @@ def test_model_attribute_of_other_type_is_not_mujoco():
     assert make_vector(own("HasANetwork"), 2).scene_states.shape == (2, 2)
 
 
-def test_env_spaces_match_environment():
-    observation, action = env_spaces("CartPole-v1")
-    assert (observation.shape, getattr(action, "n", None)) == ((4,), 2)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -118,11 +102,6 @@ def test_env_spaces_match_environment():
 def test_factory_without_usable_environment_is_refused(name, message):
     with pytest.raises(BadInput, match=message):
         get_env_info(own(name))
-
-
-def test_missing_module_is_refused():
-    with pytest.raises(BadInput, match="importing no_such_module failed"):
-        get_env_info("no_such_module:env")
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,6 @@
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 
-import os
-import subprocess
-import sys
-
 import gymnasium
 import numpy as np
 import pytest
@@ -14,7 +10,6 @@ from gymnasium.spaces import Box
 from rl_teacher.common.errors import BadInput
 from rl_teacher.envs import make_vector
 from rl_teacher.envs.rendering import iterate_frames, render_steps
-from tests.envs.custom_environments import MODULE
 
 RENDERED = ["CartPole-v1", "LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "MountainCar-v0"]
 
@@ -42,22 +37,6 @@ def test_rendered_episode_repeats_observations(env_id):
     np.testing.assert_array_equal(replayed, observations[rows, 1])
     assert all(frame.std() > 5 for frame in frames)
     assert len({frame.tobytes() for frame in frames}) > 1
-
-
-def test_frames_follow_order_of_steps():
-    envs = make_vector("Pendulum-v1", 1)
-    observations, _ = take_random_steps(envs, 20)
-    steps = np.array([3, 4, 17])
-    frames = render_steps("Pendulum-v1", envs.replay_record(0), steps, observations[steps, 0])
-    assert frames.shape == (3, 500, 500, 3)
-    assert frames.dtype == np.uint8
-
-
-def test_frame_after_last_action_is_rendered():
-    envs = make_vector("Pendulum-v1", 1)
-    take_random_steps(envs, 20)
-    frames = render_steps("Pendulum-v1", envs.replay_record(0), np.array([20]), envs.observations)
-    assert len(frames) == 1
 
 
 def test_staggered_first_episode_is_rendered():
@@ -128,14 +107,6 @@ def test_environment_without_render_mode_is_refused(unseen):
         render_steps(unseen, envs.replay_record(0), np.array([0]))
 
 
-def test_frames_of_several_sizes_are_refused():
-    env_id = f"{MODULE}:GrowingPicture"
-    envs = make_vector(env_id, 1)
-    take_random_steps(envs, 20)
-    with pytest.raises(BadInput, match=r"32 x \d+ and of 32 x \d+ pixels: all must have one size"):
-        render_steps(env_id, envs.replay_record(0), np.arange(20))
-
-
 RENDER = """
 import numpy as np
 from rl_teacher.envs import make_vector
@@ -147,16 +118,3 @@ for env_id in ("CartPole-v1", "LunarLander-v3"):
     envs.step(np.array([0]))
     print(render_steps(env_id, envs.replay_record(0), np.arange(2)).shape)
 """
-
-
-def test_rendering_needs_no_display_and_prints_nothing():
-    no_display = {"DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"}
-    completed = subprocess.run(
-        [sys.executable, "-c", RENDER],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={name: value for name, value in os.environ.items() if name not in no_display},
-    )
-    assert (completed.returncode, completed.stderr) == (0, "")
-    assert completed.stdout == "(2, 400, 600, 3)\n" * 2

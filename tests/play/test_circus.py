@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from rl_teacher.cli import main
-from rl_teacher.common.errors import BadInput
 from rl_teacher.play import circus
 from rl_teacher.play.circus import ACTS, CircusOptions
 from rl_teacher.runs.folder import Experiment, experiment_names
@@ -42,12 +41,6 @@ def test_bad_input_is_refused_before_training(
     assert experiment_names() == []
 
 
-def test_missing_page_is_refused_before_training(built_page, tmp_path, capsys):
-    built_page.unlink()
-    assert main(["circus", "--out", str(tmp_path / "out")]) == 2
-    assert "make page" in capsys.readouterr().err
-
-
 def test_agents_of_an_act_differ_only_in_their_reward():
     options = CircusOptions(Path(), steps=5, labels=3, seed=7, has_videos=False)
     for act in ACTS:
@@ -59,35 +52,12 @@ def test_agents_of_an_act_differ_only_in_their_reward():
         act.teacher.check_environment(act.env_id)
 
 
-def test_names_of_all_experiments_differ():
-    options = CircusOptions(Path(), steps=5, labels=3, seed=7, has_videos=False)
-    names = [config.name for act in ACTS for config in act.configs(options)]
-    assert len(set(names)) == 8
-    assert all(name.startswith("circus-") for name in names)
-
-
 def test_data_in_page_cannot_end_its_element():
     filled = circus.fill_page(f"<p>{circus.DATA}</p>", {"title": "</script><b>"})
     found = re.fullmatch(r"<p><script [^>]*>(.*)</script></p>", filled)
     assert found is not None
     assert "<" not in found[1]
     assert json.loads(found[1]) == {"title": "</script><b>"}
-
-
-def test_page_without_place_for_data_is_refused():
-    with pytest.raises(BadInput, match="make page"):
-        circus.fill_page("<p></p>", {})
-
-
-def test_refusal_of_other_settings_names_only_options_of_the_command(built_page, tmp_path, capsys):
-    with Experiment.open("circus-ballerina", {"num_timesteps": 3000}) as earlier:
-        earlier.save_checkpoint(1, {}, {})
-    assert main(["circus", "--out", str(tmp_path / "out"), *TINY]) == 2
-    refusal = capsys.readouterr().err
-    assert "num_timesteps: was 3000, now 2000" in refusal
-    assert "or delete it with `rl-teacher delete circus-ballerina`." in refusal
-    assert "-n" not in refusal.split()
-    assert "--force-new" not in refusal
 
 
 @pytest.mark.slow

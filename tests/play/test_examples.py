@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,6 @@ from rl_teacher.config.experiment import PPOConfig, PredictorConfig
 from rl_teacher.play import examples
 from rl_teacher.preparation import check
 from rl_teacher.runs.folder import Experiment
-from rl_teacher.teach import Outcome
 
 SMALL = {
     "n_labels": 8,
@@ -28,33 +26,12 @@ def small_examples(monkeypatch):
     monkeypatch.setattr(examples, "EXAMPLES", small)
 
 
-def test_stopped_example_ends_command_without_label_sets(monkeypatch, capsys):
-    trained = []
-
-    def stopped(config, options):
-        trained.append(config.name)
-        return Outcome(is_finished=False, step=128, plot_path=Path("plot.png"))
-
-    monkeypatch.setattr(examples, "teach", stopped)
-    assert main(["examples"]) == 0
-    assert trained == ["example-hopper"]
-    assert "Repeat the command to continue it." in capsys.readouterr().out
-    assert not examples.labels_path(examples.EXAMPLES[0]).exists()
-
-
 def test_settings_of_examples_are_valid():
     assert [check(each).id for each in examples.EXAMPLES] == [
         "ShortHopper-v1",
         "ShortReacher-v1",
         "CartPole-v1",
     ]
-
-
-def test_commands_to_try_quote_a_home_with_spaces(monkeypatch, tmp_path):
-    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "my home"))
-    words = {each.split()[1]: shlex.split(each) for each in examples.commands_to_try()}
-    assert words["import"][2] == str(examples.labels_path(examples.EXAMPLES[1]))
-    assert words["fit"][2] == str(examples.labels_path(examples.EXAMPLES[2]))
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Tests of the rendering of agents with image observations."""
 
-import dataclasses
 import io
 from contextlib import closing
 
@@ -10,14 +9,11 @@ import pytest
 from rich.console import Console
 
 from rl_teacher.cli import main
-from rl_teacher.clips.segment import SEGMENT_ARRAYS
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.play.actors import Actor, load_actor
-from rl_teacher.play.episodes import record_episode
 from rl_teacher.play.film import write_film
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.runs.clip_renderer import SegmentRenderer
 from tests.envs.custom_environments import MODULE
 
 LAMP = f"{MODULE}:Lamp"
@@ -58,19 +54,6 @@ def test_video_shows_images_in_original_colours(actor, tmp_path):
     assert images[0].shape[1] == 320
     green = images[0][: 320 * 24 // 20].astype(int)
     assert (green[..., 1] - green[..., 0]).max() > 100
-
-
-def test_page_shows_images_in_original_size(actor):
-    episode = record_episode(actor, 3, explore=False)
-    segment = dataclasses.replace(
-        episode.segment,
-        **{name: getattr(episode.segment, name)[:4] for name in SEGMENT_ARRAYS},
-    )
-    with closing(SegmentRenderer(actor.env_info)) as renderer:
-        clip = renderer.render(segment, renderer.replay_record(actor.venv, segment), FRAMES)
-    with av.open(io.BytesIO(clip.content), mode="r") as file:
-        frames = [(each.height, each.width) for each in file.decode(video=0)]
-    assert frames == [(24, 20)] * 4
 
 
 def test_loaded_agent_gets_preprocessing_of_training():

@@ -1,13 +1,10 @@
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 import rl_teacher
 from rl_teacher.cli import main
-from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.play import commands
 
 
@@ -17,8 +14,7 @@ class TestPlay:
         [
             (["snyth"], "synth"),
             (["a/b"], "slash"),
-            (["synth", "--step", "-7"], "1,024 (latest checkpoint)"),
-            (["synth", "--step", "newest"], "latest, previous or a step"),
+            (["synth", "--step", "newest"], "--step newest"),
             (["synth", "--compare", "cart"], "CartPole-v1"),
             (["synth", "--compare", "crat"], "cart"),
             (["synth", "--episodes", "0"], "--episodes 0"),
@@ -27,10 +23,6 @@ class TestPlay:
             (["synth", "--predictor-path", "rl"], "Experiment 'rl' has none"),
             (["cart", "--predictor-path", "synth"], "observations"),
             (["synth", "--port", "70000"], "--port 70000"),
-            (["synth", "--compare-step", "5"], "--compare-step 5 was given"),
-            (["synth", "--video", "a.mp4"], "--no-browser was given"),
-            (["synth", "--video", "a.mp4", "--port", "1"], "--port 1 was given"),
-            (["synth", "--video", "a.mp4", "--host", "::"], "--host :: was given"),
         ],
     )
     def test_bad_input_is_refused_with_exit_code_2(self, home, capsys, arguments, says):
@@ -39,18 +31,6 @@ class TestPlay:
         assert says in printed
         assert "Traceback" not in printed
 
-    def test_new_experiment_has_no_agent_yet(self, home, capsys):
-        for each in (home / "experiments" / "synth" / "checkpoints").iterdir():
-            each.unlink()
-        assert main(["play", "synth", "--no-browser"]) == 2
-        assert "no checkpoint yet" in capsys.readouterr().err
-
-    def test_damaged_checkpoint_is_reported(self, home, capsys):
-        for each in (home / "experiments" / "synth" / "checkpoints").iterdir():
-            each.write_bytes(b"")
-        assert main(["play", "synth", "--no-browser"]) == 2
-        assert "is intact" in capsys.readouterr().err
-
     def test_playing_does_not_change_experiment(self, home, tmp_path, capsys):
         folder = home / "experiments" / "cart"
         before = {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
@@ -58,18 +38,6 @@ class TestPlay:
         assert main(["play", "cart", "--video", video, "--episodes", "1"]) == 0
         assert {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()} == before
         capsys.readouterr()
-
-    def test_help_loads_no_heavy_modules(self):
-        code = (
-            "import sys\nfrom rl_teacher.cli import main\n"
-            "try: main(['play', '--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
-        assert "--compare-step" in done.stdout
-        heavy = {"jax", "mujoco", "gymnasium", "sqlalchemy", "fastapi", "PIL", "matplotlib"}
-        assert heavy.isdisjoint(done.stdout.splitlines()[-1].split())
 
 
 EXPORT_CART = ["export", "cart", "--format", "agent", "--out"]
@@ -94,7 +62,7 @@ class TestExportAgent:
     def test_export_without_folder_is_refused(self, home, capsys):
         assert main(["export", "cart", "--format", "agent"]) == 2
         assert "--out" in capsys.readouterr().err
-        assert main(["export", "cart", "--step", "previous"]) == 2
+        assert main(["export", "cart", "--step", "0"]) == 2
         assert "--format agent" in capsys.readouterr().err
 
     @pytest.mark.parametrize("name", ["synth", "cart"])
@@ -112,35 +80,10 @@ class TestExportAgent:
         assert loaded.made_from["step"] == 1024
         assert loaded.made_from["env_id"] == actor.env_info.id
 
-    def test_export_to_same_folder_overwrites(self, home, tmp_path, capsys):
-        for _ in range(2):
-            assert main([*EXPORT_CART, str(tmp_path / "agent")]) == 0
-        capsys.readouterr()
-
     def test_export_refuses_folder_with_other_files(self, home, tmp_path, capsys):
         (tmp_path / "thesis.txt").write_text("mine")
         assert main([*EXPORT_CART, str(tmp_path)]) == 2
         assert "has other files in it" in capsys.readouterr().err
-
-    def test_export_refuses_file_as_folder(self, home, tmp_path, capsys):
-        (tmp_path / "file").write_text("mine")
-        assert main([*EXPORT_CART, str(tmp_path / "file")]) == 2
-        assert "is a file" in capsys.readouterr().err
-        assert main([*EXPORT_CART, str(tmp_path / "file" / "in")]) == 2
-        assert "cannot be written" in capsys.readouterr().err
-        assert (tmp_path / "file").read_text() == "mine"
-
-    def test_export_to_read_only_folder_is_reported(self, home, tmp_path, as_nobody):
-        (tmp_path / "locked").mkdir(mode=0o555)
-        actor = commands.load_actor("cart", "latest")
-        actor.venv.close()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(commands, "load_actor", lambda *_: actor)
-            patch.setattr(commands, "check_not_of_library", lambda _: None)
-            patch.setattr(commands.runtime, "prepare", lambda _: None)
-            as_nobody()
-            with pytest.raises(RunFolderUnusable, match="--out"):
-                commands.export_agent("cart", tmp_path / "locked" / "agent", "latest")
 
     def test_export_of_library_agent_is_refused(self, home, tmp_path, capsys):
         path = home / "experiments" / "cart" / "config.json"

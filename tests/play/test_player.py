@@ -1,6 +1,4 @@
 import hashlib
-import threading
-import time
 from contextlib import ExitStack, closing
 
 import pytest
@@ -85,37 +83,12 @@ def test_two_actors_are_played_side_by_side(open_player):
     assert [each.name for each in player.session().players] == ["synth", "rl"]
 
 
-def test_one_episode_is_recorded_ahead(open_player, monkeypatch):
-    played = []
-
-    def note(actor, seed, *, explore):
-        played.append(seed)
-        return record_episode(actor, seed, explore=explore)
-
-    monkeypatch.setattr(module, "record_episode", note)
-    player = open_player("synth", episodes=5, seed=0)
-    player.episode(0, TIMEOUT_S)
-    deadline = time.monotonic() + TIMEOUT_S
-    while len(played) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.1)
-    assert played == [0, 1]
-
-
 def test_exploring_episodes_do_not_depend_on_request_order(open_player):
     in_order = open_player("synth", explore=True)
     one_by_one = [in_order.episode(number, TIMEOUT_S) for number in range(3)]
     at_once = open_player("synth", explore=True)
     assert at_once.episode(2, TIMEOUT_S) == one_by_one[2]
     assert at_once.episode(0, TIMEOUT_S) == one_by_one[0]
-
-
-def test_unfinished_episode_is_none(open_player, monkeypatch):
-    ended = threading.Event()
-    monkeypatch.setattr(module, "record_episode", lambda *_, **__: ended.wait(TIMEOUT_S))
-    player = open_player("synth")
-    assert player.episode(0, 0.01) is None
-    ended.set()
 
 
 def test_error_of_environment_is_raised_to_caller(open_player, monkeypatch):

@@ -1,6 +1,5 @@
 """Actors: agents and reward predictors loaded from an experiment's checkpoint or history."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass, replace
 from functools import partial
@@ -17,7 +16,6 @@ from rl_teacher.common.errors import (
     BadConfig,
     BadInput,
     CorruptCheckpoint,
-    RlTeacherError,
 )
 from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.experiment import TeachConfig
@@ -27,21 +25,16 @@ from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.runs.folder import Experiment, experiment_names
-from rl_teacher.runs.history import PolicyHistory
+from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.warm_start import (
-    PREDICTOR_FILE,
     config_of_agent,
-    hash_arrays,
     load_predictor,
     no_agent,
 )
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFile, read_checkpoint
 
-LATEST, PREVIOUS = "latest", "previous"
+LATEST = "latest"
 FROM_HISTORY = "from the history"
-MAX_ATTEMPTS = 5
-"""A running experiment may delete a file after it was listed; then list again."""
 
 Settings = TypeVar("Settings")
 Act = Callable[[np.ndarray], np.ndarray]
@@ -58,7 +51,7 @@ class SelectedAgent:
         step: environment steps of training.
         checkpoint: the checkpoint with its reward predictor, and with the agent unless `policy` is
             given.
-        place: `latest checkpoint`, `previous checkpoint`, or `from the history`.
+        place: `latest checkpoint`, or `from the history`.
         policy: a policy of the history; None for the agent of the checkpoint.
         note: a remark for the viewer, or None.
     """
@@ -75,110 +68,54 @@ def select_agent(experiment: Experiment, wanted: str) -> SelectedAgent:
 
     Args:
         experiment: the experiment.
-        wanted: `latest`, `previous`, or a step, for which the nearest agent is selected.
+        wanted: `latest`, or a step, for which the nearest agent is selected.
 
     Raises:
-        BadInput: there is no agent, or `wanted` is not valid; the message lists the agents.
+        BadInput: there is no agent, or `wanted` is not valid.
         CorruptCheckpoint: the checkpoint or the policy is damaged.
     """
-    name = experiment.name
-    for _ in range(MAX_ATTEMPTS):
-        kept = experiment.checkpoint_files()
-        if not kept:
-            raise BadInput(
-                f"{name} has no checkpoint yet, so there is no agent to load. One is written when "
-                "training begins, and every 20 seconds from then on; let it train for a while."
-            )
-        try:
-            if wanted == LATEST:
-                return _select_latest(name, kept)
-            return _select(name, kept, experiment.history, wanted)
-        except FileNotFoundError:
-            continue
-    raise CorruptCheckpoint(
-        f"The checkpoints in {experiment.folder} change faster than they can be read."
-    )
+    name, history = experiment.name, experiment.history
+    kept = experiment.checkpoint_files()
+    if not kept:
+        raise BadInput(
+            f"{name} has no checkpoint yet, so there is no agent to load. One is written when "
+            "training begins, and every 20 seconds from then on; let it train for a while."
+        )
+    latest = _select_latest(name, kept)
+    if wanted == LATEST:
+        return latest
+    try:
+        step = int(float(wanted.replace("_", "").replace(",", "")))  # also 1e6, 20_480 or 20,480
+    except (ValueError, OverflowError) as error:
+        raise BadInput(
+            f"--step {wanted} was given; latest or a step is needed, for which the nearest agent "
+            "is chosen."
+        ) from error
+    nearest = min([*history.steps, latest.step], key=lambda each: abs(each - step))
+    selected = latest
+    if nearest != latest.step:
+        # The predictor of the latest checkpoint rates all agents of the history on one scale.
+        policy = history.load(nearest)
+        selected = replace(latest, step=nearest, place=FROM_HISTORY, policy=policy, note=None)
+    if nearest == step:
+        return selected
+    agents = ", ".join(f"{each:,}" for each in sorted({*history.steps, latest.step}))
+    note = f"No agent of step {step:,} is kept; this one is the nearest. Kept steps: {agents}."
+    return replace(selected, note=note)
 
 
 def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> SelectedAgent:
     """Return the agent of the newest undamaged checkpoint."""
     note = None
-    for place, file in enumerate(kept):
+    for file in kept:
         try:
-            return SelectedAgent(file.step, read_checkpoint(file), describe_age(place), note=note)
-        # Deleted since it was listed: `select_agent` lists again.
-        except FileNotFoundError:
-            raise
+            return SelectedAgent(file.step, read_checkpoint(file), "latest checkpoint", note=note)
         except (OSError, ValueError) as error:
             note = f"The checkpoint of step {file.step:,} is damaged ({error}); this one is older."
     raise CorruptCheckpoint(
         f"None of the {len(kept)} checkpoints of {name} is intact. Restore one from a "
         f"backup: {kept[0].path.parent}."
     )
-
-
-def _select(
-    name: str, kept: Sequence[CheckpointFile], history: PolicyHistory, wanted: str
-) -> SelectedAgent:
-    if wanted == PREVIOUS:
-        if len(kept) < 2:
-            raise BadInput(
-                f"{name} has no previous checkpoint. Its agents are: {list_agents(kept, history)}."
-            )
-        return _from_checkpoint(kept, 1)
-    try:
-        # Also 1e6, 20_480 or 20,480.
-        step = float(wanted.replace("_", "").replace(",", ""))
-    except ValueError:
-        step = math.nan
-    if not 0 <= step < math.inf:
-        raise BadInput(
-            f"--step {wanted} was given; latest, previous or a step is needed, for which the "
-            f"nearest agent is chosen. The agents of {name} are: {list_agents(kept, history)}."
-        )
-    # Of equally near agents, that of a checkpoint is complete, and the newest is the latest one.
-    steps = [*(file.step for file in kept), *reversed(history.steps)]
-    place = min(range(len(steps)), key=lambda each: abs(steps[each] - step))
-    if place < len(kept):
-        selected = _from_checkpoint(kept, place)
-    else:
-        # The predictor of the latest checkpoint rates all agents of the history on one scale.
-        latest = _select_latest(name, kept)
-        policy = history.load(steps[place])
-        selected = replace(latest, step=steps[place], place=FROM_HISTORY, policy=policy)
-    if selected.step == step:
-        return selected
-    note = (
-        f"No agent of step {step:,.0f} is kept; this one is the nearest. The agents are: "
-        f"{list_agents(kept, history)}."
-    )
-    return replace(selected, note=note)
-
-
-def _from_checkpoint(kept: Sequence[CheckpointFile], place: int) -> SelectedAgent:
-    file = kept[place]
-    try:
-        return SelectedAgent(file.step, read_checkpoint(file), describe_age(place))
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:
-        raise CorruptCheckpoint(
-            f"The checkpoint of step {file.step:,} is damaged: {error} ({file.path}). Choose "
-            "another agent with --step."
-        ) from error
-
-
-def describe_age(place: int) -> str:
-    """Describe the age of a checkpoint among the kept ones."""
-    name = (LATEST, PREVIOUS)[place] if place < 2 else f"{place} before the latest"
-    return f"{name} checkpoint"
-
-
-def list_agents(kept: Sequence[CheckpointFile], history: PolicyHistory) -> str:
-    """List the agents that can be played in one line, oldest first."""
-    earlier = [f"{step:,}" for step in history.steps]
-    newer = [f"{file.step:,} ({describe_age(place)})" for place, file in enumerate(kept)]
-    return f"step {', '.join([*earlier, *reversed(newer)])}"
 
 
 # --- actors ---
@@ -262,7 +199,7 @@ def load_actor(name: str, step: str, predictor_path: str | None = None) -> Actor
 
     Args:
         name: name of the experiment.
-        step: `latest`, `previous`, or a step.
+        step: `latest`, or a step.
         predictor_path: a predictor to use instead of the agent's own.
 
     Raises:
@@ -283,7 +220,7 @@ def load_actor(name: str, step: str, predictor_path: str | None = None) -> Actor
         raise
     notes = [chosen.note] if chosen.note else []
     if predictor is None:
-        notes.append(FROM_TRUE_REWARD if config.predictor == "rl" else NO_PREDICTOR)
+        notes.append("The checkpoint has no reward predictor; choose one with --predictor-path.")
     return Actor(
         name=experiment.name,
         kind=config.agent,
@@ -297,16 +234,6 @@ def load_actor(name: str, step: str, predictor_path: str | None = None) -> Actor
         is_training=experiment.is_running,
         notes=tuple(notes),
     )
-
-
-FROM_TRUE_REWARD = (
-    "The agent was trained on the true reward, so none is predicted; choose a predictor with "
-    "--predictor-path."
-)
-NO_PREDICTOR = (
-    "No experiment has the frozen reward predictor of its training any more. If it is in a folder, "
-    "name that with --predictor-path."
-)
 
 
 def restore_agent(
@@ -402,20 +329,4 @@ def find_actor_predictor(
                 "version of rl-teacher wrote it."
             ) from error
         return predictor
-    # Saved settings contain a content hash in place of the path, see `WarmStart.with_hashes`.
-    return None if config.predictor_path is None else find_predictor(config.predictor_path)
-
-
-def find_predictor(named: str) -> RewardPredictor | None:
-    """Find the predictor with this content hash in any experiment; None if there is none."""
-    for name in experiment_names():
-        folder = Experiment.find(name).predictor_folder
-        if not (folder / PREDICTOR_FILE).exists():
-            continue
-        try:
-            predictor = RewardPredictor.load(folder)
-        except RlTeacherError:
-            continue
-        if hash_arrays(predictor.state(), predictor.space) == named:
-            return predictor
     return None

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import tyro
 
-from rl_teacher.common.errors import BadConfig, BadInput
+from rl_teacher.common.errors import BadInput
 from rl_teacher.common.paths import user_path
-from rl_teacher.config.fields import MAX_PORT, MAX_SEED, Between, as_flag, check_bounds, short_flag
+from rl_teacher.config.fields import MAX_PORT, MAX_SEED, Between, check_bounds, short_flag
 
 MAX_EPISODES = 100
 """All episodes stay in memory so that each can be watched again."""
@@ -22,7 +22,7 @@ class PlayOptions:
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """name of the experiment"""
     step: str = "latest"
-    """agent to play: latest, previous (checkpoint), or the one nearest to a step"""
+    """agent to play: latest, or the one nearest to a step"""
     compare: str | None = None
     """second experiment of the same environment, shown side by side"""
     compare_step: str = "latest"
@@ -49,20 +49,8 @@ def validate(options: PlayOptions) -> None:
     """Validate options before anything is loaded.
 
     Raises:
-        BadInput: an option is out of range or has no effect, or the video cannot be written.
+        BadInput: an option is out of range, or the video cannot be written.
     """
-    if options.compare is None and options.compare_step != PlayOptions.compare_step:
-        raise BadConfig(
-            f"--compare-step {options.compare_step} was given, but it has an effect only with "
-            "--compare. Leave it out."
-        )
-    page_options = {name: getattr(options, name) for name in ("host", "port", "no_browser")}
-    for name, value in page_options.items():
-        if options.video is not None and value != getattr(PlayOptions, name):
-            raise BadConfig(
-                f"{as_flag(name, value)} was given, but it has an effect only without --video. "
-                "Leave it out."
-            )
     check_bounds(options)
     if options.video is not None:
         check_video(user_path(options.video))
@@ -79,18 +67,5 @@ def check_video(path: Path) -> None:
             f"--video {path} was given; a file that ends with {' or '.join(VIDEO_ENDINGS)} is "
             "needed."
         )
-    if not _is_folder(path.parent):
-        raise BadInput(
-            f"--video {path} was given, but there is no folder {path.parent}. Make it, or name "
-            "another place."
-        )
-    if _is_folder(path):
-        raise BadInput(f"--video {path} was given, but that is a folder. Name a file.")
-
-
-def _is_folder(path: Path) -> bool:
-    """Return whether a path is a folder; False if it cannot be read."""
-    try:
-        return path.is_dir()
-    except OSError:
-        return False
+    if not path.parent.is_dir():
+        raise BadInput(f"--video {path} was given, but there is no folder {path.parent}. Make it.")

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari import emulators
-from rl_teacher.envs.atari.emulators import EpisodeReplayer, frames_of
+from rl_teacher.envs.atari.emulators import EpisodeReplayer
 from rl_teacher.envs.atari.names import resolve_game
-from rl_teacher.envs.atari.rules import SCORE_AREAS
-from rl_teacher.envs.rendering import iterate_frames, render_steps
+from rl_teacher.envs.rendering import render_steps
 from tests.envs.atari.rollouts import make_games, take_random_steps
 
 
@@ -46,16 +44,6 @@ def test_frames_have_the_size_of_the_games_screen():
     assert len(np.unique(frame.reshape(-1, 3), axis=0)) < 20
 
 
-def test_frames_equal_unprocessed_observations():
-    colour = FrameSettings(stacked=1, size=0, grey=False)
-    envs = make_games("Pong-v0", frames=colour)
-    rollout = take_random_steps(envs, 8)
-    frames = render_steps("PongNoFrameskip-v4", envs.replay_record(0), np.arange(8))
-    observations = rollout["observations"][:, 0].transpose(0, 2, 3, 1)
-    np.testing.assert_array_equal(frames[:, 22:], observations[:, 22:])
-    assert frames_of(envs.replay_record(0)) == colour
-
-
 def test_frames_with_other_observations_are_refused():
     envs = make_games("Pong-v0")
     rollout = take_random_steps(envs, 30)
@@ -66,30 +54,6 @@ def test_frames_with_other_observations_are_refused():
             np.array([5]),
             rollout["observations"][[25], 0],
         )
-
-
-def test_module_prefix_is_imported_before_rendering(tmp_path, monkeypatch):
-    (tmp_path / "shy_pong.py").write_text(
-        "from rl_teacher.envs.atari.rules import Area, register_score_area\n"
-        "register_score_area('Pong', Area(0, 100))\n"
-    )
-    monkeypatch.setitem(SCORE_AREAS, "Pong", SCORE_AREAS["Pong"])
-    envs = make_games("Pong-v0")
-    observations = take_random_steps(envs, 3)["observations"][:, 0].copy()
-    observations[..., :40, :] = 0
-    monkeypatch.syspath_prepend(tmp_path)
-    render_steps("shy_pong:Pong-v0", envs.replay_record(0), np.arange(3), observations)
-    assert SCORE_AREAS["Pong"][0].bottom == 100
-
-
-def test_frames_are_rendered_without_observations():
-    envs = make_games("Pong-v0")
-    take_random_steps(envs, 5)
-    steps = np.array([1, 4])
-    frames = list(
-        iterate_frames("PongNoFrameskip-v4", envs.replay_record(0), steps, is_observed=False)
-    )
-    assert [observations for observations, _ in frames] == [None, None]
 
 
 def test_replayer_continues_from_last_rendered_step(monkeypatch):

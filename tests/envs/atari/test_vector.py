@@ -85,16 +85,6 @@ def test_truncated_episode_resets_in_same_step(rule):
     assert len(envs.replay_record(1)) == 6
 
 
-def test_enduro_is_truncated_before_weather_changes():
-    envs = make_games("EnduroNoFrameskip-v4")
-    envs.reset(seed=0, options={"elapsed_steps": [748]})
-    _, _, terminated, truncated, _ = envs.step(np.array([1]))
-    assert not truncated[0]
-    _, _, terminated, truncated, _ = envs.step(np.array([1]))
-    assert truncated[0]
-    assert not terminated[0]
-
-
 def test_episode_terminates_below_min_lives(rule):
     rule("Breakout", min_lives=5)
     envs = make_games("Breakout-v0")
@@ -107,13 +97,6 @@ def test_episode_terminates_below_min_lives(rule):
     assert terminated[0]
     assert not truncated[0]
     assert lives == [5] * (len(lives) - 1) + [4]
-
-
-def test_score_area_of_observation_is_black():
-    envs = make_games("Pong-v0")
-    rollout = take_random_steps(envs, 3)
-    assert not rollout["observations"][..., :9, :].any()
-    assert rollout["observations"][..., 9:12, :].any()
 
 
 # --- start points ---
@@ -153,19 +136,6 @@ def test_montezuma_start_point_is_foot_of_right_ladder(rule):
         row, column = np.argwhere(coat).mean(0)
         assert 160 < row + 46 < 180
         assert 128 < column < 140
-
-
-def test_every_start_point_is_used(rule):
-    rule("Pong", start_points=((), (2,), (3, 3)), max_episode_steps=2)
-    envs = make_games("Pong-v0", 2)
-    envs.reset(seed=0)
-    starts = set()
-    for _ in range(24):
-        envs.step(np.array([0, 0]))
-        starts |= {
-            tuple(envs.replay_record(int(e)).reset_state["start"]) for e, _ in envs.scene_states
-        }
-    assert starts == {(), (2,), (3, 3)}
 
 
 def test_steps_towards_start_point_are_invalid(rule):
