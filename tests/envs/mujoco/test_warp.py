@@ -1,6 +1,6 @@
 """MuJoCo Warp: steps against MuJoCo's, exact continuation, and what is refused.
 
-Warp compiles each kernel at its first use. One task is compiled in the normal suite.
+Slow, because Warp compiles each kernel at its first use, which takes a minute.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -24,6 +24,8 @@ from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.mujoco.warp import WarpSimulations
 from tests.envs.mujoco.test_vector import assert_same_steps, make_unstable, random_steps
 
+pytestmark = pytest.mark.slow
+
 HOPPER = "Hopper-v5"
 
 
@@ -34,9 +36,9 @@ def _compiled_fast(monkeypatch):
     warp_physics.import_warp()
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.slow)])
+@pytest.fixture(params=["cpu", "cuda"])
 def device(request):
-    """Warp's name of a device: the CPU, and in the slow suite the GPU as well."""
+    """Warp's name of a device: the CPU, and the GPU where there is one."""
     if request.param == "cuda" and not warp.is_cuda_available():
         pytest.skip("needs an NVIDIA GPU")
     return request.param
@@ -85,17 +87,13 @@ def differences(env_id, device, num_steps):
     return np.stack(errors)
 
 
-def long(*env_ids):
-    return [pytest.param(env_id, marks=pytest.mark.slow) for env_id in env_ids]
-
-
 @pytest.mark.parametrize(
     "env_id",
     [
         HOPPER,
-        *long("ShortHopper-v1", "Walker2d-v5", "HalfCheetah-v5", "Swimmer-v5", "Reacher-v5"),
-        *long("InvertedPendulum-v5", "InvertedDoublePendulum-v5"),
-        *long("DMWalkerRun-v1", "DMCheetahRun-v1"),
+        *("ShortHopper-v1", "Walker2d-v5", "HalfCheetah-v5", "Swimmer-v5", "Reacher-v5"),
+        *("InvertedPendulum-v5", "InvertedDoublePendulum-v5"),
+        *("DMWalkerRun-v1", "DMCheetahRun-v1"),
     ],
 )
 def test_step_equals_mujocos_within_rounding(env_id, device):
@@ -117,7 +115,6 @@ def change_options(monkeypatch, **options):
     monkeypatch.setattr(mujoco_physics, "load_model", load_changed)
 
 
-@pytest.mark.slow
 def test_step_of_humanoid_equals_newtons_method_within_rounding(device, monkeypatch):
     # Contact forces, of up to a thousand newtons, are among its observations. Their squares are
     # part of the reward, whose error on an H100 was 3.6e-4, and less than 2e-4 on a CPU.
@@ -127,7 +124,6 @@ def test_step_of_humanoid_equals_newtons_method_within_rounding(device, monkeypa
     assert errors[:, 1].max() < 4e-4
 
 
-@pytest.mark.slow
 def test_step_of_humanoid_is_close_to_pgs(device):
     # Warp has no PGS, whose iterations end before it has converged.
     errors = differences("Humanoid-v5", device, num_steps=30)
@@ -135,7 +131,6 @@ def test_step_of_humanoid_is_close_to_pgs(device):
     assert errors[:, 0].max() < 0.05
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("env_id", ["Ant-v5", "DMQuadrupedWalk-v1"])
 def test_step_with_elliptic_friction_equals_mujocos(env_id, device, monkeypatch):
     # Warp turns the friction pyramid of an upright capsule in another direction.
@@ -143,7 +138,6 @@ def test_step_with_elliptic_friction_equals_mujocos(env_id, device, monkeypatch)
     assert np.quantile(differences(env_id, device, num_steps=30)[:, 0], 0.9) < 2e-3
 
 
-@pytest.mark.slow
 def test_returns_of_episodes_equal_mujocos(device):
     returns = []
     for simulations in pair_of_simulations(HOPPER, device, num_envs=64):
@@ -157,7 +151,7 @@ def test_returns_of_episodes_equal_mujocos(device):
     np.testing.assert_allclose(*returns, rtol=0.01)
 
 
-@pytest.mark.parametrize("env_id", [HOPPER, *long("Ant-v5", "Humanoid-v5", "DMQuadrupedWalk-v1")])
+@pytest.mark.parametrize("env_id", [HOPPER, "Ant-v5", "Humanoid-v5", "DMQuadrupedWalk-v1"])
 def test_restored_state_continues_exactly(env_id, make_warp):
     envs = make_warp(env_id, 3)
     envs.reset(seed=0, options={"elapsed_steps": [0, 995, 990]})
@@ -170,7 +164,6 @@ def test_restored_state_continues_exactly(env_id, make_warp):
     assert_same_steps(original, random_steps(restored, 8, seed=2))
 
 
-@pytest.mark.slow
 def test_more_contacts_than_expected_get_room(monkeypatch):
     monkeypatch.setattr(warp_physics, "NUM_CONTACTS", 1)
     monkeypatch.setattr(warp_physics, "NUM_CONSTRAINTS", 4)
@@ -186,7 +179,6 @@ def test_capacity_is_restored():
     np.testing.assert_array_equal(simulations.get_state()["capacity"], state["capacity"])
 
 
-@pytest.mark.slow
 def test_unstable_physics_truncates_only_that_episode(make_warp):
     envs, others = (make_warp("ShortHopper-v1", 3) for _ in range(2))
     for each in (envs, others):
