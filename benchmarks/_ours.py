@@ -572,6 +572,7 @@ class LabelledWorld:
 
     def _make_learner(self, env_id: str, folder: Path) -> "RewardLearner":
         from rl_teacher.predictor.inputs import InputSpace
+        from rl_teacher.queries.pairs import PairSettings
         from rl_teacher.queries.planner import PlannerSettings
         from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore
         from rl_teacher.queries.schedules import Budget, Progress
@@ -592,7 +593,8 @@ class LabelledWorld:
         query_store = QueryStore(self._store, experiment_id, SegmentFiles(folder / "segments"))
         return RewardLearner(
             RewardTask(env_id, space, self._venv.num_envs, segment_steps=60),
-            PlannerSettings(selector("disagreement"), by_step, Budget(None, 50, 10**6), 10),
+            PlannerSettings(by_step, Budget(None, 50, 10**6)),
+            PairSettings(selector("disagreement"), 10),
             TrainerSettings(PredictorConfig(), 200, in_background=False, seed=0),
             QueryQueue(query_store, NamedTeacher(teacher_named("oracle"), "synthetic:oracle", 0)),
         )

@@ -322,7 +322,7 @@ def test_first_comparisons_are_asked_while_the_agent_explores(monkeypatch):
     explore_once = TrainingLoop._explore_once
 
     def recorded(loop, num_explored):
-        asked.append(loop.session.rewards.num_asked)
+        asked.append(loop.session.learner.queue.num_asked)
         explore_once(loop, num_explored)
 
     monkeypatch.setattr(TrainingLoop, "_explore_once", recorded)
@@ -439,7 +439,7 @@ def test_answers_after_last_checkpoint_survive_kill_of_trainer(monkeypatch):
 
     def train_and_die(self):
         metrics = train_step(self)
-        if self.session.rewards.read_answers() > 10:
+        if self.session.learner.read_answers() > 10:
             raise Killed
         return metrics
 

@@ -31,7 +31,7 @@ from rl_teacher.datasets.given_labels import experiment_of_predictor
 from rl_teacher.envs.registry import env_spaces, make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.rewards.learner import RewardLearner
+from rl_teacher.rewards.meter import PredictorMeter
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.management import rename_experiment
 from rl_teacher.runs.warm_start import load_warm_start
@@ -350,7 +350,7 @@ def test_background_fits_finish():
 def test_every_background_fit_relabels_the_replay_buffer(monkeypatch):
     """A fit that is finished by a checkpoint does, too."""
     num = Counter()
-    install, relabel = RewardLearner._install, SAC.relabel_buffer
+    count_fit, relabel = PredictorMeter.count_fit, SAC.relabel_buffer
 
     def count(name, method):
         def counted(self, *arguments):
@@ -360,7 +360,7 @@ def test_every_background_fit_relabels_the_replay_buffer(monkeypatch):
         return counted
 
     monkeypatch.setattr("rl_teacher.teach.RELABEL_EVERY", 10**9)
-    monkeypatch.setattr(RewardLearner, "_install", count("fits", install))
+    monkeypatch.setattr(PredictorMeter, "count_fit", count("fits", count_fit))
     monkeypatch.setattr(SAC, "relabel_buffer", count("relabelled", relabel))
     options = changed_options(checkpoint_seconds=0.0)
     teach(changed(agent="sac", fit="async", num_timesteps=2048), options)

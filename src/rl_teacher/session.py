@@ -223,6 +223,7 @@ class PreferenceSession:
     Attributes:
         experiment: the opened experiment.
         rewards: source of the rewards.
+        learner: the same source if it learns from labels; otherwise None, and nothing is asked.
         renderer: renders the clips of segments and episodes.
         metrics: logger; drivers add their sinks.
         control: commands of the owner.
@@ -246,6 +247,7 @@ class PreferenceSession:
     ) -> None:
         self.experiment = experiment
         self.rewards = rewards
+        self.learner = rewards if isinstance(rewards, RewardLearner) else None
         self.metrics = MetricsLogger(experiment.store, experiment.id, experiment.folder)
         self.control = RunControl(experiment.store, experiment.id)
         self.stop = StopRequest()
@@ -279,7 +281,7 @@ class PreferenceSession:
         # Predicted rewards exist from the start of training on, in the middle of episodes.
         self._predicted_returns = EpisodeReturns(settings.num_envs, starts_at_reset=False)
         self._parts: dict[str, Checkpointable] = {
-            "rewards": rewards,
+            **({} if self.learner is None else {"rewards": self.learner}),
             "true": self._true_returns,
             "predicted": self._predicted_returns,
         }
@@ -318,13 +320,10 @@ class PreferenceSession:
                 self.timer.resume(checkpoint.meta["timer"])
             # The owner may have cleared settings that the checkpoint contains, and a wrapper may
             # have another number of labels. After progress is restored, from which on they apply.
-            given = self.control.latest()
-            self.rewards.restore_plan(
-                self.progress, rate=given.seconds_between is None, total=given.target_labels is None
-            )
             self.follow_plan()
-        if self.experiment.spec.asks_a_person or not self._settings.repeats_steps:
-            self.rewards.recover_queries()
+        repeats_queries = self._settings.repeats_steps and not self.experiment.spec.asks_a_person
+        if self.learner is not None and not repeats_queries:
+            self.learner.queue.recover()
         # A killed run may have left clips unrendered.
         self._withdraw_hidden()
         # Rows after the checkpoint will be logged again.
@@ -386,19 +385,23 @@ class PreferenceSession:
             limit: comparisons of the run, those asked so far included; None: no limit.
             are_last: ask a synthetic teacher even if they are too few for another fit.
         """
+        if self.learner is None:
+            return 0
         self._withdraw_hidden_if_due()
         recent = RecentEpisodes(*self._true_returns.recent(RECENT_EPISODES))
-        return self.rewards.ask(self.progress, recent, limit, are_last=are_last)
+        return self.learner.ask(self.progress, recent, limit, are_last=are_last)
 
     def use_last_labels(self) -> None:
         """Fit to all labels that are due at the end, even if they are too few for another fit.
 
         A synthetic teacher is asked for those that waited for the next fit.
         """
+        if self.learner is None:
+            return
         if not self.experiment.spec.asks_a_person:
             while self.ask(are_last=True):
                 pass
-        self._complete_fit(self.rewards.fit_remaining)
+        self._complete_fit(self.learner.fit_remaining)
 
     def _withdraw_hidden_if_due(self) -> None:
         # A remote folder of media answers slowly.
@@ -408,8 +411,10 @@ class PreferenceSession:
 
     def _withdraw_hidden(self) -> None:
         """Withdraw waiting comparisons whose clips cannot be shown."""
+        if self.learner is None:
+            return
         began_s = time.monotonic()
-        self.rewards.withdraw_hidden()
+        self.learner.queue.withdraw_hidden()
         self._checked_s = time.monotonic()
         self._checking_took_s = self._checked_s - began_s
 
@@ -419,11 +424,13 @@ class PreferenceSession:
         Args:
             force: fit even if there are no new labels.
         """
-        return self._complete_fit(partial(self.rewards.fit, force=force))
+        return self.learner is not None and self._complete_fit(
+            partial(self.learner.fit, force=force)
+        )
 
     def finish_fit(self) -> bool:
         """Wait for a fit in the background; return whether there was one."""
-        return self._complete_fit(self.rewards.finish_fit)
+        return self.learner is not None and self._complete_fit(self.learner.finish_fit)
 
     def _complete_fit(self, fit: Callable[[], bool]) -> bool:
         """Fit, and let the driver and labelers see what labels have changed in the predictor."""
@@ -431,8 +438,8 @@ class PreferenceSession:
             is_fitted = fit()
         if is_fitted and self.on_fit is not None:
             self.on_fit()
-        if is_fitted and self.experiment.spec.asks_a_person:
-            self._reporter.write_diagnostics(self.rewards.diagnostics, self.step)
+        if is_fitted and self.experiment.spec.asks_a_person and self.learner is not None:
+            self._reporter.write_diagnostics(self.learner.diagnostics, self.step)
         return is_fitted
 
     # --- owner and labelers ---
@@ -466,8 +473,10 @@ class PreferenceSession:
         wanted = self.control.latest()
         # A run can be extended, never shortened.
         self.num_steps = max(self.num_steps, wanted.target_steps or 0)
-        self.rewards.extend(self.progress, wanted.target_labels, self.num_steps)
-        self.rewards.plan(self.progress, wanted.seconds_between, wanted.target_labels)
+        if self.learner is not None:
+            self.learner.planner.follow(
+                self.progress, wanted.seconds_between, wanted.target_labels, self.num_steps
+            )
 
     def _pause(self) -> None:
         """Save, and only read answers until the owner resumes or the run is stopped."""
@@ -476,7 +485,8 @@ class PreferenceSession:
             self.save()
         with self.timer.paused():
             while self.control.is_paused and not self.stop:
-                self.rewards.read_answers()
+                if self.learner is not None:
+                    self.learner.read_answers()
                 self.set_phase(Phase.PAUSED, "paused on the page; resume or stop it there")
                 time.sleep(WAITING_POLL_S)
 
@@ -493,21 +503,26 @@ class PreferenceSession:
         Returns:
             False if the time was over before.
         """
+        learner = self.learner
+        assert learner is not None  # noqa: S101 - nothing is asked without one
 
         def num_missing() -> int:
-            missing = num - self.rewards.read_answers()
+            missing = num - learner.read_answers()
             self.ask()
-            return missing if self.rewards.num_waiting else 0
+            return missing if learner.queue.num_waiting else 0
 
         return self._wait(num_missing, then, timeout_s)
 
     def wait_for_due_labels(self) -> None:
         """Wait until all labels are given that are due at this step of training."""
+        learner = self.learner
+        if learner is None:
+            return
 
         def num_missing() -> int:
-            self.rewards.read_answers()
+            learner.read_answers()
             self.ask()
-            return self.rewards.num_labels_missing(self.progress)
+            return learner.planner.num_missing(self.progress)
 
         self._wait(num_missing, "training continues")
 
@@ -568,7 +583,7 @@ class PreferenceSession:
             num_missing=num_missing,
             warnings=warnings,
             is_extendable=is_extendable,
-            num_fits=self.rewards.num_fits,
+            num_fits=0 if self.learner is None else self.learner.num_fits,
         )
         # Before it is stored, which may have to wait.
         self._status = status
@@ -617,9 +632,9 @@ class PreferenceSession:
 
     def _warnings(self) -> tuple[str, ...]:
         """Return warnings for the person who labels; log each when it first applies."""
-        if not self.experiment.spec.asks_a_person:
+        if not self.experiment.spec.asks_a_person or self.learner is None:
             return ()
-        warnings = label_warnings(self.rewards.metrics())
+        warnings = label_warnings(self.learner.metrics())
         for kind, text in warnings.items():
             if kind not in self._warned:
                 self._warned.add(kind)
@@ -630,7 +645,8 @@ class PreferenceSession:
         """Log metrics, diagnostics and the phase, at most every `REPORT_EVERY_S` seconds."""
         if time.monotonic() - self._reported_s >= REPORT_EVERY_S:
             self.report(metrics)
-            self._reporter.update_diagnostics(self.rewards.diagnostics, self.step)
+            if self.learner is not None:
+                self._reporter.update_diagnostics(self.learner.diagnostics, self.step)
             self.set_phase(phase, "training")
 
     def report(self, metrics: Metrics) -> None:
@@ -647,7 +663,7 @@ class PreferenceSession:
             **{f"{part}_s": seconds for part, seconds in self.timer.parts_s.items()},
             "true_return": self._true_returns.mean_return(),
             "episodes": self._true_returns.num_finished,
-            **self.rewards.metrics(),
+            **({} if self.learner is None else self.learner.metrics()),
             **metrics,
             **self._last_metrics,
         }
@@ -691,10 +707,10 @@ class PreferenceSession:
 
     def save_predictor(self) -> None:
         """Save a learned predictor where `RewardPredictor.load` finds it."""
-        if isinstance(self.rewards, RewardLearner) and self.rewards.num_fits:
+        if self.learner is not None and self.learner.num_fits:
             experiment = self.experiment.folder
             with folder_errors(experiment.folder):
-                self.rewards.predictor.save(experiment.predictor_folder)
+                self.learner.predictor.save(experiment.predictor_folder)
 
     def finish_videos(self) -> None:
         """Wait until the videos of all kept episodes are written."""
@@ -708,7 +724,8 @@ class PreferenceSession:
         self.renderer.close()
         if self._videos is not None:
             self._videos.close()
-        self.rewards.close()
+        if self.learner is not None:
+            self.learner.close()
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ from rl_teacher.preparation import (
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard
 from rl_teacher.rewards.factory import make_reward_source, segment_steps
-from rl_teacher.rewards.learner import RewardLearner, recorded_steps
+from rl_teacher.rewards.learner import recorded_steps
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.folder import tensorboard_folder
@@ -239,14 +239,17 @@ class TrainingLoop:
 
     def add_given_labels(self, given: GivenLabels) -> None:
         """Add labels that the run starts with, before it runs."""
-        rewards = self.session.rewards
-        assert isinstance(rewards, RewardLearner)  # noqa: S101 - others are given no labels
-        space = rewards.predictor.space
+        learner = self.session.learner
+        assert learner is not None  # noqa: S101 - other sources of rewards are given no labels
+        space = learner.predictor.space
         training, held_out = given.dataset.training, given.dataset.held_out
         pairs, clips = labelled_pairs(training, space), training.segments.keys()
-        rewards.add_given_labels(pairs, clips, are_fitted=given.are_fitted)
+        learner.trainer.add_given(pairs, are_fitted=given.are_fitted)
+        # A run with the seed of the one that asked for the labels records the same clips.
+        learner.chooser.leave_out(clips, are_shared=False)
         if len(held_out):
-            rewards.hold_out(labelled_pairs(held_out, space), held_out.segments.keys())
+            learner.trainer.hold_out(labelled_pairs(held_out, space))
+            learner.chooser.leave_out(held_out.segments.keys(), are_shared=True)
         self._num_given = 0 if given.are_fitted else len(pairs)
 
     def _is_stop_requested(self) -> bool:
@@ -272,7 +275,8 @@ class TrainingLoop:
                 self._add_null_action_clip()
             if config.collect_only:
                 self._collect_labels()
-                is_finished = session.rewards.read_answers() >= self._num_pretraining
+                assert session.learner is not None  # noqa: S101 - a run that collects labels
+                is_finished = session.learner.read_answers() >= self._num_pretraining
                 session.report({})
                 return self._end(is_finished=is_finished)
             # The first checkpoint is written after the first fit, so a resumed run has done this.
@@ -378,8 +382,8 @@ class TrainingLoop:
 
     def _reset_agent_if_due(self) -> None:
         session = self.session
-        if session.rewards.predictor is not None and not session.control.uses_true_reward:
-            num_labels = session.rewards.num_answered
+        if session.learner is not None and not session.control.uses_true_reward:
+            num_labels = session.learner.queue.num_answered
             self._agent_reset.apply_if_due(self._agent, session.step, session.num_steps, num_labels)
 
     def _keep_policy(self) -> None:
@@ -408,8 +412,8 @@ class TrainingLoop:
 
         A run that was killed before its first checkpoint repeats the steps and finds the same clip.
         """
-        session, rewards = self.session, self.session.rewards
-        assert isinstance(rewards, RewardLearner)  # noqa: S101 - only a learner sorts clips
+        session, learner = self.session, self.session.learner
+        assert learner is not None  # noqa: S101 - only a learner sorts clips
         session.set_phase(Phase.RANDOM, "taking null actions, for the first clip")
         # In twice the length, there is a whole segment or a complete episode.
         num_steps = 2 * self._segment_steps
@@ -422,7 +426,7 @@ class TrainingLoop:
             except RolloutInterrupted:
                 return
             session.count_episodes(rollout)
-            is_added = rewards.add_clip_to_sort(rollout)
+            is_added = learner.add_clip_to_sort(rollout)
 
     def _pretrain(self) -> None:
         """Collect the first labels and fit the first predictor.
@@ -437,7 +441,7 @@ class TrainingLoop:
         self.session.set_phase(Phase.FITTING, f"fitting the reward predictor to {labels}")
         # With a pretrained predictor, it may run in the background.
         is_fitted = self.session.fit(force=True) or self.session.finish_fit()
-        if not self.session.rewards.num_fits:
+        if self.session.learner is None or not self.session.learner.num_fits:
             raise TeacherFailed(no_usable_labels(self._config, self._num_pretraining))
         if not is_fitted:  # too few usable labels to fine-tune a pretrained predictor
             self._relabel_buffer()
@@ -446,6 +450,8 @@ class TrainingLoop:
     def _collect_labels(self) -> None:
         """Act for long enough to cut the first segments, ask, and wait for all answers."""
         session, num = self.session, self._num_pretraining
+        assert session.learner is not None  # noqa: S101 - there are labels to collect
+        queue = session.learner.queue
         per_rollout = self._collector.num_envs * self._agent.rollout_steps
         num_steps = self._exploration_steps
         self._show_exploration(0)
@@ -458,12 +464,12 @@ class TrainingLoop:
             if self._config.asks_a_person and steps >= self._episode_steps:
                 session.ask(limit=num * steps // num_steps)
         for _ in range(MAX_EXPLORATION_ROLLOUTS):
-            if session.rewards.num_asked >= num or not session.should_continue():
+            if queue.num_asked >= num or not session.should_continue():
                 break
             if session.ask():
                 continue
             # The next clips to compare follow from answers that are missing.
-            if self._config.queries != "pairs" and session.rewards.num_waiting:
+            if self._config.queries != "pairs" and queue.num_waiting:
                 break
             self._explore_once(num_steps)
         else:
@@ -557,8 +563,9 @@ class TrainingLoop:
 
     def _show_status(self, status: RunStatus) -> None:
         """Show the status in the terminal; while waiting, the numbers of labels too."""
-        if status.phase in (Phase.WAITING, Phase.PAUSED):
-            self._display.update(self.session.rewards.metrics())
+        learner = self.session.learner
+        if status.phase in (Phase.WAITING, Phase.PAUSED) and learner is not None:
+            self._display.update(learner.metrics())
         since = self.session.waiting_since
         if since is None:
             self._display.status(status.message)

@@ -77,18 +77,18 @@ class Sorting:
         state, sorted_state = self.queue.state(), self.sorter.state(self.places)
         self.start(self.settings)
         self.queue.load_state(state, ENV_ID)
-        self.sorter.load_state(sorted_state, self.queue)
+        self.sorter.load_state(sorted_state)
 
     def start(self, settings):
         """Start with an empty queue, as a new process does."""
         self.settings = settings
         self.queue = QueryQueue(self._query_store, self._teacher)
         rng = np.random.default_rng(3)
-        self.sorter = ClipSorter(settings, self.recorder, self.predictor, rng)
+        self.sorter = ClipSorter(settings, self.queue, self.recorder, self.predictor, rng)
 
     def ask(self, num, *, is_fitted=False):
         """Ask up to `num` comparisons, and read the answers; return the pairs."""
-        pairs = self.sorter.choose(num, self.queue, is_fitted=is_fitted)
+        pairs = self.sorter.choose(num, is_fitted=is_fitted)
         self.queue.ask(pairs, 0, RECENT)
         self.queue.read_answers()
         return pairs

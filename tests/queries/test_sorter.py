@@ -14,7 +14,8 @@ from rl_teacher.clips.recorder import Recorder
 from rl_teacher.clips.segment import SEGMENT_ARRAYS
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.queries.sorter import SHARED_EVERY, SorterSettings, consensus, sorter_settings
+from rl_teacher.queries.pairs import SHARED_EVERY
+from rl_teacher.queries.sorter import SorterSettings, consensus, sorter_settings
 from rl_teacher.store.records import NewLabel
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.synthetic import SYNTHETIC
@@ -53,7 +54,7 @@ def resume(sort, settings, checkpoint):
     queue, sorter, generator = checkpoint
     sort.start(settings)
     sort.queue.load_state(queue, ENV_ID)
-    sort.sorter.load_state(sorter, sort.queue)
+    sort.sorter.load_state(sorter)
     sort.sorter._rng.bit_generator.state = generator
 
 
@@ -79,7 +80,7 @@ def test_ranking_of_neighbours_agrees_with_true_returns(sorting):
     sort = sorting(SORT)
     sort.sort(160)
     assert sort.sorter.num_clips == 21
-    sort.sorter._read(sort.queue, sort.queue.asked())
+    sort.sorter._read(sort.queue.asked())
     assert rank_correlation(sort.sorter._ranking.fit(), sort.true_returns()) > 0.9
 
 
@@ -109,8 +110,8 @@ def test_clip_that_ended_early_has_the_predicted_score_of_the_objective(
     [whole] = sort.recorder.segments(sort.recorder.cut(1, np.random.default_rng(0)))
     ended = replace(whole, **{name: getattr(whole, name)[:2] for name in SEGMENT_ARRAYS})
     for clip in (whole, ended):
-        sort.sorter.add_clip(clip, sort.queue)
-    np.testing.assert_allclose(sort.sorter._predicted_scores(sort.queue), scores)
+        sort.sorter.add_clip(clip)
+    np.testing.assert_allclose(sort.sorter._predicted_scores(), scores)
 
 
 @pytest.mark.parametrize("settings", [SORT, TREE])
@@ -118,7 +119,7 @@ def test_clip_that_ended_early_has_the_predicted_score_of_the_objective(
 def test_every_synthetic_teacher_sorts_better_than_chance(sorting, settings, name):
     sort = sorting(settings, teacher_named(name))
     sort.sort(60)
-    sort.sorter._read(sort.queue, sort.queue.asked())
+    sort.sorter._read(sort.queue.asked())
     assert sort.queue.num_asked == 60
     qualities = sort.sorter._fit(sort.queue, None)
     # `myopic` prefers what comes last in a clip, and `noisy` guesses where returns are close.
@@ -229,7 +230,7 @@ def test_contradicting_answer_is_asked_once_more_with_sides_exchanged(sorting):
                 left, right = (sort.queue.segment(each).true_return for each in query.segments)
                 sort.store.labels.add(query.id, LEFT if left > right else RIGHT, "ann")
         sort.queue.read_answers()
-    sort.sorter._read(sort.queue, sort.queue.asked())
+    sort.sorter._read(sort.queue.asked())
     truth, pairs = sort.true_returns(), sort.sorter._ranking.pairs
     asked = set(pairs.values())
     once = {each: pair for each, pair in pairs.items() if pair[::-1] not in asked}
@@ -252,7 +253,7 @@ def test_ranking_follows_the_labeler_whose_answers_to_gold_comparisons_are_right
             sort.store.labels.add(query.id, true[query.id], "ann")
             sort.store.labels.add(query.id, MIRRORED[true[query.id]], "bob")
         sort.queue.read_answers()
-    sort.sorter._read(sort.queue, sort.queue.asked())
+    sort.sorter._read(sort.queue.asked())
     qualities = sort.sorter._fit(sort.queue, None)
     np.testing.assert_allclose(qualities, 0.0, atol=1e-3)
     for comparison_id, answer in [*true.items()][:8]:
@@ -286,7 +287,7 @@ def test_undone_answer_to_a_withdrawn_comparison_does_not_count(sorting, setting
     sort.queue.read_answers()
     sort.queue.withdraw_hidden()
     saved(sort)
-    sort.sorter._read(sort.queue, sort.queue.asked())
+    sort.sorter._read(sort.queue.asked())
     assert len(sort.sorter._ranking.answers().left) == 9
 
 
@@ -332,6 +333,5 @@ def test_consensus_is_the_side_of_the_majority(answers):
 
 
 def test_number_of_clips_sets_comparisons_per_clip():
-    assert sorter_settings("pairs", 100, None, ()) is None
     assert sorter_settings("sort", 100, 25, ()) == SorterSettings("sort", 4.0, 25)
     assert sorter_settings("tree", None, 25, ()) == SorterSettings("tree", max_clips=25)

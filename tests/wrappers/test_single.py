@@ -706,7 +706,7 @@ def test_schedule_fraction_requests_all_labels_early():
     env = PreferenceWrapper(Counter(), **keywords | annealed)
     assert env.session.learning is not None
     take_steps(env, 700)
-    assert env.session.learning.learner.num_asked == QUICK["n_labels"]
+    assert env.session.learning.learner.queue.num_asked == QUICK["n_labels"]
     env.close()
 
 

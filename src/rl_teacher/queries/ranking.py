@@ -338,8 +338,11 @@ def _solve(
         pull = curvature * (direction[answers.left] - direction[answers.right])
         return _scatter(answers, pull, num_clips) + direction / PRIOR_STD**2
 
+    def precondition(residual: Float64[np.ndarray, " clip"]) -> Float64[np.ndarray, " clip"]:
+        return residual / precisions
+
     shape = num_clips, num_clips
-    hessian = LinearOperator(shape, times_hessian, dtype=float)
-    preconditioner = LinearOperator(shape, lambda residual: residual / precisions, dtype=float)
-    solution, _ = cg(hessian, gradient, rtol=RESIDUAL_TOLERANCE, M=preconditioner)
+    hessian = LinearOperator(shape, times_hessian, dtype=float)  # pyright: ignore[reportCallIssue]
+    inverse = LinearOperator(shape, precondition, dtype=float)  # pyright: ignore[reportCallIssue]
+    solution, _ = cg(hessian, gradient, rtol=RESIDUAL_TOLERANCE, M=inverse)
     return solution

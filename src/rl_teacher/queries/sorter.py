@@ -19,19 +19,17 @@ from rl_teacher.clips.answer import TARGETS, Answer
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
-from rl_teacher.config.experiment import QueryMethod, SortingMethod
+from rl_teacher.config.experiment import SortingMethod
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import subsampled_weights, subsampling_stride
 from rl_teacher.predictor.labels import num_weighted_steps
+from rl_teacher.queries.pairs import SHARED_EVERY
 from rl_teacher.queries.queue import Answers, Pair, Query, QueryQueue
 from rl_teacher.queries.ranking import PRIOR_STD, ClipRanking, answer_probabilities
 from rl_teacher.queries.sorting import MAX_DISTANCE, InsertionOrder, neighbour_pairs
 
 COMPARISONS_PER_CLIP = 2.0
 """Comparisons per clip with `sort`, unless the number of clips is given."""
-SHARED_EVERY = 4
-"""Period at which one of the first comparisons, or of the clips to sort, uses a segment of another
-experiment."""
 MAX_DRAWS = 4
 """Draws of new clips until there are enough that differ from all others."""
 IMPROBABLE = 0.01
@@ -58,22 +56,23 @@ class SorterSettings:
 
 
 def sorter_settings(
-    queries: QueryMethod, num_labels: int | None, num_clips: int | None, shared: Sequence[Segment]
-) -> SorterSettings | None:
-    """Return the settings for a way of asking; None for `pairs`.
+    method: SortingMethod,
+    num_labels: int | None,
+    num_clips: int | None,
+    shared: Sequence[Segment],
+) -> SorterSettings:
+    """Return the settings for a way of sorting.
 
     Args:
-        queries: `pairs`, `tree` or `sort`.
+        method: `tree` or `sort`.
         num_labels: total number of labels, if there is one.
         num_clips: number of clips to sort, if it is given.
         shared: segments of other experiments.
     """
-    if queries == "pairs":
-        return None
     if num_clips is None:
-        return SorterSettings(queries, shared_segments=shared)
+        return SorterSettings(method, shared_segments=shared)
     per_clip = COMPARISONS_PER_CLIP if num_labels is None else num_labels / num_clips
-    return SorterSettings(queries, per_clip, num_clips, shared)
+    return SorterSettings(method, per_clip, num_clips, shared)
 
 
 class ClipSorter:
@@ -81,15 +80,12 @@ class ClipSorter:
 
     Everything but the list of clips and the sequence of answers follows from the answers in the
     store: a changed or undone answer changes the order of all clips that depended on it.
-
-    Attributes:
-        known_clips: content hashes of clips that given labels compare; see
-            `RewardLearner.add_given_labels`.
     """
 
     def __init__(
         self,
         settings: SorterSettings,
+        queue: QueryQueue,
         recorder: Recorder,
         predictor: RewardPredictor,
         rng: np.random.Generator,
@@ -98,11 +94,13 @@ class ClipSorter:
 
         Args:
             settings: of the sorting.
+            queue: comparisons asked so far.
             recorder: recent steps from which new clips are cut.
             predictor: predicts the qualities of clips, once it is fitted.
             rng: generator of the caller.
         """
         self._settings = settings
+        self._queue = queue
         self._recorder = recorder
         self._predictor = predictor
         has_byte_rows = predictor.space.has_byte_rows
@@ -110,7 +108,7 @@ class ClipSorter:
         self._num_weighted = num_weighted_steps(recorder.segment_steps, discount)
         self._stride = subsampling_stride(self._num_weighted, has_byte_rows=has_byte_rows)
         self._rng = rng
-        self.known_clips: Set[str] = frozenset()
+        self._known: Set[str] = frozenset()
         self._shared = list(settings.shared_segments)
         self._ranking = ClipRanking()
         # Input rows of every k-th step of each clip, and their weights.
@@ -126,9 +124,10 @@ class ClipSorter:
         """Number of clips that are sorted."""
         return len(self._ranking)
 
-    def num_compared(self, queue: QueryQueue) -> int:
-        """Return the number of clips, with those of comparisons that an earlier run has asked."""
-        compared = (each for query in queue.asked() for each in query.segments)
+    @property
+    def num_compared(self) -> int:
+        """Number of clips, with those of comparisons that an earlier run has asked."""
+        compared = (each for query in self._queue.asked() for each in query.segments)
         return len({*self._ranking.clips, *compared})
 
     @property
@@ -136,54 +135,54 @@ class ClipSorter:
         """Number of clips to sort; None if it is not limited."""
         return self._settings.max_clips
 
-    def choose(self, num: int, queue: QueryQueue, *, is_fitted: bool) -> list[Pair]:
+    def choose(self, num: int, *, is_fitted: bool) -> list[Pair]:
         """Choose comparisons that may be open at the same time; no clip is in two of them.
 
         Args:
             num: pairs wanted; there are fewer if they depend on answers that are missing.
-            queue: comparisons asked so far.
             is_fitted: whether the predictor is fitted.
         """
         if num <= 0:
             return []
-        queries = queue.asked()
-        self._read(queue, queries)
-        self._hidden = hidden = self._hidden_clips(queue)
+        queries = self._queue.asked()
+        self._read(queries)
+        self._hidden = hidden = self._hidden_clips()
         self._order.hide(hidden)
-        self._add_clips(self._num_new_clips(num, queue), queue)
+        self._add_clips(self._num_new_clips(num))
         # A new clip may find none that it can be compared with.
         self._order.hide(hidden)
         if not self.num_clips:  # too few steps are recorded
             return []
-        waiting = {each.id for each in queries if not queue.answers_to(each)}
+        waiting = {each.id for each in queries if not self._queue.answers_to(each)}
         busy = {clip for each in waiting for clip in self._ranking.pairs[each]} | hidden
         if self._settings.method == "tree" and self._order.pending:
             numbers = list(islice(self._order.questions(busy), num))
         else:
-            scores = self._predicted_scores(queue) if is_fitted else None
-            numbers = self._neighbours(num, busy, self._fit(queue, scores))
+            scores = self._predicted_scores() if is_fitted else None
+            numbers = self._neighbours(num, busy, self._fit(scores))
         clips = self._ranking.clips
         return [
-            (queue.segment(clips[left]), queue.segment(clips[right])) for left, right in numbers
+            (self._queue.segment(clips[left]), self._queue.segment(clips[right]))
+            for left, right in numbers
         ]
 
     # --- clips ---
 
-    def _hidden_clips(self, queue: QueryQueue) -> set[int]:
+    def _hidden_clips(self) -> set[int]:
         """Return the clips that cannot be shown any more."""
-        if not queue.hidden:
+        if not self._queue.hidden:
             return set()
-        return {n for n, each in enumerate(self._ranking.clips) if each in queue.hidden}
+        return {n for n, each in enumerate(self._ranking.clips) if each in self._queue.hidden}
 
-    def _num_new_clips(self, num: int, queue: QueryQueue) -> int:
+    def _num_new_clips(self, num: int) -> int:
         """Return how many clips to add for further comparisons."""
         settings = self._settings
         num_clips = self.num_clips - len(self._hidden)
         if settings.method == "tree":
             # A clip at a time is compared, so that as many are needed as comparisons.
-            missing = num + queue.num_waiting - len(self._order.pending) + (not num_clips)
+            missing = num + self._queue.num_waiting - len(self._order.pending) + (not num_clips)
         else:
-            num_asked = queue.num_asked + num
+            num_asked = self._queue.num_asked + num
             wanted = 1 + math.ceil(num_asked / settings.comparisons_per_clip)
             # N clips have N (N - 1) / 2 pairs.
             least = math.ceil(0.5 + math.sqrt(0.25 + 2 * num_asked))
@@ -191,39 +190,44 @@ class ClipSorter:
         limit = settings.max_clips
         return missing if limit is None else min(missing, limit - num_clips)
 
-    def _add_clips(self, num: int, queue: QueryQueue) -> None:
+    def _add_clips(self, num: int) -> None:
         """Add clips, cut from the recorded steps; fewer if the environment repeats itself."""
         wanted = self.num_clips + num
         for _ in range(MAX_DRAWS):
             cuts = self._recorder.cut(max(wanted - self.num_clips, 0), self._rng)
             for own in self._recorder.segments(cuts):
-                if own.content_hash in self.known_clips:
+                if own.content_hash in self._known:
                     continue
                 # Other experiments may have preprocessed the observations differently.
                 self._shared = [each for each in self._shared if each.layout == own.layout]
                 is_shared = self._shared and self.num_clips % SHARED_EVERY == 0
-                self.add_clip(self._shared.pop() if is_shared else own, queue)
+                self.add_clip(self._shared.pop() if is_shared else own)
 
-    def leave_out_shared(self, clips: Set[str]) -> None:
-        """Leave these clips out of those of other experiments."""
+    def leave_out(self, clips: Set[str], *, are_shared: bool) -> None:
+        """Add no clips with these content hashes; see `PairChooser.leave_out`."""
+        self._known |= clips
+        if are_shared:
+            self._leave_out_shared(clips)
+
+    def _leave_out_shared(self, clips: Set[str]) -> None:
         self._shared = [each for each in self._shared if each.content_hash not in clips]
 
-    def add_clip(self, segment: Segment, queue: QueryQueue) -> None:
+    def add_clip(self, segment: Segment) -> None:
         """Add a clip to sort, unless it is one already."""
         # Saved before a comparison or a checkpoint names it.
-        queue.save_segment(segment)
+        self._queue.save_segment(segment)
         self._add_clip(segment.content_hash)
 
     def _add_clip(self, content_hash: str) -> None:
         if self._ranking.add_clip(content_hash) == self._order.num_clips:
             self._order.add_clip()
 
-    def _predicted_scores(self, queue: QueryQueue) -> Float64[np.ndarray, " clip"]:
+    def _predicted_scores(self) -> Float64[np.ndarray, " clip"]:
         """Predict [N] scores of all clips; see `RewardPredictor.clip_scores`."""
         predictor, clips = self._predictor, self._ranking.clips
         for content_hash in clips:
             if content_hash not in self._steps:
-                self._steps[content_hash] = self._sampled_steps(queue.segment(content_hash))
+                self._steps[content_hash] = self._sampled_steps(self._queue.segment(content_hash))
         rows, weights = map(np.stack, zip(*(self._steps[each] for each in clips), strict=True))
         rewards = predictor.normalised(predictor.member_rewards(rows))
         return predictor.clip_scores(rewards, weights)
@@ -241,22 +245,19 @@ class ClipSorter:
 
     # --- answers ---
 
-    def _read(
-        self, queue: QueryQueue, queries: Iterable[Query], inserted: Sequence[int] = ()
-    ) -> None:
+    def _read(self, queries: Sequence[Query], inserted: Sequence[int] = ()) -> None:
         """Read the current answers to all comparisons.
 
         Args:
-            queue: comparisons asked so far.
             queries: all of them, in the order asked. The fit sums in this order.
             inserted: ids of those whose answers count first in the tree.
         """
-        queries, known = list(queries), {}
+        known = {}
         self._ranking.keep({query.id for query in queries})
         for query in queries:
             for each in query.segments:
                 self._add_clip(each)
-            answers = queue.answers_to(query)
+            answers = self._queue.answers_to(query)
             self._ranking.set_answers(query.id, query.left, query.right, answers)
             if answers:
                 known[query.id] = consensus(answers)
@@ -276,12 +277,10 @@ class ClipSorter:
 
     # --- comparisons ---
 
-    def _fit(
-        self, queue: QueryQueue, scores: Float64[np.ndarray, " clip"] | None
-    ) -> Float64[np.ndarray, " clip"]:
+    def _fit(self, scores: Float64[np.ndarray, " clip"] | None) -> Float64[np.ndarray, " clip"]:
         """Compute [N] qualities, with the error rate of each labeler and predicted prior means."""
         prior = None if scores is None else PRIOR_STD * (scores - scores.mean()) / _std(scores)
-        return self._ranking.fit(self._ranking.reliability(queue.gold()), prior)
+        return self._ranking.fit(self._ranking.reliability(self._queue.gold()), prior)
 
     def _neighbours(
         self, num: int, busy: set[int], qualities: Float64[np.ndarray, " clip"]
@@ -334,19 +333,14 @@ class ClipSorter:
         saved = [self._ranking.clips, inserted]
         return {"sorted": text_to_array(json.dumps(saved))}
 
-    def load_state(self, state: Mapping[str, np.ndarray], queue: QueryQueue) -> None:
-        """Restore a saved state.
-
-        Args:
-            state: arrays of a checkpoint.
-            queue: restored before.
-        """
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Restore a saved state, after that of the queue."""
         clips, inserted = json.loads(array_to_text(state["sorted"]))
         for content_hash in clips:
             self._add_clip(content_hash)
-        self.leave_out_shared(set(clips))
-        queries = queue.asked()
-        self._read(queue, queries, [queries[place].id for place in inserted])
+        self._leave_out_shared(set(clips))
+        queries = self._queue.asked()
+        self._read(queries, [queries[place].id for place in inserted])
 
 
 def consensus(answers: Answers) -> Answer:

@@ -7,11 +7,12 @@ from rl_teacher.config.experiment import RunOptions, TeachConfig, pretraining_la
 from rl_teacher.envs.registry import EnvInfo, get_env_info
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.queries.pairs import PairSettings
 from rl_teacher.queries.planner import LEAD, MAX_WAITING, PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
-from rl_teacher.queries.sorter import sorter_settings
+from rl_teacher.queries.sorter import SorterSettings, sorter_settings
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.source import EnvironmentReward, FrozenPredictorReward, RewardSource
 from rl_teacher.rewards.trainer import TrainerSettings
@@ -79,13 +80,12 @@ def make_reward_source(
         teacher = NamedTeacher(synthetic, f"synthetic:{config.teacher}", config.seed)
     else:
         teacher = NamedTeacher(human_teacher, "", config.seed)
-    queries = _query_settings(config, store, length, is_paced=options.pace == "labels")
-    return RewardLearner(task, queries, training, QueryQueue(store, teacher))
+    planning = _planner_settings(config, is_paced=options.pace == "labels")
+    choosing = _choice_settings(config, store, length)
+    return RewardLearner(task, planning, choosing, training, QueryQueue(store, teacher))
 
 
-def _query_settings(
-    config: TeachConfig, store: QueryStore, length: int, *, is_paced: bool
-) -> PlannerSettings:
+def _planner_settings(config: TeachConfig, *, is_paced: bool) -> PlannerSettings:
     is_person = config.asks_a_person
     budget = Budget(
         total=config.n_labels if config.asks else 0,
@@ -95,15 +95,19 @@ def _query_settings(
         hyperbolic_steps=config.hyperbolic_steps,
         fraction=config.label_fraction,
     )
-    shared = load_shared_segments(store, config.env_id, length) if config.reuse_clips else ()
     return PlannerSettings(
-        selector=selector(config.selector),
         schedule=schedule(config.schedule_name),
         budget=budget,
-        candidates_per_pair=config.candidates,
         max_waiting=MAX_WAITING if is_person else None,
         lead=LEAD if is_person and is_paced else 0,
-        is_person=is_person,
-        sorting=sorter_settings(config.queries, config.n_labels, config.n_clips, shared),
-        shared_segments=shared,
     )
+
+
+def _choice_settings(
+    config: TeachConfig, store: QueryStore, length: int
+) -> PairSettings | SorterSettings:
+    shared = load_shared_segments(store, config.env_id, length) if config.reuse_clips else ()
+    if config.queries == "pairs":
+        is_person = config.asks_a_person
+        return PairSettings(selector(config.selector), config.candidates, is_person, shared)
+    return sorter_settings(config.queries, config.n_labels, config.n_clips, shared)

@@ -3,19 +3,15 @@
 T: steps of a rollout, N: environments, M: ensemble members.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
 
-from rl_teacher.common.state_dict import StateDict
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import Diagnostics, clipped_share
+from rl_teacher.predictor.diagnostics import clipped_share
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.queries.queue import RecentEpisodes
-from rl_teacher.queries.schedules import Progress
 
 Metrics = dict[str, float | int]
 
@@ -33,113 +29,23 @@ class RewardedRollout:
     metrics: Metrics
 
 
-class RewardSource(ABC):
-    """Base class of reward sources. By default nothing is asked, fitted or saved."""
+class RewardSource(Protocol):
+    """Computes the rewards that an agent learns from."""
 
     @property
     def predictor(self) -> RewardPredictor | None:
         """The reward predictor; None if the rewards are the environment's own."""
-        return None
+        ...
 
-    @property
-    def num_asked(self) -> int:
-        """Number of comparisons asked so far."""
-        return 0
-
-    @property
-    def num_answered(self) -> int:
-        """Number of comparisons whose answer has been read from the store."""
-        return 0
-
-    @property
-    def num_waiting(self) -> int:
-        """Number of comparisons without an answer."""
-        return 0
-
-    @property
-    def num_fits(self) -> int:
-        """Number of completed fits."""
-        return 0
-
-    @abstractmethod
     def observe(self, rollout: Rollout) -> RewardedRollout:
-        """Record a rollout and compute its rewards."""
-
-    def plan(self, progress: Progress, seconds_between: float | None, total: int | None) -> None:  # noqa: B027
-        """Change the rate or the number of comparisons; None keeps the current value."""
-
-    def restore_plan(self, progress: Progress, *, rate: bool, total: bool) -> None:  # noqa: B027
-        """Return to the run's own rate or number of comparisons."""
-
-    def extend(self, progress: Progress, total: int | None, num_steps: int) -> None:  # noqa: B027
-        """Extend the run to more labels, `total` in all, or to more environment steps."""
-
-    def num_labels_missing(self, progress: Progress) -> int:  # noqa: ARG002
-        """Return how many of the labels that are due by now have not been given."""
-        return 0
-
-    def ask(
-        self,
-        progress: Progress,  # noqa: ARG002
-        recent: RecentEpisodes,  # noqa: ARG002
-        limit: int | None = None,  # noqa: ARG002
-        *,
-        are_last: bool = False,  # noqa: ARG002
-    ) -> int:
-        """Ask the comparisons that are due; return how many were asked."""
-        return 0
-
-    def read_answers(self) -> int:
-        """Read new answers from the store; return how many comparisons are answered."""
-        return self.num_answered
-
-    def recover_queries(self) -> None:  # noqa: B027
-        """Take over comparisons that an earlier run asked after its last checkpoint."""
-
-    def withdraw_hidden(self) -> None:  # noqa: B027
-        """Withdraw waiting comparisons whose clips cannot be shown; others are asked instead."""
-
-    def fit(self, *, force: bool = False) -> bool:  # noqa: ARG002
-        """Fit to the labels; return whether a fit was completed.
-
-        Args:
-            force: fit even if there are no new labels.
-        """
-        return False
-
-    def finish_fit(self) -> bool:
-        """Wait for a fit in the background; return whether there was one."""
-        return False
-
-    def fit_remaining(self) -> bool:
-        """Fit to answers that no fit has used yet; return whether a fit was completed."""
-        return False
-
-    def metrics(self) -> Metrics:
-        """Return the numbers of labels and fits, and the quality of the last fit."""
-        return {}
-
-    def diagnostics(self, shown: Set[str]) -> Diagnostics | None:  # noqa: ARG002
-        """Evaluate the predictor on clips that can be shown; None before the first fit.
-
-        Args:
-            shown: content hashes of these clips.
-        """
-        return None
-
-    def state(self) -> StateDict:
-        """Return everything needed to resume exactly."""
-        return {}
-
-    def load_state(self, state: Mapping[str, np.ndarray]) -> None:  # noqa: B027
-        """Restore a saved state."""
-
-    def close(self) -> None:  # noqa: B027
-        """Stop background threads."""
+        """Compute the rewards of a rollout."""
+        ...
 
 
-class EnvironmentReward(RewardSource):
+class EnvironmentReward:
     """The environment's own reward: the baseline without labels."""
+
+    predictor = None
 
     def __init__(self, clip: float = 0.0) -> None:
         """Initialise.
@@ -155,23 +61,18 @@ class EnvironmentReward(RewardSource):
         return RewardedRollout(rewards.clip(-self._clip, self._clip) if self._clip else rewards, {})
 
 
-class FrozenPredictorReward(RewardSource):
+class FrozenPredictorReward:
     """A saved predictor without further fits; its reward scale is frozen too."""
 
     def __init__(self, predictor: RewardPredictor) -> None:
-        self._predictor = predictor
-
-    @property
-    def predictor(self) -> RewardPredictor:
-        """The reward predictor."""
-        return self._predictor
+        self.predictor = predictor
 
     def observe(self, rollout: Rollout) -> RewardedRollout:
         """Predict the rewards of a rollout."""
-        rows = self._predictor.space.rows(rollout.observations, rollout.actions)
-        members = self._predictor.member_rewards(rows)
-        rewards = self._predictor.normalised(members)
-        metrics = prediction_metrics(rollout, self._predictor, rows, members, rewards)
+        rows = self.predictor.space.rows(rollout.observations, rollout.actions)
+        members = self.predictor.member_rewards(rows)
+        rewards = self.predictor.normalised(members)
+        metrics = prediction_metrics(rollout, self.predictor, rows, members, rewards)
         return RewardedRollout(rewards, metrics)
 
 

@@ -250,7 +250,7 @@ class WrapperDriver:
     @property
     def num_labels(self) -> int:
         """Number of labels in the training set."""
-        return 0 if self.learning is None else self.learning.learner.num_labels
+        return 0 if self.learning is None else len(self.learning.learner.trainer.labels)
 
     def close(self) -> None:
         """Save and close; a second call does nothing."""

@@ -15,11 +15,12 @@ from rl_teacher.datasets.given_labels import Labelled
 from rl_teacher.datasets.import_export import SPACES
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.queries.pairs import PairSettings
 from rl_teacher.queries.planner import MAX_WAITING, PlannerSettings
 from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_shared_segments
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
-from rl_teacher.queries.sorter import sorter_settings
+from rl_teacher.queries.sorter import SorterSettings, sorter_settings
 from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.memory import LabelNumbers, MemoryUse, bytes_of, learning_memory
@@ -144,15 +145,14 @@ def learner_for(
     )
     return RewardLearner(
         task,
-        query_settings(settings, num_given, shared),
+        planner_settings(settings, num_given),
+        choice_settings(settings, shared),
         training,
         QueryQueue(store, named_teacher(envs, settings)),
     )
 
 
-def query_settings(
-    settings: WrapperSettings, num_given: int, shared: Sequence[Segment]
-) -> PlannerSettings:
+def planner_settings(settings: WrapperSettings, num_given: int) -> PlannerSettings:
     """Return the settings of query planning."""
     follows_time = settings.is_human and settings.steps_between_labels is None
     budget = Budget(
@@ -164,17 +164,23 @@ def query_settings(
         steps_between=settings.steps_between_labels or Budget.steps_between,
         fraction=settings.schedule_fraction,
     )
-    named_schedule, named_selector = settings.schedule, settings.selector
+    named = settings.schedule
     return PlannerSettings(
-        selector=selector(named_selector) if isinstance(named_selector, str) else named_selector,
-        schedule=schedule(named_schedule) if isinstance(named_schedule, str) else named_schedule,
+        schedule=schedule(named) if isinstance(named, str) else named,
         budget=budget,
-        candidates_per_pair=settings.candidates,
         max_waiting=MAX_WAITING if settings.is_human else None,
-        is_person=settings.is_human,
-        sorting=sorter_settings(settings.queries, settings.n_labels, settings.n_clips, shared),
-        shared_segments=shared,
     )
+
+
+def choice_settings(
+    settings: WrapperSettings, shared: Sequence[Segment]
+) -> PairSettings | SorterSettings:
+    """Return the settings of the choice of comparisons."""
+    if settings.queries == "pairs":
+        named = settings.selector
+        named_selector = selector(named) if isinstance(named, str) else named
+        return PairSettings(named_selector, settings.candidates, settings.is_human, shared)
+    return sorter_settings(settings.queries, settings.n_labels, settings.n_clips, shared)
 
 
 def named_teacher(envs: WrappedEnvs, settings: WrapperSettings) -> NamedTeacher:

@@ -76,8 +76,9 @@ class WrapperLearning:
                 experiment, self.learner, renderer, session_settings(envs, settings)
             )
             self.session.on_status = self.warn_person
-            self.learner.add_given_labels(given, clips_of(training))
-            self.learner.leave_out(clips_of(held_out))
+            self.learner.trainer.add_given(given)
+            self.learner.chooser.leave_out(clips_of(training), are_shared=False)
+            self.learner.chooser.leave_out(clips_of(held_out), are_shared=True)
             is_resumed = self.session.resume()
             if is_resumed:
                 # A checkpoint does not contain the environments, which start new episodes.
@@ -155,7 +156,7 @@ class WrapperLearning:
         # show the same few steps over and over.
         first = self._settings.first_to_ask(self._num_given)
         is_early = self.session.step < 2 * first * self._envs.segment_steps
-        if self.learner.num_asked < first and is_early:
+        if self.learner.queue.num_asked < first and is_early:
             return
         self.session.ask()
         if self._waits and not self._wait_for_answers():
@@ -164,27 +165,27 @@ class WrapperLearning:
                 "%s: %d of %d comparisons were answered within %g s. Training continues with these "
                 "labels and does not wait again. Increase answer_timeout_s to wait longer.",
                 self.name,
-                self.learner.num_answered,
-                self.learner.num_asked,
+                self.learner.queue.num_answered,
+                self.learner.queue.num_asked,
                 self._settings.answer_timeout_s,
             )
 
     def _wait_for_answers(self) -> bool:
         """Wait until every comparison is answered; return False at the timeout."""
-        num, limit_s = self.learner.num_asked, self._settings.answer_timeout_s
+        num, limit_s = self.learner.queue.num_asked, self._settings.answer_timeout_s
         return self.session.wait_for_answers(num, "the program continues", limit_s)
 
     def wait_for_first_answers(self) -> None:
         """Wait for the answers that the first fit needs, once all of them are asked for."""
         wanted = self._settings.first_to_ask(self._num_given)
-        if not self.has_fitted and self.learner.num_asked >= wanted:
+        if not self.has_fitted and self.learner.queue.num_asked >= wanted:
             self._wait_for_answers()
             self._fit_if_due()
 
     @property
     def _is_ready_to_fit(self) -> bool:
         """True if the first labels have arrived."""
-        if self._settings.collect_only or not self.learner.num_labels:
+        if self._settings.collect_only or not len(self.learner.trainer.labels):
             return False
         if self.has_predictor or self._settings.train_only:
             return True
@@ -195,7 +196,7 @@ class WrapperLearning:
         if not self._is_ready_to_fit:
             if self._settings.is_human and self._is_reminder_due:
                 self.session.set_phase(
-                    Phase.WAITING, f"{answered}/{self.learner.num_asked} comparisons labeled"
+                    Phase.WAITING, f"{answered}/{self.learner.queue.num_asked} comparisons labeled"
                 )
             return
         since_fit = self.session.step - self._fitted_step

@@ -1,0 +1,99 @@
+"""Measurements of a predictor, on labels and rollouts made by hand."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.predictor.diagnostics import FitReport, RewardReference
+from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.predictor.labels import LabelledPair, LabelSet
+from rl_teacher.rewards.meter import PredictorMeter
+from tests.rewards.rollouts import random_rollout
+
+SPACE = InputSpace((3,), (2,), 0)
+REPORT = FitReport(8, 0.5, 0.6, 0.7, 0.1, 0.9, loss_ratio=1.2)
+
+
+def labelled(num=4):
+    """Return a label set of segments of ten steps with known rewards."""
+    rng = np.random.default_rng(1)
+    labels = LabelSet(10, SPACE, 3, 0)
+    for number in range(num):
+        left, right = rng.normal(size=(2, 10, 5)).astype(np.float32)
+        true_rewards = left[:, 0], right[:, 0]
+        labels.add(LabelledPair(left, right, 1.0, true_rewards), number)
+    return labels
+
+
+def observe(meter, predictor, rollout, labels):
+    rows = SPACE.rows(rollout.observations, rollout.actions)
+    return meter.observe(rollout, rows, predictor.member_rewards(rows), labels)
+
+
+@pytest.fixture
+def predictor():
+    return RewardPredictor(SPACE, PredictorConfig(hidden=(4,)))
+
+
+def test_age_of_predictor_counts_steps_since_fit_and_label(predictor):
+    """A rollout has 32 steps of 8 environments."""
+    meter, labels, rollout = PredictorMeter(predictor), labelled(), random_rollout()
+    assert meter.metrics() == {"fresh_labels": 0}
+    observe(meter, predictor, rollout, labels)
+    meter.count_fit(REPORT, labels)
+    observe(meter, predictor, rollout, labels)
+    meter.count_labels()
+    observe(meter, predictor, rollout, labels)
+    assert meter.metrics()["steps_since_fit"] == 512
+    assert meter.metrics()["steps_since_label"] == 256
+    assert meter.metrics()["held_out_accuracy"] == 0.7
+
+
+def test_over_estimation_is_relative_to_labelled_segments(predictor):
+    meter, labels, rollout = PredictorMeter(predictor), labelled(), random_rollout()
+    assert "over_estimation" not in observe(meter, predictor, rollout, labels)
+    meter.count_fit(REPORT, labels)
+    rows = labels.rows.reshape(-1, 5)
+    reference = RewardReference.measure(predictor.member_rewards(rows), rows[:, 0])
+    assert reference is not None
+    current = predictor.member_rewards(SPACE.rows(rollout.observations, rollout.actions))
+    expected = reference.over_estimation(current.reshape(3, -1), rollout.rewards.ravel())
+    metrics = observe(meter, predictor, rollout, labels)
+    assert metrics["over_estimation"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_inputs_beyond_the_labels_are_counted(predictor):
+    """Two of five inputs are actions; they are a thousand times those of the labels."""
+    meter, labels, rollout = PredictorMeter(predictor), labelled(50), random_rollout()
+    assert observe(meter, predictor, rollout, labels)["unseen_inputs"] < 0.01
+    beyond = replace(rollout, actions=1000 * rollout.actions)
+    unseen = observe(meter, predictor, beyond, labels)["unseen_inputs"]
+    assert unseen == pytest.approx(2 / 5, abs=0.02)
+
+
+@pytest.mark.parametrize(("objective", "accuracy"), [("preferences", 0.0), ("rank", 1.0)])
+def test_fresh_accuracy_compares_what_the_objective_fits(monkeypatch, objective, accuracy):
+    predictor = RewardPredictor(SPACE, PredictorConfig(objective=objective, hidden=(4,)))
+    monkeypatch.setattr(predictor, "member_rewards", lambda rows: np.stack([rows[..., 0]] * 3))
+    # The preferred clip has a return of -5, the other one, which ended early, of -2.
+    steps, labels = np.zeros((10, 5), np.float32), LabelSet(10, SPACE, 3, 0)
+    labels.add(LabelledPair(steps - 0.5, steps[:2] - 1, 1.0), 7)
+    labels.add(LabelledPair(steps, steps, 0.5), 8)  # a tie does not count
+    meter = PredictorMeter(predictor)
+    meter.compare(labels, [7, 8, 9])
+    assert meter.metrics() == {"fresh_labels": 1, "fresh_accuracy": accuracy}
+
+
+def test_restored_meter_measures_the_same(predictor):
+    labels, rollout = labelled(), random_rollout()
+    one, other = PredictorMeter(predictor), PredictorMeter(predictor)
+    observe(one, predictor, rollout, labels)
+    one.count_fit(REPORT, labels)
+    one.compare(labels, [0, 1])
+    other.load_state(one.state())
+    found = [observe(meter, predictor, rollout, labels) for meter in (one, other)]
+    assert found[0] == found[1]
+    assert one.metrics() == other.metrics()
