@@ -100,7 +100,8 @@ def test_warm_start_copies_image_encoder():
     one, other = make(PPO, venv), make(PPO, venv, seed=1)
     other.warm_start_from(one.state())
     images = np.random.default_rng(0).integers(0, 256, (50, 2, 12, 12), np.uint8)
-    np.testing.assert_array_equal(one._encode(images), other._encode(images))
+    features = (agent.policy.encoder.features(images) for agent in (one, other))
+    np.testing.assert_array_equal(*features)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import contextlib
 import os
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 SIZE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 1024 * 1024}
@@ -35,6 +36,8 @@ class Nodes:
     def __init__(self, num_nodes=2, head_cpus=1):
         from ray.cluster_utils import Cluster
 
+        # Ray writes the address of the latest cluster there.
+        Path(tempfile.gettempdir(), "ray").mkdir(exist_ok=True)
         self._folder = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
         arguments = {
             "include_dashboard": False,
@@ -54,12 +57,6 @@ class Nodes:
 
     def kill(self, node):
         self.cluster.remove_node(node, allow_graceful=False)
-
-    def kill_head(self):
-        """End the node that the learner is connected to as well."""
-        head = self.cluster.head_node
-        assert head is not None
-        head.kill_all_processes(check_alive=False, allow_graceful=False)
 
     def close(self):
         self.cluster.shutdown()

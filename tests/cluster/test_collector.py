@@ -1,10 +1,7 @@
 """Rollouts on a Ray cluster of several nodes: equal to those of one process, whatever happens."""
 
-import os
-import signal
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -14,7 +11,7 @@ from rl_teacher.agents.registry import make_agent
 from rl_teacher.cluster.collector import ClusterCollector, acting_agent
 from rl_teacher.cluster.connection import connected
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.config.agents import GA3CConfig, PPOConfig
+from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
@@ -26,24 +23,6 @@ pytestmark = [
 ]
 
 NUM_ENVS, SEED = 6, 3
-
-
-class Failing(gym.Env):
-    """Environment that raises at its third step."""
-
-    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self._age = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self._age += 1
-        if self._age == 3:
-            raise ZeroDivisionError("no step left")
-        return np.zeros(1, np.float32), 0.0, False, False, {}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,11 +57,9 @@ def collect_here(env_id, seed=SEED) -> Any:
     return Collector(make_vector(env_id, NUM_ENVS, keep_steps=1_000), seed=seed)
 
 
-def agent_for(env_id, name="ppo"):
-    ppo, ga3c = PPOConfig(num_envs=NUM_ENVS, num_epochs=2), GA3CConfig(num_envs=NUM_ENVS)
-    settings: Any = {"ppo": ppo, "ga3c": ga3c}
-    config = TeachConfig(env_id, "rl", name="x", agent=name, **settings)
-    agent: Any = make_agent(config, make_vector(env_id, NUM_ENVS))
+def agent_for(env_id):
+    ppo = PPOConfig(num_envs=NUM_ENVS, num_epochs=2)
+    agent = make_agent(TeachConfig(env_id, "rl", name="x", ppo=ppo), make_vector(env_id, NUM_ENVS))
     assert isinstance(agent, OnPolicyAgent)
     return agent
 
@@ -98,32 +75,13 @@ def assert_equal_states(one, other):
         np.testing.assert_array_equal(array, other[name], err_msg=name)
 
 
-def processes_of(collector):
-    """Return the ids of the actors' processes."""
-    import ray
-
-    workers = collector._workers.ready
-    return ray.get([each.actor.process_id.remote() for each in workers])
-
-
-@pytest.mark.parametrize(
-    ("env_id", "num_steps"),
-    [
-        ("ShortHopper-v1", 40),
-        # Updates on images take long.
-        pytest.param("MovingDot-v0", 12, marks=pytest.mark.slow),
-        pytest.param("CartPole-v1", 40, marks=pytest.mark.slow),
-        pytest.param("Breakout-v0", 40, marks=pytest.mark.slow),
-    ],
-)
-def test_rollouts_and_updates_equal_those_of_one_process(collect_on, env_id, num_steps):
-    here, there = collect_here(env_id), collect_on(env_id)
-    one, other = agent_for(env_id), agent_for(env_id)
-    assert_equal_states(here.state(), there.state())
+def test_rollouts_and_updates_equal_those_of_one_process(collect_on):
+    here, there = collect_here("ShortHopper-v1"), collect_on("ShortHopper-v1")
+    one, other = agent_for("ShortHopper-v1"), agent_for("ShortHopper-v1")
     for agent, collector in ((one, here), (other, there)):
         agent.observe(collector.collect(collector.random_actions, 20))
     for _ in range(2):
-        rollouts = here.collect(one.act, num_steps), there.collect(other.act, num_steps)
+        rollouts = here.collect(one.act, 40), there.collect(other.act, 40)
         assert_equal_rollouts(*rollouts)
         for agent, rollout in zip((one, other), rollouts, strict=True):
             agent.learn(rollout, rollout.rewards)
@@ -151,56 +109,19 @@ def at_call(number, do):
 
 def test_rollout_of_killed_process_is_repeated_with_the_same_numbers(collect_on):
     here, there = collect_here("ShortHopper-v1"), collect_on("ShortHopper-v1")
-    first = processes_of(there)
+    import ray
+
+    actor = there._workers.ready[1].actor
     expected = here.collect(here.random_actions, LONG)
-    kill = at_call(2, lambda: os.kill(first[1], signal.SIGKILL))
+    kill = at_call(2, lambda: ray.kill(actor, no_restart=False))
     assert_equal_rollouts(expected, there.collect(there.random_actions, LONG, kill))
     # Ray restarts it, and the next rollouts use it again.
     clusters.wait_until(lambda: there._workers.refresh() or len(there._workers.ready) == 2)
-    assert first[1] not in processes_of(there)
     one, other = agent_for("ShortHopper-v1"), agent_for("ShortHopper-v1")
     assert_equal_rollouts(here.collect(one.predict, 20), there.collect(other.predict, 20))
 
 
 @pytest.mark.slow
-def test_rollout_of_suspended_process_is_repeated_with_the_same_numbers(collect_on):
-    here, there = collect_here("CartPole-v1"), collect_on("CartPole-v1")
-    first = processes_of(there)
-    expected = here.collect(here.random_actions, LONG)
-    suspend = at_call(1, lambda: os.kill(first[1], signal.SIGSTOP))
-    try:
-        assert_equal_rollouts(expected, there.collect(there.random_actions, LONG, suspend))
-        # The other one steps all environments meanwhile.
-        expected = here.collect(here.random_actions, 20)
-        assert_equal_rollouts(expected, there.collect(there.random_actions, 20))
-        assert len(there._shards) == 1
-    finally:
-        os.kill(first[1], signal.SIGCONT)
-    clusters.wait_until(lambda: there._workers.refresh() or len(there._workers.ready) == 2)
-    expected = here.collect(here.random_actions, 20)
-    assert_equal_rollouts(expected, there.collect(there.random_actions, 20))
-    assert len(there._shards) == 2
-    assert_equal_states(here.state(), there.state())
-
-
-@pytest.mark.slow
-def test_update_of_ga3c_ends_while_the_rollout_of_a_killed_process_is_repeated(collect_on):
-    there = collect_on("ShortHopper-v1")
-    agent: Any = agent_for("ShortHopper-v1", "ga3c")
-    rollout = there.collect(agent.act, 40)
-    first, has_ended = processes_of(there), []
-    agent.learn(rollout, rollout.rewards)
-
-    def should_stop():
-        has_ended.append(agent._pending.networks.is_ready())
-        if len(has_ended) == 2:
-            os.kill(first[1], signal.SIGKILL)
-        return False
-
-    there.collect(agent.act, LONG, should_stop)
-    assert has_ended[-1]
-
-
 def test_nodes_that_join_and_die_during_a_rollout(nodes, collect_on):
     here, there = collect_here("CartPole-v1"), collect_on("CartPole-v1")
     added = []
@@ -249,25 +170,12 @@ def test_stop_request_discards_the_rollout(collect_on):
     assert_equal_rollouts(expected, there.collect(there.random_actions, 20))
 
 
-def test_error_of_environment_ends_the_rollout(collect_on):
-    there = collect_on(f"{__name__}:Failing")
-    with pytest.raises(ZeroDivisionError, match="no step left"):
-        there.collect(there.random_actions, 10)
-
-
 def test_agent_of_another_kind_is_refused():
-    with pytest.raises(BadConfig, match="only ppo, trpo, a2c and ga3c"):
+    with pytest.raises(BadConfig, match="--cluster"):
         acting_agent(lambda observations: observations)
 
 
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("ray://127.0.0.1:10001", "Ray Client.*ray job submit"),
-        ("somewhere", "local, auto or the HOST:PORT"),
-        ("host:port", "local, auto or the HOST:PORT"),
-    ],
-)
-def test_unusable_address_is_refused(address, message):
-    with pytest.raises(BadConfig, match=message), connected(address):
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "somewhere", "host:port"])
+def test_unusable_address_is_refused(address):
+    with pytest.raises(BadConfig, match=address), connected(address):
         raise AssertionError

@@ -12,7 +12,7 @@ import pytest
 from rl_teacher.cli import main
 from rl_teacher.cluster.connection import connected
 from rl_teacher.cluster.jobs import ClusterFunction, num_cluster_cpus
-from rl_teacher.common.errors import BadInput, ClusterUnavailable
+from rl_teacher.common.errors import BadInput
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.runs.status import Phase
 from rl_teacher.sweep import RunFailed
@@ -30,20 +30,6 @@ def failing_call(number):
     raise RunFailed(f"run {number} failed")
 
 
-def ending_call(number):
-    os._exit(number)
-
-
-@pytest.mark.slow
-def test_call_that_ends_every_process_is_an_error(nodes, monkeypatch):
-    monkeypatch.setattr("rl_teacher.cluster.jobs.MAX_RETRIES", 0)
-    with (
-        connected(nodes.address),
-        pytest.raises(ClusterUnavailable, match=r"It ended 1 processes.*more memory"),
-    ):
-        ClusterFunction(ending_call, 1)(5)
-
-
 @pytest.mark.slow
 def test_calls_have_the_home_and_errors_pass(nodes, monkeypatch):
     monkeypatch.setenv("RL_TEACHER_HOME", "relative")
@@ -55,26 +41,8 @@ def test_calls_have_the_home_and_errors_pass(nodes, monkeypatch):
 
 
 def test_call_that_no_node_can_execute_is_refused(nodes):
-    message = "--cpus 2 was given, and the largest node of the cluster has 1"
-    with connected(nodes.address), pytest.raises(BadInput, match=message):
+    with connected(nodes.address), pytest.raises(BadInput, match="--cpus 2"):
         ClusterFunction(home_of_call, 2)
-
-
-@pytest.mark.slow
-def test_runs_of_a_sweep_are_executed_on_the_cluster(nodes, tmp_path, capsys):
-    flags = (
-        "-p rl -e ShortReacher-v1 -t 512 --ppo.num-envs 4 --ppo.rollout-steps 32 --no-tensorboard"
-    )
-    path = tmp_path / "one.toml"
-    path.write_text(f'flags = "{flags}"\nseeds = [0, 1]')
-    assert main(["sweep", str(path), "--cluster", nodes.address]) == 0
-    assert "2 runs, 2 of them to do" in capsys.readouterr().out
-    names = [f"one_seed={seed}" for seed in (0, 1)]
-    assert [Experiment.find(name).summary().phase for name in names] == [Phase.FINISHED] * 2
-    rows = [json.loads(row) for row in (home() / "sweeps" / "one.jsonl").read_text().splitlines()]
-    assert {row["name"] for row in rows} == set(names)
-    assert main(["sweep", str(path)]) == 0
-    assert "2 runs, 0 of them to do" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -119,4 +87,4 @@ def test_interrupted_sweep_ends_its_runs(nodes, tmp_path):
 
 def test_cpus_without_cluster_are_refused(tmp_path, capsys):
     assert main(["sweep", str(tmp_path / "none.toml"), "--cpus", "2"]) == 2
-    assert "no effect without --cluster" in capsys.readouterr().err
+    assert "--cluster" in capsys.readouterr().err

@@ -1,21 +1,16 @@
 """`rl-teacher teach --cluster`: whole runs on a cluster of several nodes."""
 
-import contextlib
 import signal
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from ray.exceptions import AuthenticationError
 
 from rl_teacher import cli
-from rl_teacher.cluster import connection
 from rl_teacher.cluster.pool import WorkerPool
-from rl_teacher.common.errors import ClusterUnavailable
 from rl_teacher.config.agents import GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.runs.folder import Experiment, open_store
@@ -140,46 +135,12 @@ def test_run_that_is_killed_resumes_exactly(nodes):
     assert_equal_results(result_of("here"), result_of("there"))
 
 
-@pytest.mark.slow
-def test_loss_of_the_cluster_ends_the_run_and_keeps_the_checkpoint():
-    with clusters.running() as nodes:
-        process = start(nodes)
-        wait_for_checkpoint("there")
-        nodes.kill_head()
-        _, printed = process.communicate(timeout=55)
-    message = " ".join(printed.split())
-    assert process.returncode == 2, message
-    assert "The cluster was lost" in message
-    assert "The last checkpoint" in message
-    assert cli.main(COMMAND.split()) == 0
-    assert cli.main(COMMAND.replace("there", "here").split()) == 0
-    assert_equal_results(result_of("here"), result_of("there"))
-
-
 def refusal(capsys, given):
     """Run a command that is refused, and return the message."""
     environment = "" if "-e " in given else "-e ShortHopper-v1"
     arguments = f"teach -n refused -p rl -t 320 --no-tensorboard {environment} {given}"
     assert cli.main(arguments.split()) == 2
     return " ".join(capsys.readouterr().err.split())
-
-
-def test_head_node_is_lost_after_its_silence_and_not_after_that_of_the_learner(monkeypatch):
-    now_s, is_alive = [0.0], [True]
-    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    monkeypatch.setattr(connection, "is_listening", lambda _: is_alive[0])
-    context = SimpleNamespace(get_node_id=lambda: "a", gcs_address="10.0.0.1:6379")
-    node = {"NodeID": "a", "ObjectStoreSocketName": "store"}
-    ray = SimpleNamespace(get_runtime_context=lambda: context, nodes=lambda: [node])
-    liveness = connection.LivenessCheck(ray)
-    # A person has not labelled for an hour, in which nothing was asked of the cluster.
-    now_s[0], is_alive[0] = 3600.0, False
-    assert not liveness.is_head_alive()
-    now_s[0] += connection.LOST_AFTER_S
-    assert not liveness.is_head_alive()
-    now_s[0] += 1.0
-    with pytest.raises(connection.ClusterLost, match="has not answered for 20 s"):
-        liveness.is_head_alive()
 
 
 def test_auto_finds_the_running_cluster(nodes, monkeypatch):
@@ -193,53 +154,21 @@ def test_auto_finds_the_running_cluster(nodes, monkeypatch):
     assert {*used} == {nodes.address}
 
 
-def test_cluster_that_cannot_be_reached_is_refused(capsys):
-    message = refusal(capsys, "--cluster 127.0.0.1:9")
-    assert "nothing accepts connections" in message
-    assert "ray start --head" in message
-
-
-def test_address_that_is_no_host_is_refused(capsys):
-    assert "nothing accepts connections" in refusal(capsys, "--cluster 10..0.1:6379")
-
-
-def test_refused_token_is_reported(capsys, monkeypatch):
-    def refuse(**_):
-        raise AuthenticationError("the token is invalid")
-
-    monkeypatch.setattr("ray.init", refuse)
-    assert "the token is invalid" in refusal(capsys, "--cluster local")
-
-
-def test_lack_of_nodes_is_shown_while_the_environments_are_reset(monkeypatch):
-    shown = []
-
-    def wait(settings, num_envs, num_threads, on_wait):
-        on_wait("waiting for a node of the cluster")
-        raise ClusterUnavailable("none came")
-
-    monkeypatch.setattr("rl_teacher.cluster.connection.connected", contextlib.nullcontext)
-    monkeypatch.setattr("rl_teacher.cluster.collector.ClusterCollector", wait)
-    monkeypatch.setattr("rl_teacher.teach.Display.status", lambda _, text: shown.append(text))
-    with pytest.raises(ClusterUnavailable, match="none came"):
-        run(CONFIG, "local")
-    assert shown[-1] == "waiting for a node of the cluster"
+@pytest.mark.parametrize(
+    ("given", "identifier"),
+    [("--cluster 127.0.0.1:9", "127.0.0.1:9"), ("--cluster 10..0.1:6379", "10..0.1:6379")],
+)
+def test_cluster_that_cannot_be_reached_is_refused(capsys, given, identifier):
+    assert identifier in refusal(capsys, given)
 
 
 def test_address_in_the_environment_is_that_of_auto(capsys, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
-    assert "--cluster 127.0.0.1:9 was given, but nothing" in refusal(capsys, "--cluster auto")
-    monkeypatch.setenv("RAY_ADDRESS", "ray://127.0.0.1:9")
-    assert "Ray Client" in refusal(capsys, "--cluster auto")
+    assert "--cluster 127.0.0.1:9" in refusal(capsys, "--cluster auto")
 
 
 def test_missing_package_is_named(capsys, monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "ray"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert 'pip install "rl-teacher[ray]"' in refusal(capsys, "--cluster local")
-
-
-def test_cluster_is_refused_where_it_has_no_effect(capsys):
-    message = refusal(capsys, "--cluster local -a sac")
-    assert "has an effect only with -a ppo, trpo, a2c or ga3c" in message
+    assert "rl-teacher[ray]" in refusal(capsys, "--cluster local")

@@ -140,7 +140,8 @@ def test_loaded_agent_keeps_raw_observations_after_training(tmp_path):
     teach(config(tmp_path / "a.zip"), QUIET)
     ours = warm_started(config("test", name="other"))
     assert ours._observation_stats.frozen
-    np.testing.assert_allclose(ours._encode(observations(3)), observations(3), rtol=1e-6)
+    features = ours.policy.encoder.features(observations(3))
+    np.testing.assert_allclose(features, observations(3), rtol=1e-6)
     assert ours.config == config("test", name="other").agent_settings
 
 

@@ -4,7 +4,7 @@ B: batch, N: environments, A: action dimensions (or number of discrete actions).
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Shaped
@@ -26,21 +26,6 @@ MASKED_LOGIT = -1e8
 """Logit of an action that is not allowed: finite, so that its product with probability 0 is 0."""
 MAX_BOUND = 1e30
 """Bounds of larger magnitude mean that there are none, such as the largest float32."""
-
-
-@runtime_checkable
-class Noise(Protocol):
-    """Source of the random numbers of actions: a NumPy generator, or a part of its numbers."""
-
-    @property
-    def standard_normal(self) -> Any:
-        """Function that draws standard normal numbers."""
-        ...
-
-    @property
-    def gumbel(self) -> Any:
-        """Function that draws Gumbel numbers."""
-        ...
 
 
 def float32_bounds(
@@ -148,7 +133,7 @@ class ActionHead:
     def sample(
         self,
         outputs: Float[np.ndarray, "batch outputs"],
-        rng: Noise,
+        rng: np.random.Generator,
         masks: Masks = None,
     ) -> Shaped[np.ndarray, "batch ..."]:
         """Sample policy actions, [B, A] or [B] if discrete."""

@@ -114,22 +114,6 @@ class SupportsExtension(Protocol):
         ...
 
 
-@runtime_checkable
-class SupportsRecording(Protocol):
-    """An agent whose state `act` changes by drawing random numbers alone."""
-
-    @property
-    def generator_state(self) -> np.ndarray:
-        """State of the random generator."""
-        ...
-
-    def record(
-        self, actions: np.ndarray | None, features: np.ndarray | None, generator_state: np.ndarray
-    ) -> None:
-        """Set the state of the generator; record actions that were sampled elsewhere, if given."""
-        ...
-
-
 def check_shapes(
     own: Mapping[str, np.ndarray], saved: Mapping[str, np.ndarray], advice: str
 ) -> None:

@@ -1,8 +1,8 @@
 """Collection of rollouts from a vector environment with any autoreset mode."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -11,19 +11,13 @@ from jaxtyping import Shaped
 
 from rl_teacher.agents.actions import Masks, float32_bounds
 from rl_teacher.agents.agent import agent_diverged
-from rl_teacher.agents.shards import ShardGenerator
 from rl_teacher.common.array_pool import ArrayPool
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.config.experiment import PhysicsBackend
 from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.interface import (
-    ACTION_MASK,
-    Shard,
-    StatefulVectorEnv,
-    SupportsShards,
-    environment_seeds,
-)
+from rl_teacher.envs.episode_replay import slice_state
+from rl_teacher.envs.interface import ACTION_MASK, Shard, StatefulVectorEnv, environment_seeds
 from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 
@@ -114,20 +108,19 @@ class Collector:
         """
         self.venv = venv
         self.num_envs = venv.num_envs
-        shard = shard or Shard(0, venv.num_envs, venv.num_envs)
-        self._first_env = shard.start
+        self._shard = shard = shard or Shard(0, venv.num_envs, venv.num_envs)
         self._hide_terminations = hide_terminations
         space = venv.single_action_space
         is_integer = isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.integer)
         # Of a Box, for which actions are rounded; agents and rollouts have them as floats.
         self._integer_dtype = space.dtype if is_integer else None
         self._mode = venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-        self._generator = np.random.default_rng([seed, 2])
-        self._rng = ShardGenerator(self._generator, shard)
+        # Each process draws the random numbers of all environments, and uses those of its own.
+        self._rng = np.random.default_rng([seed, 2])
         self._pool = ArrayPool()
         options = None
         if stagger:
-            ages = self._rng.integers(0, stagger, self.num_envs)
+            ages = self._rng.integers(0, stagger, shard.num_envs)[shard.rows]
             options = {"elapsed_steps": ages}
         # Gymnasium's type of a vector environment's `seed` lacks the list that it accepts.
         seeds: Any = environment_seeds(seed, shard.num_envs)[shard.rows]
@@ -140,16 +133,18 @@ class Collector:
         """Return [N] whether the next step belongs to no episode."""
         return np.array(infos.get(IGNORES_ACTION, np.zeros(self.num_envs)), bool)
 
-    def random_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
+    def random_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:  # noqa: ARG002
         """Sample actions uniformly from the action space.
 
         A missing bound of a Box is -1 or 1, or 1 away from the other bound if that excludes it.
         """
         space = self.venv.single_action_space
+        rows, num_envs = self._shard.rows, self._shard.num_envs
         if isinstance(space, gym.spaces.Discrete) and masks is not None:
-            return space.start + np.argmax(masks * self._rng.random(masks.shape), axis=-1)
+            scores = self._rng.random((num_envs, masks.shape[1]))[rows]
+            return space.start + np.argmax(masks * scores, axis=-1)
         if isinstance(space, gym.spaces.Discrete):
-            return self._rng.integers(space.start, space.start + space.n, len(observations))
+            return self._rng.integers(space.start, space.start + space.n, num_envs)[rows]
         if not isinstance(space, gym.spaces.Box):
             raise TypeError(f"random actions need a Box or Discrete space, not {space}")
         # In float64, since the rounding of float32 may exceed a bound.
@@ -158,12 +153,12 @@ class Collector:
         highest = np.where(low < 1.0, 1.0, low + 1)
         low = np.where(np.isfinite(low), low, lowest)
         high = np.where(np.isfinite(high), high, highest)
-        shape = (self.num_envs, *low.shape)
+        shape = (num_envs, *low.shape)
         if self._integer_dtype is not None:
             # Rounded to the nearest, the bounds would be half as likely as other integers.
-            sampled = np.floor(self._rng.uniform(low, high + 1, shape))
+            sampled = np.floor(self._rng.uniform(low, high + 1, shape)[rows])
             return np.minimum(sampled, high).astype(np.float32)
-        return self._rng.uniform(low, high, shape).astype(np.float32)
+        return self._rng.uniform(low, high, shape)[rows].astype(np.float32)
 
     def null_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:  # noqa: ARG002
         """Return null actions: the first one that is allowed (Atari: NOOP); zeros of a Box."""
@@ -213,7 +208,7 @@ class Collector:
                 self._step(act, columns, t, finals)
             except Exception:
                 # Environments must not be blamed for what the agent did.
-                _check_actions(columns["actions"][: t + 1], self._first_env)
+                _check_actions(columns["actions"][: t + 1], self._shard.start)
                 raise
         observations[-1] = self._next_observations
         return columns, finals
@@ -296,7 +291,7 @@ class Collector:
         own = {
             "observations": np.asarray(self._observations),
             "resets_next": self._resets_next,
-            "rng": rng_to_array(self._generator),
+            "rng": rng_to_array(self._rng),
         }
         if self._masks is not None:
             own["masks"] = self._masks
@@ -304,47 +299,17 @@ class Collector:
         venv: Any = self.venv
         return nest({"self": own, "envs": venv.get_state()})
 
-    @staticmethod
-    def split_state(
-        envs: SupportsShards, state: Mapping[str, np.ndarray], shards: Sequence[Shard]
-    ) -> list[StateDict]:
-        """Divide the state of a collector into those of the collectors of consecutive shards.
-
-        Args:
-            envs: environments of the same kind.
-            state: state of a collector of all environments.
-            shards: the shards.
-        """
-        own, of_envs = part_of(state, "self"), part_of(state, "envs")
-        states = []
-        for shard, envs_state in zip(shards, envs.split_state(of_envs, shards), strict=True):
-            # Every process draws the random numbers of all environments.
-            own_rows = {
-                name: array if name == "rng" else array[shard.rows] for name, array in own.items()
-            }
-            states.append(nest({"self": own_rows, "envs": envs_state}))
-        return states
-
-    @staticmethod
-    def join_states(envs: SupportsShards, states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
-        """Return the state of a collector of all environments; see `split_state`."""
-        own = [part_of(state, "self") for state in states]
-        joined = {
-            name: array if name == "rng" else np.concatenate([each[name] for each in own])
-            for name, array in own[0].items()
-        }
-        of_envs = envs.join_states([part_of(state, "envs") for state in states])
-        return nest({"self": joined, "envs": of_envs})
-
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continue from a saved state."""
-        own = part_of(state, "self")
-        venv: Any = self.venv
-        venv.set_state(part_of(state, "envs"))
-        self._observations = own["observations"].copy()
-        self._resets_next = own["resets_next"].copy()
-        array_to_rng(self._generator, own["rng"])
-        self._masks = own["masks"].copy() if "masks" in own else None
+        """Continue from a saved state of all environments of the run."""
+        own, of_envs = part_of(state, "self"), part_of(state, "envs")
+        shard, venv = self._shard, cast("Any", self.venv)
+        if len(shard) < shard.num_envs:
+            of_envs = slice_state(of_envs, shard.start, shard.stop)
+        venv.set_state(of_envs)
+        self._observations = own["observations"][shard.rows].copy()
+        self._resets_next = own["resets_next"][shard.rows].copy()
+        array_to_rng(self._rng, own["rng"])
+        self._masks = own["masks"][shard.rows].copy() if "masks" in own else None
 
     def close(self) -> None:
         """Close the environments."""

@@ -105,13 +105,14 @@ class NumpyPolicy:
     """A callable policy on NumPy arrays: `policy(observations)` returns environment actions.
 
     Attributes:
-        encoder: turns observations into features.
+        encoder: turns observations into features: `VectorNormaliser` or `NumpyImageEncoder`; while
+            an agent learns from images, its `ImageEncoder` in JAX.
         network: turns features into parameters of the action distribution.
         head: turns those into actions.
         made_from: provenance in JSON, for information only.
     """
 
-    encoder: VectorNormaliser | NumpyImageEncoder
+    encoder: Any
     network: NumpyMLP
     head: ActionHead
     made_from: Mapping[str, Any] = field(default_factory=dict)

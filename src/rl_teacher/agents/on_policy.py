@@ -8,6 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import gymnasium as gym
@@ -25,7 +26,6 @@ from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
 from rl_teacher.agents.policies import ActorCritic, load_networks, make_policy, numpy_head
 from rl_teacher.agents.rollout_batch import BootstrapObservations, Normalisation, RolloutBatch
-from rl_teacher.agents.shards import ActingPolicy
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import (
     StateDict,
@@ -38,7 +38,7 @@ from rl_teacher.common.state_dict import (
 )
 from rl_teacher.config.agents import OnPolicySettings
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.nn.conv import Identity, ImageEncoder, apply_jitted
+from rl_teacher.nn.conv import Identity, ImageEncoder
 from rl_teacher.nn.encoders import image_layout_of
 from rl_teacher.nn.mlp import MLP
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP
@@ -50,7 +50,11 @@ Config = TypeVar("Config", bound=OnPolicySettings)
 
 
 class OnPolicyAgent(ABC, Generic[Config]):
-    """An agent that learns from each rollout once; subclasses define the update."""
+    """An agent that learns from each rollout once; subclasses define the update.
+
+    Attributes:
+        policy: the policy that acts.
+    """
 
     _updates_acting_networks = True
     """True if the updated networks are those that acted."""
@@ -131,21 +135,16 @@ class OnPolicyAgent(ABC, Generic[Config]):
         )
         policy, _, encoder = self._networks
         network, head = numpy_head(policy, self._action_shape, self._scale)
-        is_image = isinstance(encoder, ImageEncoder)
-        self._policy = NumpyPolicy(
-            NumpyImageEncoder.from_jax(encoder) if is_image else self._normaliser,
-            NumpyMLP.from_jax(network),
-            head,
-        )
+        # Convolutions are worth the dispatch of a compiled call.
+        acting_encoder = encoder if isinstance(encoder, ImageEncoder) else self._normaliser
+        self.policy = NumpyPolicy(acting_encoder, NumpyMLP.from_jax(network), head)
 
     def numpy_policy(self) -> NumpyPolicy:
-        """Return the current policy for NumPy inference."""
-        return self._policy
-
-    def acting_policy(self) -> ActingPolicy:
-        """Return what `act` uses, for acting in other processes."""
-        encoder = self._normaliser if self._image_layout is None else self._networks.encoder
-        return ActingPolicy(encoder, self._policy.network, self._policy.head)
+        """Return the current policy for inference without JAX."""
+        encoder = self.policy.encoder
+        if not isinstance(encoder, ImageEncoder):
+            return self.policy
+        return replace(self.policy, encoder=NumpyImageEncoder.from_jax(encoder))
 
     def _flatten(self, observations: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "... D"]:
         """Flatten observations to [..., D]; images in the order of tiles (see `ImageEncoder`)."""
@@ -158,13 +157,6 @@ class OnPolicyAgent(ABC, Generic[Config]):
             rows = rows.astype(np.float32, copy=False)
         return rows.reshape(*leading, -1)
 
-    def _encode(self, observations: EnvArray) -> Float[np.ndarray, "env features"]:
-        """Compute the inputs of policy and value function."""
-        if self._image_layout is None:
-            return self._normaliser.features(observations)
-        # Convolutions are worth the dispatch of a compiled call.
-        return np.asarray(apply_jitted(self._networks.encoder, self._flatten(observations)))
-
     @property
     def caches_features(self) -> bool:
         """True if image features computed while acting are valid in the update."""
@@ -172,12 +164,12 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Sample actions; record them before scaling and clipping, for `learn`."""
-        features = self._encode(observations)
-        actions = self._policy.sample(features, self._rng, masks)
+        features = self.policy.encoder.features(observations)
+        actions = self.policy.sample(features, self._rng, masks)
         self._actions.append(actions)
         if self.caches_features:
             self._features.append(features)
-        return self._policy.head.to_environment(actions)
+        return self.policy.head.to_environment(actions)
 
     @property
     def generator_state(self) -> UInt8[np.ndarray, " byte"]:
@@ -190,7 +182,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         features: Float[np.ndarray, "time env features"] | None,
         generator_state: UInt8[np.ndarray, " byte"],
     ) -> None:
-        """Take over what other processes sampled from `acting_policy` with this agent's generator.
+        """Take over what other processes sampled from `policy` with this agent's generator.
 
         Args:
             actions: policy actions before scaling and clipping, for `learn`; None: it does not use
@@ -208,7 +200,8 @@ class OnPolicyAgent(ABC, Generic[Config]):
     ) -> EnvArray:
         """Return actions for evaluation: the mode, or samples that `learn` does not use."""
         rng = None if deterministic else self._rng
-        return self._policy.environment_actions(self._encode(observations), rng, masks)
+        features = self.policy.encoder.features(observations)
+        return self.policy.environment_actions(features, rng, masks)
 
     # --- learning ---
 
@@ -230,7 +223,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         # The update must normalise observations as the policy did while it acted, so the
         # statistics are updated only after it.
         self.observe(rollout)
-        log_std = self._policy.head.log_std
+        log_std = self.policy.head.log_std
         if log_std is not None and not (log_std < MAX_LOG_STD).all():
             reason = f"the log standard deviation of its actions is {log_std.max():g}"
             raise agent_diverged(reason, learning_rate_setting(self))

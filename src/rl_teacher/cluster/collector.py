@@ -1,9 +1,9 @@
 """A collector whose environments are on the nodes of a cluster.
 
 The environments are divided into consecutive shards, one for each rollout actor. The learner has
-the state of every shard between two rollouts, so that it can repeat the rollout of a shard whose
-actor died, divide the environments otherwise when nodes join or leave, and write checkpoints that
-do not differ from those of one process.
+the state of all environments between two rollouts, so that it can repeat the part of an actor that
+died, divide the environments otherwise when nodes join or leave, and write checkpoints that do not
+differ from those of one process.
 """
 
 import itertools
@@ -15,16 +15,16 @@ import numpy as np
 from gymnasium.vector.utils import batch_space
 
 from rl_teacher.agents.actions import Masks
-from rl_teacher.agents.collector import Act, Collector, RolloutSettings, assemble_rollout
+from rl_teacher.agents.collector import Act, RolloutSettings, assemble_rollout
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.cluster.frame_stacks import FrameStacks
-from rl_teacher.cluster.pool import Worker, WorkerPool
-from rl_teacher.cluster.worker import RolloutTask, ShardRollout, copied_state
+from rl_teacher.cluster.pool import WorkerPool
+from rl_teacher.cluster.worker import RolloutTask, ShardRollout
 from rl_teacher.common.array_pool import ArrayPool
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.common.state_dict import StateDict, part_of
+from rl_teacher.common.state_dict import StateDict, concatenated, part_of
 from rl_teacher.envs.episode_replay import ReplayRecord, record_in
-from rl_teacher.envs.interface import Shard, SupportsShards
+from rl_teacher.envs.interface import Shard
 from rl_teacher.envs.rollout import Rollout
 
 
@@ -85,13 +85,11 @@ class ClusterCollector:
         self.num_envs = num_envs
         one = settings.make_vector(1, 1)
         self.venv: gym.vector.VectorEnv = RemoteEnvs(one, num_envs, self.state)
-        assert isinstance(one, SupportsShards)  # noqa: S101 - all environments of `make_vector`
-        self._divider = one
         self._workers = WorkerPool(settings, num_threads, on_wait)
         self._arrays = ArrayPool()
         self._shards: list[Shard] = []
-        # States of the shards' collectors after the last rollout; None at the start of a run.
-        self._states: list[StateDict] | None = None
+        # State of all environments after the last rollout; None at the start of a run.
+        self._state: StateDict | None = None
         self._version = 0
         self._collect("null_actions", 0)
 
@@ -125,16 +123,14 @@ class ClusterCollector:
         agent = acting_agent(act)
         learns = act == agent.act
         parts = self._collect("", num_steps, agent, should_stop, learns and agent.caches_features)
-        rollout = self._joined(parts)
-        actions = np.concatenate([part.policy_actions for part in parts], axis=1)
         features = [part.features for part in parts if part.features is not None]
         # All actors draw the same random numbers.
         agent.record(
-            actions if learns else None,
+            np.concatenate([part.policy_actions for part in parts], axis=1) if learns else None,
             np.concatenate(features, axis=1) if features else None,
             parts[0].generator_state,
         )
-        return rollout
+        return self._joined(parts)
 
     def _collect(
         self,
@@ -144,45 +140,35 @@ class ClusterCollector:
         should_stop: Callable[[], bool] | None = None,
         returns_features: bool = False,
     ) -> list[ShardRollout]:
-        """Let the actors step their shards, and keep the states after that."""
+        """Let the actors step their shards, and keep the state after that."""
         self._workers.refresh_if_due()
-        self._divide(self._workers.ready)
-        states = self._states or [None] * len(self._shards)
-        before, self._version = self._version, self._version + 1
+        self._divide([worker.num_cpus for worker in self._workers.ready])
+        version, self._version = self._version, self._version + 2
         tasks = [
             RolloutTask(
                 shard,
                 num_steps,
                 actions,
-                state,
-                before,
-                self._version,
+                version,
                 None if agent is None else agent.generator_state,
                 returns_features,
             )
-            for shard, state in zip(self._shards, states, strict=True)
+            for shard in self._shards
         ]
-        policy = None if agent is None else agent.acting_policy()
-        try:
-            parts = self._workers.run(tasks, policy, should_stop)
-        except BaseException:
-            # The actors may have gone on.
-            self._version += 1
-            raise
-        self._states = [copied_state(part) for part in parts]
+        policy = None if agent is None else agent.policy
+        parts = self._workers.run(tasks, policy, self._state, should_stop)
+        # An actor that went on after an interruption has another version.
+        self._version = version + 1
+        self._state = concatenated([part.state for part in parts])
+        self._state["self/rng"] = np.array(parts[0].state["self/rng"])
         return parts
 
-    def _divide(self, workers: Sequence[Worker]) -> None:
+    def _divide(self, cpus: Sequence[int]) -> None:
         """Divide the environments among actors, in proportion to their CPUs."""
-        if not workers:
-            workers = [Worker(None, 1, None)] * max(len(self._shards), 1)
-        cpus = np.cumsum([0] + [worker.num_cpus for worker in workers])
-        bounds = np.round(self.num_envs * cpus / cpus[-1]).astype(int).tolist()
+        shares = np.cumsum([0, *(cpus or [1] * max(len(self._shards), 1))])
+        bounds = np.round(self.num_envs * shares / shares[-1]).astype(int).tolist()
         pairs = itertools.pairwise(bounds)
-        shards = [Shard(start, stop, self.num_envs) for start, stop in pairs if start < stop]
-        if self._states is not None and shards != self._shards:
-            self._states = Collector.split_state(self._divider, self.state(), shards)
-        self._shards = shards
+        self._shards = [Shard(start, stop, self.num_envs) for start, stop in pairs if start < stop]
 
     def _joined(self, parts: Sequence[ShardRollout]) -> Rollout:
         """Join the parts of a rollout, and check its numbers."""
@@ -214,14 +200,13 @@ class ClusterCollector:
 
     def state(self) -> StateDict:
         """Return the state of a `Collector` of all environments, between two rollouts."""
-        assert self._states is not None  # noqa: S101 - set by the constructor
-        return Collector.join_states(self._divider, self._states)
+        assert self._state is not None  # noqa: S101 - set by the constructor
+        return dict(self._state)
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state of this class or of `Collector`."""
-        self._version += 1
-        self._shards = [Shard(0, self.num_envs, self.num_envs)]
-        self._states = [dict(state)]
+        self._version += 2
+        self._state = dict(state)
 
     def close(self) -> None:
         """End the actors."""

@@ -1,14 +1,11 @@
 """Connection of the learner to a Ray cluster."""
 
-import atexit
 import contextlib
 import logging
 import os
 import signal
 import socket
-import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -17,18 +14,6 @@ from rl_teacher.common.errors import BadConfig, ClusterUnavailable, MissingExtra
 
 CONNECT_TIMEOUT_S = 5.0
 """Time in which the head node must accept a connection."""
-LOST_AFTER_S = 20.0
-"""Time without the head node after which the cluster is lost. Ray ends the process after 60 s."""
-
-
-class ClusterLost(ClusterUnavailable):
-    """A cluster that has ended during a run; any further call of Ray would end this process."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"The cluster was lost: {reason}. The last checkpoint was kept. Start the cluster "
-            "again, and repeat the command to continue."
-        )
 
 
 def import_ray() -> Any:
@@ -117,14 +102,8 @@ def connected(address: str) -> Iterator[None]:
         signal.signal(signal.SIGTERM, on_sigterm)
     try:
         yield
-    except ClusterLost:
-        # The destructors of Ray end the process with a segmentation fault then.
-        atexit.register(_exit_without_ray)
-        raise
-    except BaseException:
+    finally:
         ray.shutdown()
-        raise
-    ray.shutdown()
 
 
 def num_available_cpus() -> int:
@@ -142,58 +121,6 @@ def is_listening(address: str) -> bool:
     except (OSError, OverflowError, UnicodeError):  # the last one for a host such as 10..0.1
         return False
     return True
-
-
-class LivenessCheck:
-    """A check of the two processes without which Ray ends the learner's process.
-
-    It connects to their sockets, since Ray itself offers no call that survives their end.
-    """
-
-    def __init__(self, ray: Any) -> None:
-        context = ray.get_runtime_context()
-        [own] = [node for node in ray.nodes() if node["NodeID"] == context.get_node_id()]
-        self._store: str = own["ObjectStoreSocketName"]
-        self._head: str = context.gcs_address
-        # Time of the first connection that failed after the last one that did not.
-        self._silent_since_s: float | None = None
-
-    def is_head_alive(self) -> bool:
-        """Return whether the head node answers.
-
-        Raises:
-            ClusterLost: it has not for `LOST_AFTER_S`.
-        """
-        # Not the last success: the learner may have waited for labels for hours since then.
-        began_s = time.monotonic()
-        if is_listening(self._head):
-            self._silent_since_s = None
-            return True
-        if self._silent_since_s is None:
-            self._silent_since_s = began_s
-        if time.monotonic() - self._silent_since_s > LOST_AFTER_S:
-            raise ClusterLost(f"{self._head} has not answered for {LOST_AFTER_S:.0f} s")
-        return False
-
-    def check_own_node(self) -> None:
-        """Check that the object store of the learner's node is alive.
-
-        Raises:
-            ClusterLost: it is not.
-        """
-        with socket.socket(socket.AF_UNIX) as connection:
-            try:
-                connection.connect(self._store)
-            except OSError as error:
-                raise ClusterLost(
-                    f"Ray's processes on the learner's node ended ({error})"
-                ) from error
-
-
-def _exit_without_ray() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(ClusterLost.exit_code)
 
 
 def _refusal(address: str, error: Exception) -> str:

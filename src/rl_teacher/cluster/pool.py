@@ -4,9 +4,7 @@ A node that joins gets actors, which are used once they answer; the actors of a 
 forgotten. An actor whose process dies is restarted by Ray.
 """
 
-import contextlib
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -14,16 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_teacher.agents.collector import RolloutInterrupted, RolloutSettings
-from rl_teacher.agents.shards import ActingPolicy
-from rl_teacher.cluster.connection import ClusterLost, LivenessCheck, import_ray
-from rl_teacher.cluster.worker import (
-    RolloutTask,
-    RolloutWorker,
-    ShardRollout,
-    versions,
-)
+from rl_teacher.agents.numpy_policy import NumpyPolicy
+from rl_teacher.cluster.connection import import_ray
+from rl_teacher.cluster.worker import RolloutTask, RolloutWorker, ShardRollout, versions
 from rl_teacher.common.errors import ClusterUnavailable
 from rl_teacher.common.runtime import XLA_FLAGS
+from rl_teacher.common.state_dict import StateDict
 
 REFRESH_S = 1.0
 """Time between two looks at the nodes."""
@@ -32,12 +26,9 @@ POLL_S = 0.1
 START_TIMEOUT_S = 120.0
 """Time in which the first actor must answer."""
 OTHERS_TIMEOUT_S = 10.0
-"""Time in which the other ones must answer after it; later ones are used from then on."""
-LATE_FACTOR, MIN_LATE_S = 2.0, 1.0
-"""A task is late when it takes this many times as long as the others, and this time more. It is
-then given to another actor as well."""
-MAX_ATTEMPTS = 5
-"""Attempts at a task, each of which ended with the actor's death."""
+"""Time in which the other ones must answer; later ones are used from then on."""
+MAX_DEATHS = 5
+"""Deaths of actors during one rollout after which it is given up."""
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +48,6 @@ class Worker:
     num_cpus: int
     answer: Any
     fault: str = ""
-
-    @property
-    def is_ready(self) -> bool:
-        """True if it accepts tasks."""
-        return self.answer is None and not self.fault
 
 
 class WorkerPool:
@@ -90,25 +76,17 @@ class WorkerPool:
         self._is_threaded = settings.env_info.backend in ("batch", "atari")
         self._on_wait = on_wait
         self._workers: dict[tuple[str, int], Worker] = {}
-        self._liveness = LivenessCheck(self._ray)
         self._wait_for_start()
 
     @property
     def ready(self) -> list[Worker]:
         """The actors that can be given tasks, in an order that does not change."""
-        return [self._workers[key] for key in sorted(self._workers) if self._workers[key].is_ready]
+        workers = [self._workers[key] for key in sorted(self._workers)]
+        return [worker for worker in workers if worker.answer is None and not worker.fault]
 
     def refresh(self) -> None:
-        """Follow the nodes: start actors on new ones, forget those of dead ones.
-
-        Raises:
-            ClusterLost: the learner's node or the head node has ended.
-        """
+        """Follow the nodes: start actors on new ones, forget those of dead ones."""
         self._refreshed_s = time.monotonic()
-        self._liveness.check_own_node()
-        if not self._liveness.is_head_alive():
-            # Ray's calls would block.
-            return
         wanted = self._wanted()
         for key in self._workers.keys() - wanted.keys():
             del self._workers[key]
@@ -164,65 +142,57 @@ class WorkerPool:
         if not answered:
             return
         try:
-            found = self._ray.get(worker.answer)
+            found, own = self._ray.get(worker.answer), versions()
         except self._ray.exceptions.ActorUnavailableError:
             # It restarts.
             worker.answer = worker.actor.versions.remote()
             return
         except self._ray.exceptions.RayError as error:
             worker.fault = " ".join(str(error).split())[-600:]
-            logger.warning("An actor could not be started: %s", worker.fault)
-            return
-        worker.answer = None
-        own = versions()
-        if found != own:
-            different = [f"{name} {found[name]}" for name in own if found[name] != own[name]]
-            needed = [f"{name} {own[name]}" for name in own if found[name] != own[name]]
-            worker.fault = (
-                f"a node has {', '.join(different)}, and the learner {', '.join(needed)}. Install "
-                "the same versions on all nodes"
-            )
-            logger.warning("A node is not used: %s.", worker.fault)
+        else:
+            worker.answer = None
+            differences = [
+                f"{name} {found[name]} instead of {own[name]}"
+                for name in own
+                if found[name] != own[name]
+            ]
+            if differences:
+                worker.fault = f"it has {', '.join(differences)}; install the learner's versions"
+        if worker.fault:
+            logger.warning("A node of the cluster is not used: %s.", worker.fault)
 
     def _wait_for_start(self) -> None:
-        deadline_s = time.monotonic() + START_TIMEOUT_S
+        began_s = time.monotonic()
         self.refresh()
-        while any(each.answer is not None and not each.fault for each in self._workers.values()):
-            if self.ready:
-                deadline_s = min(deadline_s, time.monotonic() + OTHERS_TIMEOUT_S)
-            if time.monotonic() > deadline_s:
+        while any(worker.answer and not worker.fault for worker in self._workers.values()):
+            time_s = time.monotonic() - began_s
+            if time_s > START_TIMEOUT_S or (self.ready and time_s > OTHERS_TIMEOUT_S):
                 break
             time.sleep(POLL_S / 2)
             self.refresh()
-        if self.ready:
-            return
-        faults = [each.fault for each in self._workers.values() if each.fault]
-        if faults:
-            raise ClusterUnavailable(f"No node of the cluster can be used: {faults[0]}.")
-        reason = "its nodes have no CPUs (ray start --num-cpus)"
-        if self._workers:
-            reason = (
-                f"no node had enough free CPUs for {START_TIMEOUT_S:.0f} s: other jobs use them "
-                "(ray status)"
+        if not self.ready:
+            faults = [worker.fault for worker in self._workers.values() if worker.fault]
+            reason = faults[0] if faults else "no node has enough free CPUs (see ray status)"
+            raise ClusterUnavailable(
+                f"No node of the cluster can be used: {reason}. Add nodes, end other jobs, or use "
+                "fewer CPUs of each node with -w."
             )
-        raise ClusterUnavailable(
-            f"The cluster cannot be used: {reason}. Add nodes, end other jobs, or use fewer CPUs "
-            "of each node with -w."
-        )
 
     # --- tasks ---
 
     def run(
         self,
         tasks: Sequence[RolloutTask],
-        policy: ActingPolicy | None,
+        policy: NumpyPolicy | None,
+        state: StateDict | None,
         should_stop: Callable[[], bool] | None = None,
     ) -> list[ShardRollout]:
-        """Execute tasks; those of actors that die or are late are repeated by others.
+        """Execute tasks; those of actors that die are repeated by others.
 
         Args:
             tasks: one for each actor in `ready`, or fewer.
             policy: the agent's policy, which is sent to each node once.
+            state: state of all environments before the rollout; None at the start of a run.
             should_stop: called repeatedly; True discards the results.
 
         Returns:
@@ -230,73 +200,60 @@ class WorkerPool:
 
         Raises:
             RolloutInterrupted: `should_stop` returned True.
-            ClusterLost: the learner's node or the head node has ended.
-            ClusterUnavailable: a task ends all actors that try it.
+            ClusterUnavailable: too many actors died.
             Exception: a task raised it.
         """
         ray = self._ray
-        self._liveness.check_own_node()
-        shared = None if policy is None else ray.put(policy)
+        policy_ref = None if policy is None else ray.put(policy)
+        # In a list, a reference is not followed before an actor asks for its value.
+        state_refs = [] if state is None else [ray.put(state)]
         results: dict[int, ShardRollout] = {}
         pending: dict[Any, tuple[int, Worker]] = {}
-        waiting, attempts = list(range(len(tasks))), [0] * len(tasks)
-        began_s = time.monotonic()
-        late_s = math.inf
+        waiting, num_deaths = list(range(len(tasks))), 0
         while len(results) < len(tasks):
             if should_stop is not None and should_stop():
                 raise RolloutInterrupted
+            self.refresh_if_due()
             busy = [worker for _, worker in pending.values()]
             idle = [worker for worker in self.ready if worker not in busy]
-            if time.monotonic() - began_s > late_s:
-                # Their actors may hang, or be on a node whose death is not noticed yet.
-                waiting += [number for number, _ in pending.values()]
-                late_s = math.inf
             for worker in idle[: len(waiting)]:
                 number = waiting.pop(0)
-                call = worker.actor.collect.remote(tasks[number], shared)
+                call = worker.actor.collect.remote(tasks[number], policy_ref, state_refs)
                 pending[call] = number, worker
-            if pending:
-                done, _ = ray.wait(list(pending), timeout=POLL_S)
-            else:
+            if not pending:
                 self._on_wait("waiting for a node of the cluster")
                 time.sleep(POLL_S)
-                done = []
-            self._liveness.check_own_node()
+                continue
+            done, _ = ray.wait(list(pending), timeout=POLL_S)
             for call in done:
                 number, worker = pending.pop(call)
                 try:
-                    # The numbers of another attempt are the same.
                     results[number] = ray.get(call)
                 except ray.exceptions.RayTaskError as error:
                     raise (error.cause or error) from error
                 except ray.exceptions.RayError as error:
-                    attempts[number] += 1
-                    self._check_attempts(attempts[number], error)
+                    num_deaths += 1
+                    check_deaths(num_deaths, error)
                     worker.answer = worker.actor.versions.remote()
                     waiting.append(number)
-            if done and results:
-                late_s = LATE_FACTOR * (time.monotonic() - began_s) + MIN_LATE_S
-            waiting = [number for number in waiting if number not in results]
-            if waiting and not pending:
-                self.refresh()
-            self.refresh_if_due()
-        for _, worker in pending.values():
-            # Used again once its late task has ended.
-            worker.answer = worker.actor.versions.remote()
         return [results[number] for number in range(len(tasks))]
 
     def close(self) -> None:
         """End the actors."""
-        with contextlib.suppress(ClusterLost):
-            self._liveness.check_own_node()
-            for worker in self._workers.values():
-                self._ray.kill(worker.actor)
+        for worker in self._workers.values():
+            self._ray.kill(worker.actor)
         self._workers = {}
 
-    def _check_attempts(self, num_attempts: int, error: Exception) -> None:
-        if num_attempts >= MAX_ATTEMPTS:
-            raise ClusterUnavailable(
-                f"A rollout ended {num_attempts} actors that tried it, the last one with: "
-                f"{' '.join(str(error).split())[:400]}. The last checkpoint was kept. Give the "
-                "nodes more memory, or use fewer environments; then repeat the command."
-            ) from error
+
+def check_deaths(num_deaths: int, error: Exception) -> None:
+    """Give up a rollout during which too many actors died.
+
+    Raises:
+        ClusterUnavailable: they did.
+    """
+    if num_deaths >= MAX_DEATHS:
+        raise ClusterUnavailable(
+            f"{num_deaths} actors ended during one rollout, the last one with: "
+            f"{' '.join(str(error).split())[:400]}. The last checkpoint was kept. Give the nodes "
+            "more memory, or use fewer environments; then repeat the command."
+        ) from error

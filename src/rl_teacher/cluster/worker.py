@@ -1,6 +1,8 @@
-"""The rollout actor: it steps a shard of a run's environments on its node."""
+"""The rollout actor: it steps some of a run's environments on its node.
 
-import os
+N: environments of the run, S: environments of the actor's shard.
+"""
+
 import platform
 from dataclasses import dataclass
 from importlib import metadata
@@ -10,8 +12,10 @@ import gymnasium
 import mujoco
 import numpy as np
 
+from rl_teacher.agents.actions import EnvArray, Masks
 from rl_teacher.agents.collector import Collector, RolloutSettings
-from rl_teacher.agents.shards import ActingPolicy, ShardPolicy
+from rl_teacher.agents.numpy_policy import NumpyPolicy
+from rl_teacher.cluster.connection import import_ray
 from rl_teacher.cluster.frame_stacks import FrameStacks
 from rl_teacher.common.runtime import keep_freed_memory
 from rl_teacher.common.state_dict import StateDict, array_to_rng, rng_to_array
@@ -26,10 +30,8 @@ class RolloutTask:
     Attributes:
         shard: the environments.
         num_steps: T.
-        actions: how actions are chosen: by the policy, or by a method of `Collector`.
-        state: state of the shard's collector before the rollout; None at the start of a run.
-        version: number of that state. An actor that has it already does not load it.
-        next_version: number of the state after the rollout.
+        actions: method of `Collector` that chooses the actions if there is no policy.
+        version: number of the state before the rollout. An actor that has it does not load it.
         generator_state: state of the agent's generator; None without a policy.
         returns_features: whether the agent uses the image features in its update.
     """
@@ -37,9 +39,7 @@ class RolloutTask:
     shard: Shard
     num_steps: int
     actions: str
-    state: StateDict | None
     version: int
-    next_version: int
     generator_state: np.ndarray | None = None
     returns_features: bool = False
 
@@ -69,6 +69,40 @@ class ShardRollout:
     state: StateDict
 
 
+class ShardPolicy:
+    """The policy of an agent, acting in a shard of its environments.
+
+    Each actor computes the policy and draws the random numbers of all environments, whose
+    observations are zeros where they belong to others. The rounding of a matrix product depends on
+    its number of rows, so the results are those of one process.
+
+    Attributes:
+        actions: [S, ...] policy actions of every step, before scaling and clipping.
+        features: [S, F] features of every step.
+    """
+
+    def __init__(self, policy: NumpyPolicy, rng: np.random.Generator, shard: Shard) -> None:
+        self._policy, self._rng, self._shard = policy, rng, shard
+        self.actions: list[np.ndarray] = []
+        self.features: list[np.ndarray] = []
+
+    def __call__(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
+        """Sample environment actions; see `OnPolicyAgent.act`."""
+        rows = self._shard.rows
+        features = self._policy.encoder.features(self._among_all(observations))
+        all_masks = None if masks is None else self._among_all(masks)
+        actions = self._policy.sample(features, self._rng, all_masks)[rows]
+        self.features.append(features[rows])
+        self.actions.append(actions)
+        return self._policy.head.to_environment(actions)
+
+    def _among_all(self, own: np.ndarray) -> np.ndarray:
+        """Return [N, ...] the rows of the shard, and zeros for other environments."""
+        rows = np.zeros((self._shard.num_envs, *own.shape[1:]), own.dtype)
+        rows[self._shard.rows] = own
+        return rows
+
+
 def versions() -> dict[str, str]:
     """Return the versions on which the numbers of a rollout depend."""
     return {
@@ -93,58 +127,55 @@ class RolloutWorker:
         keep_freed_memory()
         self._settings = settings
         self._num_threads = num_threads
-        self._shard: Shard | None = None
-        self._collector: Any = None
-        self._version = -1
+        self._collector: Collector | None = None
+        self._held: tuple[Shard, int] | None = None
 
     def versions(self) -> dict[str, str]:
         """Return the versions on this node; also a sign of life."""
         return versions()
 
-    def process_id(self) -> int:
-        """Return the id of the actor's process."""
-        return os.getpid()
-
-    def collect(self, task: RolloutTask, policy: ActingPolicy | None) -> ShardRollout:
+    def collect(
+        self, task: RolloutTask, policy: NumpyPolicy | None, state: list[Any]
+    ) -> ShardRollout:
         """Take T steps in the environments of a shard.
 
         Args:
             task: the task.
             policy: the agent's policy; None if `task.actions` names another one.
+            state: reference to the state of all environments before the rollout; empty at the start
+                of a run.
         """
-        collector, shard_policy = self._collector_at(task), None
-        rng = np.random.default_rng()
+        collector = self._collector_at(task, state)
+        rng, shard_policy = np.random.default_rng(), None
         if policy is not None and task.generator_state is not None:
             array_to_rng(rng, task.generator_state)
             shard_policy = ShardPolicy(policy, rng, task.shard)
         act = shard_policy or getattr(collector, task.actions)
         # Unknown until the rollout is complete.
-        self._version = -1
+        self._held = None
         columns, finals = collector.collect_columns(act, task.num_steps)
-        self._version = task.next_version
+        self._held = task.shard, task.version + 1
         observations, num_channels = columns.pop("observations"), self._frame_channels(collector)
         times, envs, last = zip(*finals, strict=True) if finals else ((), (), ())
-        returned = shard_policy if task.returns_features else None
         return ShardRollout(
             columns,
             FrameStacks.of(observations, num_channels) if num_channels else observations,
             (np.array(times, int), np.array(envs, int), np.array(last)),
-            np.array([] if shard_policy is None else shard_policy.actions),
-            None if returned is None else np.stack(returned.features),
+            np.array(shard_policy.actions if shard_policy else []),
+            np.stack(shard_policy.features) if shard_policy and task.returns_features else None,
             rng_to_array(rng),
             collector.state(),
         )
 
-    def _collector_at(self, task: RolloutTask) -> Collector:
+    def _collector_at(self, task: RolloutTask, state: list[Any]) -> Collector:
         """Return a collector in the state that a task starts from."""
-        if self._shard != task.shard:
-            self._close()
-            self._collector = self._settings.make_collector(task.shard, self._num_threads)
-            self._shard = task.shard
-        elif task.state is None:
-            self._collector = self._settings.make_collector(task.shard, self._num_threads)
-        if task.state is not None and self._version != task.version:
-            self._collector.load_state(task.state)
+        if self._collector is not None and self._held == (task.shard, task.version):
+            return self._collector
+        if self._collector is not None:
+            self._collector.close()
+        self._collector = self._settings.make_collector(task.shard, self._num_threads)
+        if state:
+            self._collector.load_state(import_ray().get(state[0]))
         return self._collector
 
     def _frame_channels(self, collector: Collector) -> int:
@@ -152,13 +183,3 @@ class RolloutWorker:
         layout = image_layout_of(collector.venv.single_observation_space)
         num_stacked = self._settings.frames.stacked
         return layout.num_channels // num_stacked if layout and num_stacked > 1 else 0
-
-    def _close(self) -> None:
-        if self._collector is not None:
-            self._collector.venv.close()
-            self._version = -1
-
-
-def copied_state(rollout: ShardRollout) -> StateDict:
-    """Return a copy of the state, which does not keep the whole rollout in the object store."""
-    return {name: np.array(array) for name, array in rollout.state.items()}

@@ -1,7 +1,7 @@
 """Named arrays: the content of a checkpoint, without pickle."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,15 +70,19 @@ def array_to_text(array: UInt8[np.ndarray, " byte"]) -> str:
     return array.tobytes().decode()
 
 
-def slice_list(array: UInt8[np.ndarray, " _"], rows: slice) -> UInt8[np.ndarray, " _"]:
-    """Return some elements of a JSON list, both as arrays of bytes."""
-    return text_to_array(json.dumps(json.loads(array_to_text(array))[rows]))
+def lines_to_array(values: Iterable[Any]) -> UInt8[np.ndarray, " byte"]:
+    """Encode values as lines of JSON; arrays of several processes can be concatenated."""
+    return text_to_array("".join(f"{json.dumps(value)}\n" for value in values))
 
 
-def join_lists(arrays: Sequence[UInt8[np.ndarray, " _"]]) -> UInt8[np.ndarray, " _"]:
-    """Concatenate JSON lists, all as arrays of bytes."""
-    lists = [json.loads(array_to_text(array)) for array in arrays]
-    return text_to_array(json.dumps([element for each in lists for element in each]))
+def array_to_lines(array: UInt8[np.ndarray, " byte"]) -> list[Any]:
+    """Decode the values of `lines_to_array`."""
+    return [json.loads(line) for line in array_to_text(array).splitlines()]
+
+
+def concatenated(states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
+    """Join states whose arrays have a row for each environment, or are lines of JSON."""
+    return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
 
 def rng_to_array(rng: np.random.Generator) -> UInt8[np.ndarray, " byte"]:

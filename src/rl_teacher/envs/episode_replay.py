@@ -4,7 +4,6 @@ The state of the random generator before the episode's reset, its options and th
 determine the whole episode.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -15,12 +14,11 @@ from jaxtyping import Shaped
 
 from rl_teacher.common.state_dict import (
     StateDict,
-    array_to_text,
-    join_lists,
+    array_to_lines,
+    concatenated,
+    lines_to_array,
     nest,
     part_of,
-    slice_list,
-    text_to_array,
 )
 from rl_teacher.envs.interface import Shard
 
@@ -189,7 +187,7 @@ def pack_replay_records(
     """Pack records into three arrays."""
     none_taken = actions_of([], action_space)
     return {
-        "reset_states": text_to_array(json.dumps([record.reset_state for record in records])),
+        "reset_states": lines_to_array(record.reset_state for record in records),
         "lengths": np.array([len(record) for record in records], np.int64),
         "actions": np.concatenate([none_taken, *(record.actions for record in records)]),
     }
@@ -197,7 +195,7 @@ def pack_replay_records(
 
 def unpack_replay_records(arrays: Mapping[str, np.ndarray]) -> list[ReplayRecord]:
     """Restore records from `pack_replay_records`."""
-    reset_states = json.loads(array_to_text(arrays["reset_states"]))
+    reset_states = array_to_lines(arrays["reset_states"])
     actions = np.split(arrays["actions"], np.cumsum(arrays["lengths"]))[:-1]
     return [ReplayRecord(*each) for each in zip(reset_states, actions, strict=True)]
 
@@ -209,25 +207,16 @@ def slice_records(arrays: Mapping[str, np.ndarray], start: int, stop: int) -> St
     """Return consecutive records among packed ones, packed as well."""
     ends = np.concatenate([[0], np.cumsum(arrays["lengths"])])
     return {
-        "reset_states": slice_list(arrays["reset_states"], slice(start, stop)),
+        "reset_states": lines_to_array(array_to_lines(arrays["reset_states"])[start:stop]),
         "lengths": arrays["lengths"][start:stop],
         "actions": arrays["actions"][ends[start] : ends[stop]],
-    }
-
-
-def join_records(packed: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
-    """Join packed records, in order."""
-    return {
-        "reset_states": join_lists([each["reset_states"] for each in packed]),
-        "lengths": np.concatenate([each["lengths"] for each in packed]),
-        "actions": np.concatenate([each["actions"] for each in packed]),
     }
 
 
 def pack_histories(histories: Sequence[ReplayHistory], action_space: gymnasium.Space) -> StateDict:
     """Pack one history per environment into a few arrays."""
     packed = [each.get_state(action_space) for each in histories]
-    records = join_records([part_of(each, "records") for each in packed])
+    records = concatenated([part_of(each, "records") for each in packed])
     return {
         "counts": np.stack([each["counts"] for each in packed]),
         "num_finished": np.array([len(each["episodes"]) for each in packed]),
@@ -250,14 +239,6 @@ def slice_histories(arrays: Mapping[str, np.ndarray], start: int, stop: int) -> 
     }
 
 
-def join_histories(packed: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
-    """Join packed histories, in the order of their environments."""
-    columns = ("counts", "num_finished", "episodes", "finished_at")
-    joined = {name: np.concatenate([each[name] for each in packed]) for name in columns}
-    records = join_records([part_of(each, "records") for each in packed])
-    return joined | nest({"records": records})
-
-
 def unpack_histories(histories: Sequence[ReplayHistory], arrays: Mapping[str, np.ndarray]) -> None:
     """Restore histories from `pack_histories`."""
     for env, history in enumerate(histories):
@@ -265,31 +246,19 @@ def unpack_histories(histories: Sequence[ReplayHistory], arrays: Mapping[str, np
         history.set_state(own | {"counts": own["counts"][0]})
 
 
-def split_replays(
-    state: Mapping[str, np.ndarray], shards: Sequence[Shard], columns: Sequence[str]
-) -> list[StateDict]:
-    """Divide the state of environments that are replayed into that of each shard.
+def slice_state(state: Mapping[str, np.ndarray], start: int, stop: int) -> StateDict:
+    """Return the state of some consecutive environments among that of all.
 
     Args:
-        state: packed records of the running episodes, packed histories as `history`, and `columns`.
-        shards: the parts.
-        columns: names of the arrays with one row per environment.
+        state: result of `StatefulVectorEnv.get_state`.
+        start: number of the first environment.
+        stop: number after the last one.
     """
-    history = part_of(state, "history")
-    return [
-        {
-            **slice_records(state, shard.start, shard.stop),
-            **{name: state[name][shard.rows] for name in columns},
-            **nest({"history": slice_histories(history, shard.start, shard.stop)}),
-        }
-        for shard in shards
-    ]
-
-
-def join_replays(states: Sequence[Mapping[str, np.ndarray]], columns: Sequence[str]) -> StateDict:
-    """Return the state of all environments from those of consecutive shards."""
-    return {
-        **join_records(states),
-        **{name: np.concatenate([state[name] for state in states]) for name in columns},
-        **nest({"history": join_histories([part_of(each, "history") for each in states])}),
-    }
+    sliced: StateDict = {}
+    if "lengths" in state:
+        history = slice_histories(part_of(state, "history"), start, stop)
+        sliced = slice_records(state, start, stop) | nest({"history": history})
+    if "rng" in state:
+        sliced["rng"] = lines_to_array(array_to_lines(state["rng"])[start:stop])
+    rows = {name: array[start:stop] for name, array in state.items() if name not in sliced}
+    return sliced | rows

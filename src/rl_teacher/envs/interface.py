@@ -1,10 +1,9 @@
 """The interface of vector environments: Gymnasium's, plus saved state and clips."""
 
-import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +12,7 @@ from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
+from rl_teacher.common.state_dict import array_to_lines, lines_to_array
 
 ACTION_MASK = "action_mask"
 """Key of an environment's info for the actions that it allows now."""
@@ -120,29 +119,15 @@ class StatefulVectorEnv(VectorEnv):
 
     @abstractmethod
     def get_state(self) -> dict[str, np.ndarray]:
-        """Return the full state as arrays, without pickle."""
+        """Return the full state as arrays, without pickle.
+
+        Those of several vectors of environments can be concatenated, and sliced with
+        `episode_replay.slice_state`, so that a run may be divided among processes.
+        """
 
     @abstractmethod
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore a state from `get_state`, of this or another process."""
-
-
-@runtime_checkable
-class SupportsShards(Protocol):
-    """Environments whose state is that of each environment, independently of the others.
-
-    A run can then divide them among processes, with the same results for any number of processes.
-    """
-
-    @staticmethod
-    def split_state(state: Mapping[str, np.ndarray], shards: Sequence[Shard]) -> list[StateDict]:
-        """Divide the state of all environments into that of each shard."""
-        ...
-
-    @staticmethod
-    def join_states(states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
-        """Return the state of all environments from those of consecutive shards."""
-        ...
 
 
 class SeededVectorEnv(StatefulVectorEnv):
@@ -191,11 +176,11 @@ class SeededVectorEnv(StatefulVectorEnv):
 
     def pack_generators(self) -> UInt8[np.ndarray, " byte"]:
         """Return the states of the generators as one array."""
-        return text_to_array(json.dumps([rng.bit_generator.state for rng in self.np_random]))
+        return lines_to_array(rng.bit_generator.state for rng in self.np_random)
 
     def unpack_generators(self, packed: UInt8[np.ndarray, " byte"]) -> None:
         """Restore generators from `pack_generators`."""
-        self._rngs = [generator_at(state) for state in json.loads(array_to_text(packed))]
+        self._rngs = [generator_at(state) for state in array_to_lines(packed)]
 
 
 def final_infos(

@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from jaxtyping import Float, Shaped
 
 from rl_teacher.common.errors import BadConfig, BadObservation, CorruptCheckpoint
-from rl_teacher.common.state_dict import StateDict, nest, part_of
+from rl_teacher.common.state_dict import nest, part_of
 from rl_teacher.envs.episode_replay import (
     KEEP_STEPS,
     ReplayHistory,
@@ -24,10 +24,8 @@ from rl_teacher.envs.episode_replay import (
     actions_of,
     forgotten,
     histories_of,
-    join_replays,
     pack_histories,
     pack_replay_records,
-    split_replays,
     unpack_histories,
     unpack_replay_records,
 )
@@ -36,9 +34,6 @@ from rl_teacher.envs.interface import Shard, StatefulVectorEnv, checked_elapsed,
 
 Generator = np.random.Generator | np.random.RandomState
 """Random generator of an environment; NumPy's legacy one in packages such as shimmy."""
-
-COLUMNS = ("episodes", "observations")
-"""Arrays of the saved state with one row per environment."""
 
 logger = logging.getLogger(__name__)
 
@@ -291,16 +286,6 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         unpack_histories(self._histories, part_of(state, "history"))
         for env, episode in zip(self.envs, state["episodes"].tolist(), strict=True):
             env.episode = episode
-
-    @staticmethod
-    def split_state(state: Mapping[str, np.ndarray], shards: Sequence[Shard]) -> list[StateDict]:
-        """Divide the state of all environments into that of each shard."""
-        return split_replays(state, shards, COLUMNS)
-
-    @staticmethod
-    def join_states(states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
-        """Return the state of all environments from those of consecutive shards."""
-        return join_replays(states, COLUMNS)
 
     def _set_observations(self, observations: Shaped[np.ndarray, "env ..."]) -> None:
         """Set the current observations, with no episode finished."""

@@ -29,18 +29,6 @@ def apply_jitted(network, images):  # noqa: ANN001, ANN201
     return network(images)
 
 
-@jax.jit
-def encode_jitted(encoder, tiles):  # noqa: ANN001, ANN201
-    """Compute the convolutions of an `ImageEncoder` in one compiled call."""
-    return encoder.convolutions.encode_tiles(tiles)
-
-
-@jax.jit
-def dense_jitted(encoder, encoded):  # noqa: ANN001, ANN201
-    """Compute the dense layer of an `ImageEncoder` in one compiled call."""
-    return encoder.dense(encoded)
-
-
 class BatchNorm(eqx.Module):
     """Batch normalisation over channels (Ioffe and Szegedy 2015)."""
 
@@ -226,50 +214,13 @@ class ImageEncoder(eqx.Module):
 
     def __call__(self, tiles: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch features"]:
         """Compute the features of images in the order of tiles."""
-        rows = tiles.reshape(-1, tiles.shape[-1])
-        features = self.dense(self.convolutions.encode_tiles(rows))
+        encoded = self.convolutions.encode_tiles(tiles.reshape(-1, tiles.shape[-1]))
+        features = jax.nn.relu(encoded @ self.weights + self.bias)
         return features.reshape(*tiles.shape[:-1], -1)
 
-    def dense(self, encoded: Float[Array, "batch inputs"]) -> Float[Array, "batch features"]:
-        """Compute the features from the output of the convolutions."""
-        return jax.nn.relu(encoded @ self.weights + self.bias)
-
-
-class ShardEncoder:
-    """The features of some images of a batch, with the numbers of the whole batch.
-
-    Convolutions are computed in blocks of images, of which only those that the shard shares are
-    needed; the dense layer has the rows of the whole batch, since the rounding of a matrix product
-    depends on them. Other rows are zeros.
-    """
-
-    def __init__(self, encoder: ImageEncoder, rows: slice, num_rows: int) -> None:
-        """Prepare the batches.
-
-        Args:
-            encoder: the encoder.
-            rows: the images among those of the batch.
-            num_rows: size of the batch.
-        """
-        self._encoder = encoder
-        block = min(num_rows, BLOCK_IMAGES)
-        first = rows.start // block * block
-        num_computed = -(-(rows.stop - first) // block) * block
-        self._computed = slice(first, min(first + num_computed, num_rows))
-        self._own, self._own_computed = rows, slice(rows.start - first, rows.stop - first)
-        num_bytes = encoder.convolutions.layout.num_bytes
-        tiles = encoder.to_tiles(np.zeros((1, num_bytes), np.uint8))
-        self._tiles = np.zeros((num_computed, tiles.shape[1]), np.uint8)
-        self._encoded = np.zeros((num_rows, len(encoder.weights)), np.float32)
-        self.num_features = len(encoder.bias)
-
-    def features(self, images: UInt8[np.ndarray, "shard ..."]) -> Float[np.ndarray, "shard _"]:
-        """Compute the features of the shard's images."""
-        self._tiles[self._own_computed] = self._encoder.to_tiles(images.reshape(len(images), -1))
-        encoded = np.asarray(encode_jitted(self._encoder, self._tiles))
-        num_needed = self._computed.stop - self._computed.start
-        self._encoded[self._computed] = encoded[:num_needed]
-        return np.asarray(dense_jitted(self._encoder, self._encoded))[self._own]
+    def features(self, images: UInt8[np.ndarray, "batch ..."]) -> Float[np.ndarray, "batch _"]:
+        """Compute the features of images in one compiled call, for acting."""
+        return np.asarray(apply_jitted(self, self.to_tiles(images.reshape(len(images), -1))))
 
 
 Encoder = Identity | ImageEncoder

@@ -16,11 +16,8 @@ from jaxtyping import Bool, Float, Float64, Int64, Integer
 
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import (
-    StateDict,
-    join_lists,
     nest,
     part_of,
-    slice_list,
 )
 from rl_teacher.config.fields import MAX_SEED
 from rl_teacher.config.preprocessing import FrameSettings
@@ -36,10 +33,8 @@ from rl_teacher.envs.episode_replay import (
     ReplayRecord,
     forgotten,
     histories_of,
-    join_replays,
     pack_histories,
     pack_replay_records,
-    split_replays,
     unpack_histories,
     unpack_replay_records,
 )
@@ -52,9 +47,6 @@ Infos = dict[str, Any]
 EPISODES_PER_SEED = 64
 """Episodes of an environment until it draws a new seed. Seeding costs as much as 170 steps, because
 ALE loads the game again; but a replay resets through all episodes since the seed."""
-
-COLUMNS = ("episodes", "start_left", "observations")
-"""Arrays of a saved state with one row for each environment."""
 
 
 class AtariVectorEnv(SeededVectorEnv):
@@ -255,21 +247,6 @@ class AtariVectorEnv(SeededVectorEnv):
                 "version of ALE, or other score areas, saved them. The run continues, but differs "
                 "from an uninterrupted one."
             )
-
-    @staticmethod
-    def split_state(state: Mapping[str, np.ndarray], shards: Sequence[Shard]) -> list[StateDict]:
-        """Divide the state of all environments into that of each shard."""
-        parts = split_replays(state, shards, COLUMNS)
-        return [
-            part | {"rng": slice_list(state["rng"], shard.rows)}
-            for part, shard in zip(parts, shards, strict=True)
-        ]
-
-    @staticmethod
-    def join_states(states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
-        """Return the state of all environments from those of consecutive shards."""
-        rng = join_lists([state["rng"] for state in states])
-        return join_replays(states, COLUMNS) | {"rng": rng}
 
     def close_extras(self, **_: Any) -> None:
         """Free the emulators."""

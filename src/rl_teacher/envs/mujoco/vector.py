@@ -13,10 +13,8 @@ from gymnasium.vector.utils import batch_space
 from jaxtyping import Float, Inexact, Int, Shaped
 
 from rl_teacher.common.errors import CorruptCheckpoint
-from rl_teacher.common.state_dict import StateDict, join_lists, slice_list
 from rl_teacher.envs.interface import (
     SeededVectorEnv,
-    Shard,
     checked_elapsed,
     final_infos,
 )
@@ -183,26 +181,6 @@ class MujocoVectorEnv(SeededVectorEnv):
         self._elapsed[:] = state["elapsed"]
         self._restored = state["observations"].copy()
         self.unpack_generators(state["rng"])
-
-    @staticmethod
-    def split_state(state: Mapping[str, np.ndarray], shards: Sequence[Shard]) -> list[StateDict]:
-        """Divide the state of all environments into that of each shard."""
-        return [
-            {
-                name: slice_list(array, shard.rows) if name == "rng" else array[shard.rows]
-                for name, array in state.items()
-            }
-            for shard in shards
-        ]
-
-    @staticmethod
-    def join_states(states: Sequence[Mapping[str, np.ndarray]]) -> StateDict:
-        """Return the state of all environments from those of consecutive shards."""
-        columns = {name: [state[name] for state in states] for name in states[0]}
-        return {
-            name: join_lists(column) if name == "rng" else np.concatenate(column)
-            for name, column in columns.items()
-        }
 
     def _start_episodes(self, ids: Int[np.ndarray, " some"]) -> None:
         self._simulations.restart(ids, [self._rngs[index] for index in ids])
