@@ -141,13 +141,15 @@ def teach_without_page(config: TeachConfig, options: RunOptions) -> None:
     from rl_teacher.teach import TrainingLoop
 
     runtime.prepare(home() / "cache" / "xla")
-    env_info = check(config)
+    plan = check(config, options)
+    env_info = plan.env_info
     config = replace(config, env_id=env_info.id)
     with contextlib.ExitStack() as stack:
         experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
         display = stack.enter_context(Progress(config.name, env_info.id, config.num_timesteps))
         agent = initial_agent(config)
-        loop = TrainingLoop(config, options, experiment, display, agent)
+        loop = TrainingLoop(plan, experiment, display, agent)
+        loop.session.control.set_assignment(options)
         stack.callback(loop.close)
         loop.run()
 

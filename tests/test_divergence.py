@@ -162,6 +162,12 @@ def test_nan_observation_after_finite_actions_is_blamed_on_environment(monkeypat
 
 def test_undefined_metric_that_is_no_loss_is_allowed():
     config = TeachConfig("Pendulum-v1", "rl", name="test")
-    check_losses(config, {"explained_variance": float("nan"), "value_loss": 1.0})
+    check_losses(
+        config.agent, config.agent_settings, {"explained_variance": float("nan"), "value_loss": 1.0}
+    )
     with pytest.raises(Diverged, match="value_loss is inf"):
-        check_losses(config, {"explained_variance": float("nan"), "value_loss": float("inf")})
+        check_losses(
+            config.agent,
+            config.agent_settings,
+            {"explained_variance": float("nan"), "value_loss": float("inf")},
+        )

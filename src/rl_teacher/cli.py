@@ -860,7 +860,8 @@ def check_runs(given: "Sweep") -> None:
                 "With --force-new, a sweep that is repeated would start its runs over instead of "
                 "continuing them. Omit it."
             )
-        parsed.append((each, replace(config, env_id=check_teach(config).id), options))
+        env_id = check_teach(config, options).env_info.id
+        parsed.append((each, replace(config, env_id=env_id), options))
     check_different(parsed)
 
 

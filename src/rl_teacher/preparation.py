@@ -5,7 +5,6 @@ loads what the run starts from. The functions after it create what is needed bef
 """
 
 import contextlib
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,8 +19,8 @@ from rl_teacher.config.fields import check_bounds
 from rl_teacher.datasets.given_labels import GivenLabels, given_labels
 from rl_teacher.envs.check import check_environment
 from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
+from rl_teacher.plan import RunPlan, resolve
 from rl_teacher.report.progress import Progress as Display
-from rl_teacher.rewards.factory import segment_steps
 from rl_teacher.rewards.memory import check_memory
 from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.control import given_assignment
@@ -44,8 +43,6 @@ from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher
 from rl_teacher.web.address import one_time_link
 from rl_teacher.web.service_process import PageService, check_page, open_in_browser
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,8 @@ def prepare(config: TeachConfig, options: RunOptions) -> PreparedRun:
     runtime.prepare(home() / "cache" / "xla")
     check_bounds(options)
     config = config.with_label_budget()
-    env_info = check(config)
+    plan = check(config, options)
+    env_info = plan.env_info
     if config.physics == "cpu" and not env_info.has_image_observations:
         runtime.prefer_cpu()
     check_machine(config, options, env_info)
@@ -95,19 +93,19 @@ def prepare(config: TeachConfig, options: RunOptions) -> PreparedRun:
     given = given_labels(
         config,
         env_info,
-        segment_steps(config, env_info),
+        plan.segment_steps,
         force_new=starts_over,
         with_predictor_labels=kept is None or kept.labels,
     )
     if given is not None:
-        check_memory(config, env_info, len(given.dataset))
+        check_memory(plan, len(given.dataset))
     # The saved configuration keeps the original numbers, and must equal the given one to resume.
     config, extension = (config, None) if starts_over else split_extension(config)
     return PreparedRun(config, env_info, warm_start, kept, given, extension)
 
 
-def check(config: TeachConfig) -> EnvInfo:
-    """Validate a configuration before anything is created; return the environment's properties.
+def check(config: TeachConfig, options: RunOptions) -> RunPlan:
+    """Check the settings of a run before anything is created, and return its plan.
 
     Raises:
         BadInput: a setting is wrong; the text states what is needed.
@@ -116,21 +114,15 @@ def check(config: TeachConfig) -> EnvInfo:
     check_agent(config)
     env_info = get_env_info(config.env_id)
     check_environment(env_info)
-    segment_steps(config, env_info)
-    check_memory(config, env_info)
+    plan = resolve(config, options, env_info)
+    check_memory(plan)
     if config.asks_a_person:
         check_renderable(env_info.id)
     if config.predictor == "synth":
         teacher = teacher_named(config.teacher, config.teacher_strength)
         if isinstance(teacher, TaskTeacher):
             teacher.check_environment(env_info.id)
-    if config.predictor != "rl" and config.shows_ends(env_info):
-        logger.warning(
-            "Episodes of %s may end early, which tells the agent about the true reward. "
-            "--hide-episode-ends hides it.",
-            env_info.id,
-        )
-    return env_info
+    return plan
 
 
 def check_machine(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -> None:
@@ -256,7 +248,7 @@ def with_labels_to_collect(config: TeachConfig, experiment: OpenExperiment) -> T
 
 
 def start_page(
-    stack: contextlib.ExitStack, config: TeachConfig, options: RunOptions, display: Display
+    stack: contextlib.ExitStack, plan: RunPlan, options: RunOptions, display: Display
 ) -> Callable[[], None] | None:
     """Start to serve the page, until the stack is closed.
 
@@ -264,19 +256,17 @@ def start_page(
         A function that waits until the page is shown, and raises if it cannot be; None for a run
         without a page.
     """
-    if not (options.serve or config.asks_a_person):
+    if not plan.serves_page:
         return None
     waiting = stack.enter_context(ThreadPoolExecutor(1, "page"))
     page = PageService(options)
     stack.callback(page.close)
-    return waiting.submit(show_page, page, config, options, display).result
+    return waiting.submit(show_page, page, plan, options, display).result
 
 
-def show_page(
-    page: PageService, config: TeachConfig, options: RunOptions, display: Display
-) -> None:
+def show_page(page: PageService, plan: RunPlan, options: RunOptions, display: Display) -> None:
     """Wait until the service listens; print the link to the page and open it."""
-    link = page.link(config.name, config.asks_a_person)
+    link = page.link(plan.name, plan.asks_a_person)
     display.page(link)
     if not options.no_browser:
         open_in_browser(one_time_link(page.address(), link))

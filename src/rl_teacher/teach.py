@@ -9,6 +9,7 @@ predicts their rewards, asks for comparisons of segments, and fits the predictor
 """
 
 import contextlib
+import logging
 import math
 import sys
 import time
@@ -30,12 +31,13 @@ from rl_teacher.common.errors import BadConfig, TeacherFailed
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.runtime import stop_requests
 from rl_teacher.common.text import counted
-from rl_teacher.config.experiment import RunOptions, TeachConfig, pretraining_labels
+from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.config.predecessors import teach_command
 from rl_teacher.datasets.given_labels import GivenLabels, labelled_pairs
 from rl_teacher.envs.interface import Shard
 from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.plan import RunPlan, resolve
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.preparation import (
     archive,
@@ -47,7 +49,7 @@ from rl_teacher.preparation import (
 )
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard
-from rl_teacher.rewards.factory import make_reward_source, segment_steps
+from rl_teacher.rewards.factory import make_reward_source
 from rl_teacher.rewards.learner import recorded_steps
 from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer
@@ -63,6 +65,8 @@ from rl_teacher.session import (
     open_experiment,
 )
 from rl_teacher.store.files import folder_errors, jsonable
+
+logger = logging.getLogger(__name__)
 
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
@@ -128,14 +132,18 @@ def teach(
         if extension is not None:
             experiment.store.experiments.set_control(experiment.id, extension)
         config = with_labels_to_collect(config, experiment)
+        plan = resolve(config, options, env_info)
+        for text in plan.warnings:
+            logger.warning(text)
         metrics = experiment.folder.latest_metrics
-        display = Display(config.name, env_info.id, config.training_steps, metrics)
+        display = Display(plan.name, env_info.id, plan.num_steps, metrics)
         stack.enter_context(display)
         display.status("setting up")
         # The service starts while the environments are made and the first clips recorded.
-        await_page = start_page(stack, config, options, display)
-        loop = TrainingLoop(config, options, experiment, display, agent, warm_start.predictor)
+        await_page = start_page(stack, plan, options, display)
+        loop = TrainingLoop(plan, experiment, display, agent, warm_start.predictor)
         stack.callback(loop.close)
+        loop.session.control.set_assignment(options)
         if given is not None:
             loop.add_given_labels(given)
         outcome = loop.run(await_page)
@@ -148,8 +156,7 @@ class TrainingLoop:
 
     def __init__(
         self,
-        config: TeachConfig,
-        options: RunOptions,
+        plan: RunPlan,
         experiment: OpenExperiment,
         display: Display,
         agent: Agent,
@@ -158,25 +165,19 @@ class TrainingLoop:
         """Make environments and session.
 
         Args:
-            config: settings that define the experiment.
-            options: settings of this run.
+            plan: plan of the run.
             experiment: the open experiment.
             display: live progress.
             agent: its agent, see `initial_agent`.
             pretrained: saved predictor to start from.
         """
         self._await_page: Callable[[], None] | None = None
-        self._config = config
-        self._options = options
+        self._plan = plan
         self._display = display
-        self._env_info = experiment.spec.env_info
-        self._segment_steps = segment_steps(config, self._env_info)
-        self._num_pretraining = pretraining_labels(config) if config.asks else 0
         self._collector = self._make_collector()
         self._venv = self._collector.venv
         self._agent = agent
-        due_labels = math.inf if config.shows_ends(self._env_info) else config.labels_before_reset
-        self._agent_reset = AgentReset(due_labels)
+        self._agent_reset = AgentReset(plan.agent.labels_before_reset)
         self._kept_step: int | None = None
         self.session = self._make_session(experiment, pretrained)
         self._num_given = 0
@@ -184,23 +185,23 @@ class TrainingLoop:
 
     def _make_collector(self) -> RolloutCollector:
         """Make environments, which keep the steps that the first comparisons are chosen from."""
-        config, options, env_info = self._config, self._options, self._env_info
-        num_envs = config.agent_settings.num_envs
-        kept = recorded_steps(pretraining_labels(config), self._segment_steps, num_envs)
+        plan = self._plan
+        num_envs = plan.agent.settings.num_envs
+        kept = recorded_steps(plan.first_labels, plan.segment_steps, num_envs)
         settings = RolloutSettings(
-            env_info,
-            config.seed,
-            stagger_steps(env_info),
-            config.hide_episode_ends,
+            plan.env_info,
+            plan.seed,
+            stagger_steps(plan.env_info),
+            plan.hides_ends,
             kept,
-            config.frames,
-            config.physics,
+            plan.frames,
+            plan.physics,
         )
-        if options.cluster is not None:
+        if plan.cluster is not None:
             from rl_teacher.cluster.collector import ClusterCollector  # noqa: PLC0415 - optional
 
-            return ClusterCollector(settings, num_envs, options.workers, self._wait_for_node)
-        return settings.make_collector(Shard(0, num_envs, num_envs), options.workers)
+            return ClusterCollector(settings, num_envs, plan.workers, self._wait_for_node)
+        return settings.make_collector(Shard(0, num_envs, num_envs), plan.workers)
 
     def _wait_for_node(self, text: str) -> None:
         # The environments are reset before there is a session.
@@ -213,25 +214,22 @@ class TrainingLoop:
         self, experiment: OpenExperiment, pretrained: RewardPredictor | None
     ) -> PreferenceSession:
         """Create the session with its rewards, and show its status and metrics."""
-        config, options, env_info = self._config, self._options, self._env_info
-        renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, config.frames)
+        plan, env_info = self._plan, self._plan.env_info
+        renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, plan.frames)
         queries = experiment.query_store(renderer)
-        rewards = make_reward_source(config, self._venv, queries, options, pretrained)
+        rewards = make_reward_source(plan, self._venv, queries, pretrained)
         settings = SessionSettings(
             num_envs=self._venv.num_envs,
-            num_steps=config.training_steps,
+            num_steps=plan.num_steps,
             starts_with_whole_episodes=not stagger_steps(env_info),
             # Poses cost nothing, but a video is rendered in a process of its own.
-            records_episodes=(
-                renderer.kind == "poses" or options.serve or options.videos or config.asks_a_person
-            ),
+            records_episodes=renderer.kind == "poses" or plan.serves_page or plan.has_videos,
             # A run that collects more labels chooses other comparisons.
-            repeats_steps=not config.collect_only,
-            checkpoint_seconds=options.checkpoint_seconds,
+            repeats_steps=not plan.collects_only,
+            checkpoint_seconds=plan.checkpoint_seconds,
         )
-        videos = VideoWriter(env_info, experiment.folder.videos) if options.videos else None
+        videos = VideoWriter(env_info, experiment.folder.videos) if plan.has_videos else None
         session = PreferenceSession(experiment, rewards, renderer, settings, videos)
-        session.control.set_assignment(options)
         session.on_status = self._show_status
         session.on_fit = self._relabel_buffer
         session.metrics.add_sink(self._display.update)
@@ -268,27 +266,26 @@ class TrainingLoop:
             await_page: waits until the page is shown, and raises if it cannot be.
         """
         self._await_page = await_page
-        session, config = self.session, self._config
+        session, plan = self.session, self._plan
         is_resumed = self._resume()
         with stop_requests() as session.stop:
-            if config.null_action_clip and not is_resumed:
+            if plan.has_null_action_clip and not is_resumed:
                 self._add_null_action_clip()
-            if config.collect_only:
+            if plan.collects_only:
                 self._collect_labels()
                 assert session.learner is not None  # noqa: S101 - a run that collects labels
-                is_finished = session.learner.read_answers() >= self._num_pretraining
+                is_finished = session.learner.read_answers() >= plan.first_labels
                 session.report({})
                 return self._end(is_finished=is_finished)
             # The first checkpoint is written after the first fit, so a resumed run has done this.
-            if (self._num_pretraining or self._num_given) and not is_resumed:
+            if (self._plan.first_labels or self._num_given) and not is_resumed:
                 self._pretrain()
             self._wait_for_page()
             session.timer.begin_training()
             while True:
                 self._train()
                 outcome = self._end(is_finished=session.step >= session.num_steps)
-                is_extendable = config.asks_a_person and not self._options.exit_when_finished
-                if not (outcome.is_finished and is_extendable):
+                if not (outcome.is_finished and plan.stays_open):
                     return outcome
                 if not session.wait_for_extension():
                     session.set_phase(Phase.FINISHED, "finished")
@@ -297,7 +294,7 @@ class TrainingLoop:
     def _train(self) -> None:
         """Train until all steps are done or a stop is requested; save."""
         session = self.session
-        is_paced = self._config.asks_a_person and self._options.pace == "labels"
+        is_paced = self._plan.labels is not None and self._plan.labels.is_paced
         metrics: Metrics = {}
         try:
             while session.step < session.num_steps and session.should_continue():
@@ -316,7 +313,7 @@ class TrainingLoop:
             return
         if session.has_stepped:
             self._display.status("saving")
-            if self._config.asks and session.step >= session.num_steps:
+            if self._plan.labels is not None and session.step >= session.num_steps:
                 session.use_last_labels()
             session.report(metrics)
             session.save()
@@ -360,7 +357,7 @@ class TrainingLoop:
         with session.timer.part("update"):
             losses = agent.learn(rollout, rewards)
         # Before the next checkpoint, which would replace the last good one.
-        check_losses(self._config, losses)
+        check_losses(self._plan.agent.name, self._plan.agent.settings, losses)
         # 2. Pairs of segments are selected and sent to the teacher.
         session.ask()
         # 3. The predictor is fitted to the labels; `on_fit` then relabels the replay buffer.
@@ -377,7 +374,10 @@ class TrainingLoop:
         other fit follows because all labels are given.
         """
         step = self.session.step
-        if self._config.learns and step // RELABEL_EVERY > (step - num_steps) // RELABEL_EVERY:
+        if (
+            self._plan.learning is not None
+            and step // RELABEL_EVERY > (step - num_steps) // RELABEL_EVERY
+        ):
             self._relabel_buffer()
 
     def _reset_agent_if_due(self) -> None:
@@ -416,7 +416,7 @@ class TrainingLoop:
         assert learner is not None  # noqa: S101 - only a learner sorts clips
         session.set_phase(Phase.RANDOM, "taking null actions, for the first clip")
         # In twice the length, there is a whole segment or a complete episode.
-        num_steps = 2 * self._segment_steps
+        num_steps = 2 * self._plan.segment_steps
         is_added = False
         while not is_added and session.should_continue():
             try:
@@ -433,23 +433,23 @@ class TrainingLoop:
 
         A stop before that leaves only labels, which the next run finds.
         """
-        if self._num_pretraining:
+        if self._plan.first_labels:
             self._collect_labels()
         if self.session.stop:
             return
-        labels = counted(self._num_pretraining + self._num_given, "label")
+        labels = counted(self._plan.first_labels + self._num_given, "label")
         self.session.set_phase(Phase.FITTING, f"fitting the reward predictor to {labels}")
         # With a pretrained predictor, it may run in the background.
         is_fitted = self.session.fit(force=True) or self.session.finish_fit()
         if self.session.learner is None or not self.session.learner.num_fits:
-            raise TeacherFailed(no_usable_labels(self._config, self._num_pretraining))
+            raise TeacherFailed(no_usable_labels(self._plan))
         if not is_fitted:  # too few usable labels to fine-tune a pretrained predictor
             self._relabel_buffer()
         self.session.save()
 
     def _collect_labels(self) -> None:
         """Act for long enough to cut the first segments, ask, and wait for all answers."""
-        session, num = self.session, self._num_pretraining
+        session, num = self.session, self._plan.first_labels
         assert session.learner is not None  # noqa: S101 - there are labels to collect
         queue = session.learner.queue
         per_rollout = self._collector.num_envs * self._agent.rollout_steps
@@ -461,7 +461,7 @@ class TrainingLoop:
                 return
             self._explore_once(steps)
             # A person compares the first clips while the agent explores.
-            if self._config.asks_a_person and steps >= self._episode_steps:
+            if self._plan.asks_a_person and steps >= self._episode_steps:
                 session.ask(limit=num * steps // num_steps)
         for _ in range(MAX_EXPLORATION_ROLLOUTS):
             if queue.num_asked >= num or not session.should_continue():
@@ -469,13 +469,13 @@ class TrainingLoop:
             if session.ask():
                 continue
             # The next clips to compare follow from answers that are missing.
-            if self._config.queries != "pairs" and queue.num_waiting:
+            if self._plan.sorts_clips and queue.num_waiting:
                 break
             self._explore_once(num_steps)
         else:
-            raise TeacherFailed(no_different_segments(self._config))
+            raise TeacherFailed(no_different_segments(self._plan))
         self._wait_for_page()
-        then = "the run ends" if self._config.collect_only else "training starts"
+        then = "the run ends" if self._plan.collects_only else "training starts"
         session.wait_for_answers(num, then)
 
     def _wait_for_page(self) -> None:
@@ -490,22 +490,22 @@ class TrainingLoop:
 
         A person is asked about whole episodes, so that the clips differ.
         """
-        needed = 2 * self._num_pretraining * self._segment_steps
-        return max(needed, self._episode_steps) if self._config.asks_a_person else needed
+        needed = 2 * self._plan.first_labels * self._plan.segment_steps
+        return max(needed, self._episode_steps) if self._plan.asks_a_person else needed
 
     @property
     def _episode_steps(self) -> int:
         """Environment steps of one episode in all environments, but at most `FIRST_STEPS`."""
-        episode = self._env_info.max_episode_steps or FIRST_STEPS
+        episode = self._plan.env_info.max_episode_steps or FIRST_STEPS
         # Steps with images are slower, and a person waits for the first clips.
-        limit = FIRST_STEPS // (4 if self._env_info.has_image_observations else 1)
+        limit = FIRST_STEPS // (4 if self._plan.env_info.has_image_observations else 1)
         return min(episode * self._collector.num_envs, limit)
 
     @property
     def _exploration(self) -> tuple[Act, str]:
         """The policy that acts before the first labels, and what it does, for people."""
         # The first comparisons are about the agent, if it is warm-started.
-        if self._config.agent_path is not None:
+        if self._plan.agent.is_warm:
             return self._agent.predict, "acting as the agent it starts from"
         if isinstance(self._agent, SupportsExploration):
             return self._agent.explore, "exploring"
@@ -527,7 +527,7 @@ class TrainingLoop:
     def _show_exploration(self, steps: int) -> None:
         """Show what the agent does, and how many of the first segments its steps make."""
         _, doing = self._exploration
-        length = self._segment_steps
+        length = self._plan.segment_steps
         total = self._exploration_steps // length
         self.session.set_phase(
             Phase.RANDOM,
@@ -547,17 +547,17 @@ class TrainingLoop:
         history = self.session.experiment.folder.history
         history.drop_after(self.session.step)
         self._kept_step = max(history.steps, default=None)
-        if not self._config.collect_only:
+        if not self._plan.collects_only:
             self._follow_extension()
-        if not self._options.no_tensorboard:
+        if self._plan.has_tensorboard:
             self._open_tensorboard(self.session.step if is_resumed else None)
         return is_resumed
 
     def _open_tensorboard(self, resumed_at: int | None) -> None:
         """Log metrics to TensorBoard, in a resumed run from the step where it continues."""
-        name, folder = self._config.name, tensorboard_folder(self._config.name)
-        if self._options.tensorboard_dir is not None:
-            folder = user_path(self._options.tensorboard_dir) / name
+        folder = tensorboard_folder(self._plan.name)
+        if self._plan.tensorboard_dir is not None:
+            folder = user_path(self._plan.tensorboard_dir) / self._plan.name
         self._tensorboard = TensorBoard(folder, resumed_at)
         self.session.metrics.add_sink(self._tensorboard.write)
 
@@ -577,7 +577,7 @@ class TrainingLoop:
         from rl_teacher.report.plot import plot  # noqa: PLC0415 - imports matplotlib
 
         session, folder = self.session, self.session.experiment.folder
-        if not self._config.collect_only:
+        if not self._plan.collects_only:
             session.save_predictor()
         with folder_errors(folder.folder):
             path = plot([(folder.name, folder.metrics())], folder.plot_path)
@@ -589,7 +589,7 @@ class TrainingLoop:
 
     def finish_videos(self) -> None:
         """Wait until all videos are written; everything else has been saved by then."""
-        if self._options.videos:
+        if self._plan.has_videos:
             self._display.status("writing videos")
             self.session.finish_videos()
 
@@ -611,25 +611,26 @@ def stagger_steps(env_info: EnvInfo) -> int:
     return 0 if env_info.can_terminate or not is_batched else env_info.max_episode_steps or 0
 
 
-def no_different_segments(config: TeachConfig) -> str:
+def no_different_segments(plan: RunPlan) -> str:
     """Return the error text for an environment whose segments are all the same."""
     return (
-        f"No two different clips of {config.env_id} were found in {MAX_EXPLORATION_ROLLOUTS} "
+        f"No two different clips of {plan.env_info.id} were found in {MAX_EXPLORATION_ROLLOUTS} "
         "rollouts before training, so there is nothing to compare. Use an environment whose "
         "observations change, longer clips (-c), or another agent to begin with (--agent-path)."
     )
 
 
-def no_usable_labels(config: TeachConfig, num: int) -> str:
+def no_usable_labels(plan: RunPlan) -> str:
     """Return the error text for pretraining labels that are all "cannot tell"."""
-    if config.predictor == "human":
+    num, labels = plan.first_labels, plan.labels
+    if labels is None or labels.is_person:
         return (
             f"All answers so far are `cannot tell` ({counted(num, 'comparison')}), so there is "
             "nothing to learn from. Change some answers on the page (`rl-teacher serve`) and run "
             "the same command again; or start another experiment with longer clips (-c)."
         )
     return (
-        f"The teacher {config.teacher} could not tell in any comparison so far ({num:,}), so "
+        f"The teacher {labels.teacher_name} could not tell in any comparison so far ({num:,}), so "
         "there is nothing to learn from. Use another --teacher, another --teacher-strength, or "
         "longer clips (-c)."
     )

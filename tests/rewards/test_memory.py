@@ -10,8 +10,9 @@ from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import SACConfig
-from rl_teacher.config.experiment import PredictorConfig, TeachConfig
+from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.envs.registry import env_spaces, get_env_info
+from rl_teacher.plan import resolve
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelSet
 from rl_teacher.rewards import memory
@@ -44,8 +45,12 @@ def wide():
     del gym.registry["Wide-v0"]
 
 
+def plan_of(config):
+    return resolve(config, RunOptions(), get_env_info(config.env_id))
+
+
 def bytes_for(setting, config):
-    needed = memory_needed(config, get_env_info(config.env_id))
+    needed = memory_needed(plan_of(config))
     [found] = [num_bytes for names, num_bytes in needed.items() if names[0] == setting]
     return found
 
@@ -117,8 +122,8 @@ def test_relabelled_replay_buffer_beyond_the_memory_is_refused(monkeypatch):
 
 
 def test_ordinary_runs_fit_into_the_memory():
-    check_memory(CONFIG, get_env_info("ShortHopper-v1"))
-    check_memory(replace(CONFIG, predictor="rl", agent="sac"), get_env_info("ShortHopper-v1"))
+    check_memory(plan_of(CONFIG))
+    check_memory(plan_of(replace(CONFIG, predictor="rl", agent="sac")))
 
 
 @pytest.mark.parametrize(

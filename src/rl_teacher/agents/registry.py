@@ -19,7 +19,7 @@ from rl_teacher.agents.sb3.libraries import (
 )
 from rl_teacher.common.errors import BadInput, UnknownName
 from rl_teacher.config import predecessors
-from rl_teacher.config.agents import OtherAgentConfig
+from rl_teacher.config.agents import AgentConfig, OtherAgentConfig
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.nn.encoders import image_layout_of
 
@@ -95,8 +95,13 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
     )
 
 
-def check_losses(config: TeachConfig, metrics: Mapping[str, float]) -> None:
+def check_losses(name: str, settings: AgentConfig, metrics: Mapping[str, float]) -> None:
     """Check that an update returned metrics, and that its losses are finite.
+
+    Args:
+        name: name of the agent.
+        settings: its settings.
+        metrics: what `learn` returned.
 
     Raises:
         BadInput: a custom agent returned no mapping.
@@ -104,21 +109,20 @@ def check_losses(config: TeachConfig, metrics: Mapping[str, float]) -> None:
     """
     if not isinstance(metrics, Mapping):
         raise BadInput(
-            f"`learn` of the agent {config.agent} returned {metrics!r:.100}; a dict of metrics by "
+            f"`learn` of the agent {name} returned {metrics!r:.100}; a dict of metrics by "
             "name is needed, such as {'policy_loss': 0.5}, or {} if there are none."
         )
     wrong = {
-        name: value
-        for name, value in metrics.items()
+        metric: value
+        for metric, value in metrics.items()
         # Other metrics may be undefined, such as a variance that Stable-Baselines3 explains.
-        if "loss" in name and not math.isfinite(value)
+        if "loss" in metric and not math.isfinite(value)
     }
     if wrong:
-        settings = config.agent_settings
         setting = LEARNING_RATE_ARGUMENT
         if not isinstance(settings, OtherAgentConfig):
-            setting = f"--{config.agent}.learning-rate (now {settings.learning_rate:g})"
-        values = ", ".join(f"{name} is {value}" for name, value in wrong.items())
+            setting = f"--{name}.learning-rate (now {settings.learning_rate:g})"
+        values = ", ".join(f"{metric} is {value}" for metric, value in wrong.items())
         raise agent_diverged(values, setting)
 
 

@@ -1,10 +1,8 @@
-"""Reward sources as the configuration of `rl-teacher teach` describes them."""
+"""Reward sources as the plan of a run describes them."""
 
 import gymnasium as gym
 
-from rl_teacher.common.errors import SegmentTooLong
-from rl_teacher.config.experiment import RunOptions, TeachConfig, pretraining_labels
-from rl_teacher.envs.registry import EnvInfo, get_env_info
+from rl_teacher.plan import LabelPlan, LearningPlan, RunPlan
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.queries.pairs import PairSettings
@@ -16,98 +14,105 @@ from rl_teacher.queries.sorter import SorterSettings, sorter_settings
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.source import EnvironmentReward, FrozenPredictorReward, RewardSource
 from rl_teacher.rewards.trainer import TrainerSettings
-from rl_teacher.teachers.registry import teacher_named
+from rl_teacher.teachers.registry import custom_teacher, teacher_named
 from rl_teacher.teachers.teacher import human_teacher
-
-SECONDS_BETWEEN = 3
-"""Time between two comparisons of the constant schedule, if a person labels."""
-
-
-def segment_steps(config: TeachConfig, env_info: EnvInfo) -> int:
-    """Compute the steps of a segment from the clip's duration and the environment's frame rate.
-
-    Raises:
-        SegmentTooLong: episodes of the environment are shorter.
-    """
-    steps = max(round(config.clip_length * env_info.fps), 1)
-    longest = env_info.max_episode_steps
-    if config.learns and longest is not None and steps > longest:
-        raise SegmentTooLong(
-            f"--clip-length {config.clip_length} s of {env_info.id} are {steps} steps, but an "
-            f"episode has {longest}. Use --clip-length {longest / env_info.fps:.6g} or less, or an "
-            "environment with longer episodes."
-        )
-    return steps
 
 
 def make_reward_source(
-    config: TeachConfig,
+    plan: RunPlan,
     venv: gym.vector.VectorEnv,
     store: QueryStore,
-    options: RunOptions,
     pretrained: RewardPredictor | None = None,
 ) -> RewardSource:
-    """Create the reward source of an experiment.
+    """Create the reward source of a run.
 
     Args:
-        config: of the experiment.
+        plan: plan of the run.
         venv: environments whose observations and actions the predictor is given.
         store: where queries are stored.
-        options: of the run: the pace.
-        pretrained: saved predictor; frozen unless the configuration has labels to learn from.
+        pretrained: saved predictor; frozen unless there are labels to learn from.
 
     Returns:
         The environment's reward for -p rl, a frozen predictor without labels to learn from,
         otherwise a reward learner.
     """
-    if pretrained is not None and not config.learns:
-        return FrozenPredictorReward(pretrained)
-    if not config.learns:
-        return EnvironmentReward(config.clip_reward)
-    env_info = get_env_info(config.env_id)
-    length = segment_steps(config, env_info)
+    learning = plan.learning
+    if learning is None:
+        if pretrained is not None:
+            return FrozenPredictorReward(pretrained)
+        return EnvironmentReward(plan.clip_reward)
     space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)
-    task = RewardTask(config.env_id, space, venv.num_envs, length, config.shows_ends(env_info))
+    task = RewardTask(
+        plan.env_info.id, space, venv.num_envs, learning.segment_steps, learning.shows_ends
+    )
+    return make_learner(task, learning, store, named_teacher(learning), pretrained)
+
+
+def named_teacher(learning: LearningPlan) -> NamedTeacher:
+    """Return the teacher that answers; a person if none is asked."""
+    labels = learning.labels
+    if labels.is_person or labels.total == 0:
+        return NamedTeacher(human_teacher, "", learning.seed)
+    if isinstance(labels.teacher, str):
+        teacher = teacher_named(labels.teacher, labels.teacher_strength)
+    else:
+        teacher = custom_teacher(labels.teacher, labels.teacher_name)
+    return NamedTeacher(teacher, f"synthetic:{labels.teacher_name}", learning.seed)
+
+
+def make_learner(
+    task: RewardTask,
+    learning: LearningPlan,
+    store: QueryStore,
+    teacher: NamedTeacher,
+    pretrained: RewardPredictor | None,
+) -> RewardLearner:
+    """Create a source that learns rewards from labels, for the loop or for a wrapper.
+
+    Args:
+        task: environments for which a reward is learned.
+        learning: how.
+        store: where queries are stored.
+        teacher: who answers them.
+        pretrained: predictor to start from.
+    """
     training = TrainerSettings(
-        config.reward,
-        config.pretrain_iters,
-        in_background=config.fit == "async",
-        seed=config.seed,
+        learning.predictor,
+        learning.first_fit_steps,
+        in_background=learning.fits_in_background,
+        seed=learning.seed,
         pretrained=pretrained,
     )
-    if config.asks_synthetic_teacher:
-        synthetic = teacher_named(config.teacher, config.teacher_strength)
-        teacher = NamedTeacher(synthetic, f"synthetic:{config.teacher}", config.seed)
-    else:
-        teacher = NamedTeacher(human_teacher, "", config.seed)
-    planning = _planner_settings(config, is_paced=options.pace == "labels")
-    choosing = _choice_settings(config, store, length)
+    planning = _planner_settings(learning.labels)
+    choosing = _choice_settings(learning.labels, store, task)
     return RewardLearner(task, planning, choosing, training, QueryQueue(store, teacher))
 
 
-def _planner_settings(config: TeachConfig, *, is_paced: bool) -> PlannerSettings:
-    is_person = config.asks_a_person
+def _planner_settings(labels: LabelPlan) -> PlannerSettings:
     budget = Budget(
-        total=config.n_labels if config.asks else 0,
-        pretraining=pretraining_labels(config),
-        num_steps=config.num_timesteps,
-        seconds_between=SECONDS_BETWEEN if is_person else 0.0,
-        hyperbolic_steps=config.hyperbolic_steps,
-        fraction=config.label_fraction,
+        total=labels.total,
+        pretraining=labels.first,
+        num_steps=labels.num_steps,
+        seconds_between=labels.seconds_between,
+        steps_between=labels.steps_between,
+        hyperbolic_steps=labels.hyperbolic_steps,
+        fraction=labels.fraction,
     )
     return PlannerSettings(
-        schedule=schedule(config.schedule_name),
+        schedule=labels.schedule if callable(labels.schedule) else schedule(labels.schedule),
         budget=budget,
-        max_waiting=MAX_WAITING if is_person else None,
-        lead=LEAD if is_person and is_paced else 0,
+        max_waiting=MAX_WAITING if labels.is_person else None,
+        lead=LEAD if labels.is_paced else 0,
     )
 
 
 def _choice_settings(
-    config: TeachConfig, store: QueryStore, length: int
+    labels: LabelPlan, store: QueryStore, task: RewardTask
 ) -> PairSettings | SorterSettings:
-    shared = load_shared_segments(store, config.env_id, length) if config.reuse_clips else ()
-    if config.queries == "pairs":
-        is_person = config.asks_a_person
-        return PairSettings(selector(config.selector), config.candidates, is_person, shared)
-    return sorter_settings(config.queries, config.n_labels, config.n_clips, shared)
+    shared = (
+        load_shared_segments(store, task.env_id, task.segment_steps) if labels.reuses_clips else ()
+    )
+    if labels.queries == "pairs":
+        choose = labels.selector if callable(labels.selector) else selector(labels.selector)
+        return PairSettings(choose, labels.candidates, labels.is_person, shared)
+    return sorter_settings(labels.queries, labels.total, labels.n_clips, shared)

@@ -16,12 +16,12 @@ from gymnasium.spaces import Space, flatdim
 from rl_teacher.clips.recorder import DRAWS_PER_SEGMENT
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import OtherAgentConfig, SACConfig
-from rl_teacher.config.experiment import PredictorConfig, TeachConfig, pretraining_labels
+from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.config.fields import as_flag
-from rl_teacher.envs.registry import EnvInfo, env_spaces
+from rl_teacher.envs.registry import env_spaces
+from rl_teacher.plan import RunPlan
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import image_stride, num_weighted_steps
-from rl_teacher.rewards.factory import segment_steps
 from rl_teacher.rewards.learner import RewardTask, recorded_steps
 
 FLOAT_BYTES = 4
@@ -32,18 +32,17 @@ MemoryUse = Mapping[tuple[str, ...], int]
 """Bytes by the settings that determine them."""
 
 
-def check_memory(config: TeachConfig, env_info: EnvInfo, num_given: int = 0) -> None:
+def check_memory(plan: RunPlan, num_given: int = 0) -> None:
     """Refuse a run whose arrays do not fit into the available memory.
 
     Args:
-        config: settings of the run.
-        env_info: its environment.
+        plan: plan of the run.
         num_given: number of labels that the run starts with.
 
     Raises:
         BadConfig: states the needed and the available memory, and which settings to lower.
     """
-    refuse_excess(memory_needed(config, env_info, num_given))
+    refuse_excess(memory_needed(plan, num_given))
 
 
 def refuse_excess(needed: MemoryUse, spell: Callable[[str], str] = as_flag) -> None:
@@ -72,13 +71,14 @@ def in_gib(num_bytes: float) -> str:
     return f"{num_bytes / 2**30:,.1f} GiB"
 
 
-def memory_needed(config: TeachConfig, env_info: EnvInfo, num_given: int = 0) -> MemoryUse:
+def memory_needed(plan: RunPlan, num_given: int = 0) -> MemoryUse:
     """Estimate the largest arrays of a run.
 
     The estimate is a lower bound: a run that fits is never refused.
     """
-    observation_space, action_space = env_spaces(config.env_id, config.frames)
-    agent, section = config.agent_settings, config.agent_section
+    observation_space, action_space = env_spaces(plan.env_info.id, plan.frames)
+    agent = plan.agent.settings
+    section = "other" if isinstance(agent, OtherAgentConfig) else plan.agent.name
     step_bytes = bytes_of(observation_space) + bytes_of(action_space)
     num_steps = getattr(agent, "rollout_steps", 1) * agent.num_envs
     needed: dict[tuple[str, ...], int] = {
@@ -93,13 +93,13 @@ def memory_needed(config: TeachConfig, env_info: EnvInfo, num_given: int = 0) ->
             num_inputs = 0  # the size of an image encoder's output hardly depends on the image
         # At least two networks: policy and value function, or actor and critic.
         needed[f"{section}.hidden",] = 2 * network_bytes(num_inputs, agent.hidden)
-    if config.learns:
+    learning = plan.learning
+    if learning is not None:
         space = InputSpace.from_spaces(observation_space, action_space)
-        length = segment_steps(config, env_info)
-        task = RewardTask(config.env_id, space, agent.num_envs, length)
-        first = pretraining_labels(config)
-        labels = LabelNumbers(first, num_given + (config.n_labels or first))
-        needed |= learning_memory(task, config.reward, labels, step_bytes)
+        task = RewardTask(plan.env_info.id, space, agent.num_envs, learning.segment_steps)
+        first = learning.labels.first
+        labels = LabelNumbers(first, num_given + (learning.labels.total or first))
+        needed |= learning_memory(task, learning.predictor, labels, step_bytes)
     return needed
 
 

@@ -13,6 +13,7 @@ from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.datasets import Spaces, load
 from rl_teacher.datasets.given_labels import Labelled
 from rl_teacher.datasets.import_export import SPACES
+from rl_teacher.plan import SECONDS_BETWEEN
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.queries.pairs import PairSettings
@@ -21,7 +22,6 @@ from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, load_
 from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
 from rl_teacher.queries.sorter import SorterSettings, sorter_settings
-from rl_teacher.rewards.factory import SECONDS_BETWEEN
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.memory import LabelNumbers, MemoryUse, bytes_of, learning_memory
 from rl_teacher.rewards.trainer import TrainerSettings
