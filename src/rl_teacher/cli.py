@@ -1147,26 +1147,26 @@ def import_(arguments: Sequence[str]) -> int:
 
 
 def backup(path: Path, /, media: str | None = None) -> None:
-    """Copy everything to a new folder and verify the copy, even while experiments run.
+    """Copy everything to a new zip file, even while experiments run.
 
     Args:
-        path: folder to create
+        path: file to create
         media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
             RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
     """
     from rl_teacher.runs.backup import save_backup
 
-    folder = user_path(path)
-    summary = save_backup(folder, media)
-    print(f"{summary} in {folder}")
-    print(f"next: RL_TEACHER_HOME=NEW rl-teacher restore {quote(str(folder))}")
+    file = user_path(path)
+    summary = save_backup(file, media)
+    print(f"{summary} in {file}")
+    print(f"next: RL_TEACHER_HOME=NEW rl-teacher restore {quote(str(file))}")
 
 
 def restore(path: Path, /) -> None:
     """Restore a backup into RL_TEACHER_HOME, which must be empty or not exist.
 
     Args:
-        path: folder that `rl-teacher backup` has written
+        path: file that `rl-teacher backup` has written
     """
     from rl_teacher.runs.backup import restore_backup
     from rl_teacher.runs.folder import home
@@ -1181,8 +1181,8 @@ def doctor(media: str | None = None, repair: bool = False) -> int:
     Args:
         media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
             RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
-        repair: repair what can be repaired without losing data: recount, have missing clips
-            rendered again, migrate the database, delete temporary files, make credentials private
+        repair: repair what can be repaired without losing data: recount, and have missing clips
+            rendered again
     """
     from rl_teacher.runs.doctor import examine
 

@@ -1,7 +1,4 @@
-import errno
-import os
 import sqlite3
-import time
 from contextlib import closing
 
 import numpy as np
@@ -11,9 +8,7 @@ from sqlalchemy import text
 from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
-from rl_teacher.runs import doctor
 from rl_teacher.runs.folder import Experiment, home, open_store
-from rl_teacher.store.database import versions
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.records import RenderedClip
 from tests.runs.test_backup import alter
@@ -173,26 +168,6 @@ def test_no_clip_of_few_is_hidden_if_the_folder_does_not_exist(hashes, capsys):
         assert [each.content_hash for each in store.clips.rendered()] == hashes[:1]
 
 
-@pytest.mark.parametrize("name", ["clip", "scene"])
-def test_clip_that_is_rendered_again_meanwhile_is_not_hidden(hashes, name, capsys, monkeypatch):
-    keys = {"clip": f"clips/{hashes[3]}.poses", "scene": f"scenes/{SCENE}.json"}
-    alter(home() / "media" / keys[name])
-    fault_of = doctor.fault_of
-
-    def find_and_render(files, key):
-        fault = fault_of(files, key)
-        if fault is not None:
-            files.remove(key)
-            files.put(key, b"again")
-        return fault
-
-    monkeypatch.setattr(doctor, "fault_of", find_and_render)
-    assert examine(capsys, "--repair")[0] == 0
-    assert counts() == (2, 1, 1, 1)
-    assert (home() / "media" / keys[name]).exists()
-    assert_sound(capsys)
-
-
 @pytest.mark.parametrize("damage", ["missing", "altered"])
 def test_damaged_segment_is_found_and_not_repaired(hashes, damage, capsys):
     path = home() / "segments" / ENV_ID / f"{hashes[0]}.safetensors"
@@ -208,60 +183,14 @@ def test_damaged_checkpoint_is_found(hashes, capsys):
     alter(path)
     code, printed = examine(capsys)
     assert code == 1
-    assert path.name in first_line(printed, "fault: checkpoints")
+    assert path.name in first_line(printed, "fault: run folders")
 
 
 def test_damaged_configuration_is_found(hashes, capsys):
     (home() / "experiments" / "one" / "config.json").write_text("{")
     code, printed = examine(capsys)
     assert code == 1
-    assert "config.json cannot be read" in first_line(printed, "fault: configurations")
-
-
-def test_old_temporary_files_are_found_and_deleted(hashes, capsys):
-    old = home() / "segments" / ENV_ID / ".a.safetensors.1.2.unfinished"
-    folder = home() / "experiments" / "one" / "history" / "step-5.unfinished"
-    new = home() / ".b.1.2.unfinished"
-    folder.mkdir(parents=True)
-    for path in (old, new):
-        path.touch()
-    for path in (old, folder):
-        os.utime(path, (0, time.time() - 2 * 3600))
-    code, printed = examine(capsys)
-    assert code == 1
-    assert "temporary files" in first_line(printed, "fault")
-    assert examine(capsys, "--repair")[0] == 0
-    assert [path.exists() for path in (old, folder, new)] == [False, False, True]
-
-
-@ONLY_SQLITE
-def test_temporary_file_in_the_media_folder_is_counted_once(hashes, capsys):
-    path = home() / "media" / "clips" / ".a.unfinished"
-    path.touch()
-    os.utime(path, (0, time.time() - 2 * 3600))
-    _, printed = examine(capsys)
-    assert len([line for line in printed.splitlines() if str(path) in line]) == 1
-
-
-@ONLY_SQLITE
-def test_fault_that_may_not_be_repaired_is_reported(hashes, capsys, monkeypatch):
-    token = home() / "access-token"
-    token.touch()
-    token.chmod(0o644)
-    path = home() / "segments" / ".a.unfinished"
-    path.touch()
-    os.utime(path, (0, time.time() - 2 * 3600))
-
-    def refuse(*_, **__):
-        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-
-    # As if another user owned them.
-    monkeypatch.setattr(type(token), "chmod", refuse)
-    monkeypatch.setattr(type(path), "unlink", refuse)
-    code, printed = examine(capsys, "--repair")
-    assert code == 1
-    assert f"{token}, and it cannot be made private: Operation not permitted" in printed
-    assert "killed process, and it cannot be deleted: Operation not permitted" in printed
+    assert "config.json" in first_line(printed, "fault: run folders")
 
 
 @ONLY_SQLITE
@@ -282,56 +211,6 @@ def test_segments_of_other_homes_are_not_missed_in_a_shared_database(
     assert f"experiment one: The segment {hashes[0]} is not in" in printed
 
 
-@ONLY_SQLITE
-def test_experiment_whose_name_looks_temporary_is_kept(hashes, capsys):
-    """Earlier versions accepted such names."""
-    folder = home() / "experiments" / "one.unfinished"
-    (home() / "experiments" / "one").rename(folder)
-    os.utime(folder, (0, time.time() - 2 * 3600))
-    assert examine(capsys, "--repair")[0] == 0
-    assert (folder / "config.json").exists()
-
-
-def test_credentials_that_others_can_read_are_made_private(hashes, capsys):
-    token = home() / "access-token"
-    token.touch()
-    token.chmod(0o644)
-    code, printed = examine(capsys)
-    assert code == 1
-    assert f"others can access {token}" in printed
-    assert examine(capsys, "--repair")[0] == 0
-    assert token.stat().st_mode & 0o777 == 0o600
-    assert_sound(capsys)
-
-
-def test_folder_without_permission_is_found(hashes, capsys, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, *_, **__: path.name != "segments")
-    code, printed = examine(capsys)
-    assert code == 1
-    assert "segments cannot be read and written" in first_line(printed, "fault: permissions")
-
-
-@ONLY_SQLITE
-@pytest.mark.usefixtures("bound_by_permissions")
-@pytest.mark.parametrize("name", [".", "experiments", "experiments/one", "segments", "media"])
-@pytest.mark.parametrize("mode", [0o000, 0o600])
-def test_folder_that_cannot_be_entered_is_found(hashes, name, mode, capsys):
-    path = home() / name
-    path.chmod(mode)
-    code, printed = examine(capsys)
-    path.chmod(0o700)
-    assert code == 1
-    assert "fault" in printed
-    assert_sound(capsys)
-
-
-@ONLY_SQLITE
-def test_log_that_the_database_deletes_meanwhile_is_no_fault(hashes, capsys, monkeypatch):
-    found = [*doctor.private_files(), home() / "labels.sqlite-wal"]
-    monkeypatch.setattr(doctor, "private_files", lambda: found)
-    assert_sound(capsys)
-
-
 @pytest.fixture
 def file(hashes):
     """Return the SQLite file of a sound home."""
@@ -349,7 +228,7 @@ def test_damaged_database_is_found_and_not_opened(file, capsys):
     file.write_bytes(bytes(content))
     code, printed = examine(capsys, "--repair")
     assert code == 1
-    assert "is damaged" in first_line(printed, "fault: database")
+    assert file.name in first_line(printed, "fault: database")
     assert "counts" not in printed
 
 
@@ -358,7 +237,7 @@ def test_name_of_table_that_is_not_utf8_is_found(file, capsys):
     file.write_bytes(file.read_bytes().replace(b"TABLE leases", b"TABL\xf7 leases"))
     code, printed = examine(capsys)
     assert code == 1
-    assert "is damaged" in first_line(printed, "fault: database")
+    assert file.name in first_line(printed, "fault: database")
 
 
 @ONLY_SQLITE
@@ -366,30 +245,8 @@ def test_missing_database_is_found_and_not_created(file, capsys):
     file.unlink()
     code, printed = examine(capsys)
     assert code == 1
-    assert "is missing" in first_line(printed, "fault: database")
+    assert file.name in first_line(printed, "fault: database")
     assert not file.exists()
-
-
-@ONLY_SQLITE
-@pytest.mark.usefixtures("file")
-def test_older_version_of_schema_is_found_and_migrated(add_migration, capsys):
-    version = versions()[0]
-    add_migration()
-    assert examine(capsys)[0] == 1
-    code, printed = examine(capsys, "--repair")
-    assert code == 0
-    assert f"migrated from version {version} to {versions()[0]}" in printed
-
-
-@ONLY_SQLITE
-def test_newer_version_of_schema_is_found_and_not_repaired(file, capsys):
-    with closing(sqlite3.connect(file)) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
-        connection.commit()
-    for options in ([], ["--repair"]):
-        code, printed = examine(capsys, *options)
-        assert code == 1
-        assert "the version is 9999, newer than" in printed
 
 
 @ONLY_SQLITE
@@ -404,4 +261,4 @@ def test_row_that_refers_to_a_missing_one_is_found(file, capsys):
 
 def test_missing_home_is_refused(capsys):
     assert main(["doctor"]) == 2
-    assert "There is no home" in capsys.readouterr().err
+    assert str(home()) in capsys.readouterr().err

@@ -135,15 +135,6 @@ def tensorboard_folder(name: str) -> Path:
     return home() / "tensorboard" / name
 
 
-def is_unfinished(path: Path) -> bool:
-    """Return whether a file or folder is temporary: incomplete, or left by a killed process.
-
-    Earlier versions accepted names of experiments that look like those of temporary folders.
-    """
-    is_experiment = path.parent.name == "experiments" and (path / "config.json").exists()
-    return path.name.endswith(TEMPORARY_SUFFIX) and not is_experiment
-
-
 def validate_name(name: str) -> str:
     """Return a name in Unicode normal form C if every file system accepts it.
 
