@@ -19,7 +19,6 @@ from rl_teacher.web.experiment_views import ExperimentViews, redact_for_labelers
 from tests.test_person_teaches import (
     CONFIG,
     Labeler,
-    experiment_view,
     running,
     seconds_until,
     status,
@@ -215,36 +214,3 @@ def test_terminal_page_and_list_say_who_waits_since_when(capsys, monkeypatch):
         stop()
     assert f"{missing}; waiting since {time_of_day}" in lines
     assert show("mine").waiting_since is None
-
-
-def test_list_says_what_continues_a_killed_run():
-    from rl_teacher.runs.folder import StoredExperiment, note_of, open_store
-
-    with open_store() as store:
-        for name, config in (("of teach", {}), ("of wrapper", {"spaces": {}})):
-            store.experiments.ensure(name, "CartPole-v1", config)
-        notes = {
-            each.name: note_of(Phase.LOST, StoredExperiment(each, None))
-            for each in store.experiments.all()
-        }
-    assert notes == {
-        "of teach": "killed: its command continues from the last checkpoint",
-        "of wrapper": "killed: a wrapper with its name continues from the last checkpoint",
-    }
-
-
-def test_list_says_since_when_labelers_wait(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    from rl_teacher.runs.folder import StoredExperiment, note_of
-
-    with running(replace(CONFIG, num_timesteps=1024)):
-        with Labeler(limit=8):
-            seconds_until(lambda: experiment_view().answered == 8)
-        stop()
-    view = replace(experiment_view(), waiting=0, status={"phase": "training"})
-    moment = utc_now()
-    note = note_of(Phase.TRAINING, StoredExperiment(view, moment))
-    assert note == f"labelers wait since {moment.astimezone():%H:%M:%S} for comparisons"
-    assert note_of(Phase.TRAINING, StoredExperiment(replace(view, waiting=1), moment)) == ""
-    has_all = replace(view, target_labels=view.answered)
-    assert note_of(Phase.TRAINING, StoredExperiment(has_all, moment)) == ""

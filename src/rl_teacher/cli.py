@@ -155,7 +155,7 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
                 f"Experiment {error.unknown!r} of `rl-teacher fit` has neither comparisons nor an "
                 "agent. Name another one; `rl-teacher runs` lists them."
             ) from error
-        message = not_found_message(error.unknown, is_store_searched=True)
+        message = not_found_message(error.unknown)
         raise ExperimentNotFound(message) from error
 
 
@@ -410,7 +410,7 @@ def confirm(name: str, verb: str, alternative: str) -> None:
             f"on. Add --yes to {verb} it without confirmation."
         )
     stored = stored_experiments()
-    num_labels = stored[name].view.answered if name in stored else 0
+    num_labels = stored[name].answered if name in stored else 0
     num_steps = Experiment.find(name).summary(stored).step if name in experiment_names() else 0
     contents = f"its {counted(num_labels, 'label')} and {counted(num_steps, 'step')}"
     question = f"{verb.capitalize()} experiment {name!r}, {contents}?"

@@ -40,7 +40,6 @@ from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
 from rl_teacher.runs.folder import (
     Experiment,
-    StoredExperiment,
     experiment_names,
     home,
     open_store,
@@ -52,6 +51,7 @@ from rl_teacher.runs.metrics_file import MetricsFile
 from rl_teacher.runs.status import Phase
 from rl_teacher.store.experiment_locks import STALE_AFTER
 from rl_teacher.store.files import folder_errors, is_finite
+from rl_teacher.store.records import ExperimentView
 
 OWN_FLAGS = {"-n": "name", "--name": "name", "-s": "seeds", "--seed": "seeds"}
 """Flags of a run that the sweep sets, with the key of the file that they follow from."""
@@ -268,7 +268,7 @@ def sweep(
     return [results[run.flags] for run in runs]
 
 
-def is_finished(run: Run, stored: Mapping[str, StoredExperiment] | None = None) -> bool:
+def is_finished(run: Run, stored: Mapping[str, ExperimentView] | None = None) -> bool:
     """Return whether the experiment of a run, which exists, has taken all its steps."""
     return Experiment.find(run.name).summary(stored).phase is Phase.FINISHED
 

@@ -1,14 +1,10 @@
 """Tests of experiments of one name in two homes that share a database."""
 
-import contextlib
-import shutil
-
 import pytest
 
-from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ConfigMismatch, ExperimentInUse
-from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.folder import home
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
@@ -46,12 +42,12 @@ def test_second_home_cannot_run_the_experiment_at_the_same_time(store, move):
     with locked_experiment(store, "shared", CONFIG):
         move("second")
         for force_new in (False, True):
-            with pytest.raises(ExperimentInUse, match="Stop it first"):
+            with pytest.raises(ExperimentInUse, match="shared"):
                 run(store, force_new=force_new)
     assert not (home() / "experiments").exists()
 
 
-@pytest.mark.parametrize("labeler", ["ann", "synthetic:oracle", None])
+@pytest.mark.parametrize("labeler", ["ann", "synthetic:oracle"])
 def test_second_home_with_other_configuration_is_refused(store, move, labeler):
     experiment_id = run(store, labeler=labeler)
     move("second")
@@ -78,12 +74,6 @@ def test_first_home_is_refused_after_second_one_started_over(store, move):
     move(first.name)
     with pytest.raises(ConfigMismatch, match="seed: was 7, now 0"):
         run(store)
-    # Not even if its own start has failed without leaving anything.
-    shutil.rmtree(first / "experiments")
-    with pytest.raises(ZeroDivisionError), Experiment.open("shared", {**CONFIG, "seed": 1}):
-        raise ZeroDivisionError
-    with pytest.raises(ConfigMismatch):
-        run(store)
 
 
 def test_start_over_from_second_home_is_audited(store, move):
@@ -100,28 +90,3 @@ def test_run_whose_lock_file_was_deleted_excludes_a_second_one(store):
         (locked.folder.folder / "lock").unlink()
         with pytest.raises(ExperimentInUse):
             run(store)
-
-
-def test_lock_file_that_was_deleted_is_locked_again(store):
-    with locked_experiment(store, "shared", CONFIG) as locked:
-        (locked.folder.folder / "lock").unlink()
-        locked.folder.append_metrics({"step": 1})
-        with pytest.raises(ExperimentInUse):
-            Experiment.open("shared", CONFIG)
-
-
-def test_run_writes_nothing_if_another_one_locked_a_new_lock_file(store):
-    with contextlib.ExitStack() as stack:
-        locked = stack.enter_context(locked_experiment(store, "shared", CONFIG))
-        (locked.folder.folder / "lock").unlink()
-        stack.enter_context(Experiment.open("shared", CONFIG))
-        with pytest.raises(ExperimentInUse, match="was deleted, and experiment 'shared' is being"):
-            locked.folder.append_metrics({"step": 1})
-
-
-@pytest.mark.parametrize("command", [["export", "shard"], ["fit", "shard", "-n", "new"]])
-def test_misspelt_name_of_an_experiment_of_another_home_is_suggested(store, move, command, capsys):
-    run(store)
-    move("second")
-    assert main(command) == 2
-    assert "There is no experiment called 'shard'. Did you mean shared?" in capsys.readouterr().err

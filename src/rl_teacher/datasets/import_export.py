@@ -95,7 +95,7 @@ def labels_of(name_or_path: str) -> Dataset:
         return labels_in_home(name_or_path)
     except ExperimentNotFound:
         needed = "the name of an experiment with labels, or a data set (a folder or a .zip file),"
-        return load(find_source(name_or_path, is_data_set, needed, is_store_searched=True))
+        return load(find_source(name_or_path, is_data_set, needed))
 
 
 def read_any(path: Path, env_id: str | None) -> Dataset:

@@ -10,7 +10,7 @@ not shown before both its clips are stored, so the page never shows a blank clip
 import hashlib
 import json
 import logging
-import threading
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -39,14 +39,17 @@ from rl_teacher.envs.check import find_rendering_faults
 from rl_teacher.envs.episode_replay import ReplayRecord, SupportsReplay
 from rl_teacher.envs.registry import EnvInfo, camera_settings, mujoco_model
 from rl_teacher.envs.rendering import check_replayed, iterate_frames, render_steps
-from rl_teacher.runs.uploads import Uploads
 from rl_teacher.store.media import MediaFiles, keys_of, scene_key
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
+from rl_teacher.store.waiting import Wait
 
 logger = logging.getLogger(__name__)
 
 ClipKind = Literal["poses", "video"]
+
+RETRY_S, MAX_RETRY_S = 0.5, 30.0
+"""Time between two attempts to store a clip, at first and at most."""
 
 POSES_SIZE = 480, 360
 """Width and height of images of body poses."""
@@ -273,7 +276,7 @@ class ClipRenderer:
     clip_store: ClipStore
     frames: FrameSettings | None = None
     is_verified: bool = True
-    _pending: dict[str, Future[Future[ClipFile] | None]] = field(default_factory=dict)
+    _pending: dict[str, Future[object]] = field(default_factory=dict)
     _hidden: set[str] = field(default_factory=set)
     _known: set[str] = field(default_factory=set)
     _has_failed: bool = False
@@ -281,13 +284,12 @@ class ClipRenderer:
     def __post_init__(self) -> None:
         self._renderer = SegmentRenderer(self.env_info, self.is_verified)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="clip_renderer")
-        self._uploads = Uploads()
-        self._publishing = threading.Lock()
+        self._wait = Wait("storage of the media", math.inf, RETRY_S, MAX_RETRY_S)
 
     @property
     def waiting_since(self) -> datetime | None:
         """Time since which clips wait for a storage that does not answer; None while it does."""
-        return self._uploads.waiting_since
+        return self._wait.since
 
     @property
     def kind(self) -> ClipKind:
@@ -332,8 +334,8 @@ class ClipRenderer:
             work = self._render if is_new else self._try_to_render
             self._pending[content_hash] = self._thread.submit(work, segment, record)
         # Errors of the background thread surface here, where the caller can handle them.
-        for content_hash in [each for each, work in self._pending.items() if is_stored(work)]:
-            finish(self._pending.pop(content_hash))
+        for content_hash in [each for each, work in self._pending.items() if work.done()]:
+            self._pending.pop(content_hash).result()
 
     def missing(self, content_hashes: Iterable[str]) -> set[str]:
         """Return the hashes of clips that are neither stored nor about to be.
@@ -411,10 +413,10 @@ class ClipRenderer:
             if self._has_failed:
                 return
             try:
-                then(self._render(segment, record).result())
+                then(self._render(segment, record))
             except Exception as error:
                 is_transient = isinstance(error, StoreUnavailable) and error.is_transient
-                if is_transient or self._uploads.has_ended:
+                if is_transient or self._wait.is_over:
                     return
                 self._has_failed = True
                 logger.warning("The agent's episodes are not shown: %s", error)
@@ -432,7 +434,7 @@ class ClipRenderer:
     def wait(self) -> None:
         """Wait until all requested clips are stored."""
         for work in self._pending.values():
-            finish(work)
+            work.result()
         self._pending.clear()
 
     def wait_for_episodes(self) -> None:
@@ -443,48 +445,39 @@ class ClipRenderer:
     def close(self, *, finish: bool = False) -> None:
         """Release threads and processes after the current clips, or after all of them."""
         if not finish:
-            self._uploads.end()
+            self._wait.end()
         self._thread.shutdown(cancel_futures=not finish)
-        self._uploads.close()
         self._renderer.close()
 
-    def _try_to_render(
-        self, segment: Segment, record: ReplayRecord | None
-    ) -> Future[ClipFile] | None:
+    def _try_to_render(self, segment: Segment, record: ReplayRecord | None) -> None:
         """Render and store the clip of an old segment; hide it if the episode is another one.
 
         Episodes are numbered from 0 in each run, so that another one may have its number.
         """
         if record is not None and not self.is_verified:
             self._hide(segment.content_hash, "its episode cannot be verified")
-            return None
+            return
         try:
-            return self._render(segment, record)
+            self._render(segment, record)
         except (BadInput, IndexError):
             self._hide(segment.content_hash, "its episode cannot be replayed")
-            return None
 
-    def _render(self, segment: Segment, record: ReplayRecord | None) -> Future[ClipFile]:
-        """Render a clip, and start its upload."""
+    def _render(self, segment: Segment, record: ReplayRecord | None) -> ClipFile:
+        """Render and store a clip; wait until the storage answers."""
         clip = self._renderer.render(segment, record, self.frames)
-        return self._uploads.start(self._store, segment, clip)
-
-    def _store(self, segment: Segment, clip: ClipFile) -> ClipFile:
         media_key = f"clips/{segment.content_hash}.{'mp4' if clip.kind == 'video' else 'poses'}"
         # The file comes before the row, so that no row ever refers to a missing file.
-        self._uploads.repeat(self.clip_store.media.put, media_key, clip.content)
+        self._wait.repeat(self.clip_store.media.put, media_key, clip.content)
         row = RenderedClip(
             env_id=segment.env_id,
             num_steps=len(segment),
             kind=clip.kind,
             media_key=media_key,
-            scene_hash=self._uploads.repeat(self._store_scene),
+            scene_hash=self._wait.repeat(self._store_scene),
             num_frames=clip.num_frames,
             fps=clip.fps,
         )
-        # One thread at a time writes to the database.
-        with self._publishing:
-            self.clip_store.store.clips.publish({segment.content_hash: row})
+        self.clip_store.store.clips.publish({segment.content_hash: row})
         if self.clip_store.media.is_remote:
             self._known.add(media_key)
         return clip
@@ -497,18 +490,3 @@ class ClipRenderer:
         if not self.clip_store.media.exists(scene_key(scene_hash)):
             self.clip_store.media.put(scene_key(scene_hash), content)
         return scene_hash
-
-
-def is_stored(work: Future[Future[ClipFile] | None]) -> bool:
-    """Return whether a clip is rendered and stored, or either has failed."""
-    if not work.done():
-        return False
-    upload = None if work.exception() else work.result()
-    return upload is None or upload.done()
-
-
-def finish(work: Future[Future[ClipFile] | None]) -> None:
-    """Wait until a clip is rendered and stored, and raise the error of either."""
-    upload = work.result()
-    if upload is not None:
-        upload.result()

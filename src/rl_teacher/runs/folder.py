@@ -74,8 +74,7 @@ FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
 class ExperimentSummary:
     """One line of `rl-teacher runs`.
 
-    `clips` is 0 unless the experiment sorts clips. `note` says who waits for whom, or why the run
-    does not continue; it may be empty.
+    `clips` is 0 unless the experiment sorts clips; see `note_of` for the note.
     """
 
     name: str
@@ -86,14 +85,6 @@ class ExperimentSummary:
     clips: int
     changed_at: datetime
     note: str = ""
-
-
-@dataclass(frozen=True)
-class StoredExperiment:
-    """An experiment in the store, and the time of its last label; None if it has none."""
-
-    view: ExperimentView
-    last_label_at: datetime | None
 
 
 def home() -> Path:
@@ -276,9 +267,8 @@ class Experiment:
     @classmethod
     def find_or_none(cls, name: str) -> "Experiment | None":
         """Return an existing experiment, read-only; None if no experiment has this name."""
-        with suppress(ExperimentNotFound):
-            return cls.find(name)
-        return None
+        experiment = cls(validate_name(name), experiments_folder() / validate_name(name))
+        return experiment if experiment._config_path.exists() else None
 
     @staticmethod
     def all() -> list[ExperimentSummary]:
@@ -345,21 +335,15 @@ class Experiment:
 
     @property
     def has_records(self) -> bool:
-        """True if another configuration would discard results that cannot be recomputed.
-
-        Before the first checkpoint of a run that failed or was killed, such results are its labels,
-        except those of built-in synthetic teachers.
+        """True if it has a checkpoint, a predictor or comparisons.
 
         Raises:
             StoreUnavailable: they cannot be looked up.
         """
         if self.checkpoint_files() or self.predictor_folder.exists():
             return True
-        entry = stored_experiments().get(self.name)
-        if entry is None or not entry.view.asked:
-            return False
-        has_ended = reported_phase(entry.view.status) in (Phase.STOPPED, Phase.FINISHED)
-        return has_ended or has_irreproducible_labels(self.name)
+        view = stored_experiments().get(self.name)
+        return view is not None and view.asked > 0
 
     def close(self) -> None:
         """Close the files, and release the lock."""
@@ -419,20 +403,20 @@ class Experiment:
         with self._writing():
             self._metrics.drop_after(step)
 
-    def summary(self, stored: Mapping[str, StoredExperiment] | None = None) -> ExperimentSummary:
+    def summary(self, stored: Mapping[str, ExperimentView] | None = None) -> ExperimentSummary:
         """Summarise the experiment, even if its configuration is damaged.
 
         Args:
             stored: result of `stored_experiments`; that of `listed_experiments` if None.
         """
         newest = self.latest_metrics
-        entry = (listed_experiments() if stored is None else stored).get(self.name)
-        phase = self.phase(None if entry is None else entry.view)
+        view = (listed_experiments() if stored is None else stored).get(self.name)
+        phase = self.phase(view)
         labels = Counts(
             int(number_in(newest, "labels_asked")), int(number_in(newest, "labels_answered"))
         )
-        if entry is not None:
-            labels = Counts(entry.view.asked, entry.view.answered)
+        if view is not None:
+            labels = Counts(view.asked, view.answered)
         return ExperimentSummary(
             name=self.name,
             env_id=env_id_of(self),
@@ -441,7 +425,7 @@ class Experiment:
             labels=labels,
             clips=int(number_in(newest, "clips_sorted")),
             changed_at=last_change(self.folder),
-            note="" if entry is None else note_of(phase, entry),
+            note="" if view is None else note_of(phase, view),
         )
 
     def wipe(self) -> None:
@@ -468,21 +452,15 @@ class Experiment:
         """
         known = self.config if self._config_path.exists() else stored
         if known is None:
-            # What an interrupted deletion has left; it deletes the records in the store first.
-            has_rest = any(path != self._lock.path for path in self.folder.iterdir())
-            if has_rest and self.name not in stored_experiments():
-                self.wipe()
+            self.wipe()  # what an interrupted deletion has left
             return False
         try:
             check_same_config(self.name, known, wanted, defaults)
+            check_same_config(self.name, known if stored is None else stored, wanted, defaults)
         except ConfigMismatch:
-            # What another home has written to the database is no failed start of this one.
-            is_own = known is not stored and stored in (None, known)
-            if not is_own or self.has_records:
+            if stored is not None or self.has_records:
                 raise
             return True
-        if stored is not None:
-            check_same_config(self.name, stored, wanted, defaults)
         return False
 
     def _prepare(self, config: Mapping[str, Any]) -> None:
@@ -499,12 +477,6 @@ class Experiment:
         if not self._lock.is_held:
             raise RuntimeError(f"{self.name!r} is read-only: use Experiment.open to write to it")
         with folder_errors(self.folder):
-            if not self._lock.renew():
-                raise ExperimentInUse(
-                    f"The lock file {self._lock.path} was deleted, and experiment {self.name!r} is "
-                    f"being run by {self._lock.holder} by now, so nothing is written to it. "
-                    "Continue it when that process has ended."
-                )
             yield
 
 
@@ -518,8 +490,6 @@ def find_source(
     name_or_path: str,
     is_source: Callable[[Path], bool],
     needed: str,
-    *,
-    is_store_searched: bool = False,
 ) -> Path:
     """Return the folder of an experiment, or another path, that a user named.
 
@@ -527,7 +497,6 @@ def find_source(
         name_or_path: name of an experiment, which takes precedence, or a path.
         is_source: whether a folder or a file has what is needed.
         needed: what may be named, for the error text.
-        is_store_searched: see `not_found_message`.
 
     Raises:
         BadInput: neither the experiment nor the path has it, or they do not exist.
@@ -539,8 +508,7 @@ def find_source(
         if is_source(folder):
             return folder
         exists = name in experiment_names()
-        missing = not_found_message(name, is_store_searched=is_store_searched)
-        faults.append(f"Experiment {name!r} has none." if exists else missing)
+        faults.append(f"Experiment {name!r} has none." if exists else not_found_message(name))
     path = user_path(name_or_path)
     try:
         if is_source(path):
@@ -552,21 +520,18 @@ def find_source(
     raise BadInput(f"{name_or_path!r} was given; {needed} is needed. {' '.join(faults)}")
 
 
-def not_found_message(name: str, *, is_store_searched: bool = False) -> str:
+def not_found_message(name: str) -> str:
     """Return an error message for a missing experiment, with the nearest name.
 
-    Args:
-        name: the name.
-        is_store_searched: suggest also experiments that have no folder in this home: the store may
-            have those of other homes.
+    The store may have experiments of other homes.
     """
-    names = sorted({*experiment_names(), *(listed_experiments() if is_store_searched else ())})
+    names = sorted({*experiment_names(), *listed_experiments()})
     if not names:
         return f"There is no experiment called {name!r}, nor any other yet, in {home()}."
     return str(UnknownName("experiment", name, names))
 
 
-def stored_experiments() -> dict[str, StoredExperiment]:
+def stored_experiments() -> dict[str, ExperimentView]:
     """Return the experiments in the store by name.
 
     Metrics have only the labels that the trainer has read, and start with training.
@@ -581,14 +546,10 @@ def stored_experiments() -> dict[str, StoredExperiment]:
     if file is not None and not file.exists():
         return {}
     with open_store() as store:
-        times = store.labels.last_times()
-        return {
-            each.name: StoredExperiment(each, times.get(each.id))
-            for each in store.experiments.all()
-        }
+        return {each.name: each for each in store.experiments.all()}
 
 
-def listed_experiments() -> dict[str, StoredExperiment]:
+def listed_experiments() -> dict[str, ExperimentView]:
     """Return `stored_experiments`, empty if the store cannot be read: for display only."""
     try:
         return stored_experiments()
@@ -601,25 +562,19 @@ def is_of_wrapper(view: ExperimentView) -> bool:
     return "spaces" in view.config
 
 
-def note_of(phase: Phase, stored: StoredExperiment) -> str:
-    """Return who waits for whom, or why a run does not continue; empty if nobody waits."""
-    view, status = stored.view, stored.view.status or {}
+def note_of(phase: Phase, view: ExperimentView) -> str:
+    """Return what the run waits for, or why it does not continue; empty if it goes on."""
+    status = view.status or {}
     if phase is Phase.FAILED:
         return str(status.get("message") or "")
     if phase is Phase.LOST:
         # The command of a wrapper's program may give no name, and then starts another experiment.
         what = "a wrapper with its name" if is_of_wrapper(view) else "its command"
         return f"killed: {what} continues from the last checkpoint"
-    if phase in ENDED:
-        return ""
     since = status.get("waiting_since")
     if phase is Phase.WAITING and isinstance(since, str):
         moment = datetime.fromisoformat(since).astimezone()
         return f"waits for labels since {moment:%H:%M:%S}: {status.get('message')}"
-    is_asking = view.config.get("predictor") == "human" and not view.has_all_labels
-    if is_asking and not view.waiting and stored.last_label_at is not None:
-        moment = stored.last_label_at.astimezone()
-        return f"labelers wait since {moment:%H:%M:%S} for comparisons"
     return ""
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rl_teacher.common.errors import (
-    BadInput,
     ExperimentExists,
     ExperimentInUse,
     ExperimentNotFound,
@@ -71,13 +70,12 @@ def locked_experiment(
 
 
 def stored_config(store: Store, name: str) -> Mapping[str, Any] | None:
-    """Return the configuration of an experiment in the database; None if it has no records."""
+    """Return the configuration of an experiment in the database; None if it asks nothing yet."""
     try:
         view = store.experiments.get(name)
     except ExperimentNotFound:
         return None
-    has_records = view.asked or store.metrics.latest(view.id) is not None
-    return view.config if has_records else None
+    return view.config if view.asked else None
 
 
 def delete_experiment(store: Store, name: str, *, by: str = OWNER) -> None:
@@ -110,8 +108,6 @@ def rename_experiment(
 ) -> None:
     """Rename an experiment and its folder; see `Experiments.rename`.
 
-    If it was interrupted, the same call continues it.
-
     Raises:
         BadExperimentName, CorruptCheckpoint, ExperimentExists, ExperimentInUse, ExperimentNotFound,
         RunFolderUnusable.
@@ -126,8 +122,10 @@ def rename_experiment(
         if folder is not None and (folder / "config.json").exists():
             config = Experiment(name, folder).config
         # The store first, which refuses a name that is taken.
-        if folder is None or not is_renamed_in(store, folder, new_name):
+        if folder is None or not Experiment(name, folder).is_offline_fit:
             store.experiments.rename(name, new_name, moves_access=moves_access, by=by)
+        elif new_name in {each.name for each in store.experiments.all()}:
+            raise ExperimentExists(new_name)
         if folder is not None:
             if "name" in config:
                 write_json(folder / "config.json", {**config, "name": new_name})
@@ -139,22 +137,6 @@ def rename_experiment(
             folder.rename(target)
 
 
-def is_renamed_in(store: Store, folder: Path, new_name: str) -> bool:
-    """Return whether the store need not rename the experiment of a folder.
-
-    Either it has done so in an interrupted call, or it has no entry of the experiment, because
-    `rl-teacher fit` has created it.
-    """
-    id_of = {each.name: each.id for each in store.experiments.all()}
-    if folder.name in id_of:
-        return False
-    if new_name not in id_of:
-        return Experiment(folder.name, folder).is_offline_fit
-    events = store.events.page(id_of[new_name]).rows
-    renamed = {"from": folder.name, "to": new_name}
-    return any(each.kind == "rename" and each.details == renamed for each in events)
-
-
 def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = OWNER) -> bool:
     """Hide an experiment from labelers, or show it again; see `delete_experiment`.
 
@@ -162,22 +144,11 @@ def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = 
         False if it was so already.
 
     Raises:
-        BadInput: Labelers do not see it anyway, because `rl-teacher fit` has created it.
         BadExperimentName, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
     """
     name = validate_name(name)
-    with idle_folder(store, name) as folder:
-        try:
-            return store.experiments.set_archived(name, is_archived=is_archived, by=by)
-        except ExperimentNotFound:
-            if folder is None or not Experiment(name, folder).is_offline_fit:
-                raise
-            if not is_archived:
-                return False
-            raise BadInput(
-                f"Experiment {name!r} of `rl-teacher fit` cannot be archived: labelers do not see "
-                "it. Rename it with `rl-teacher rename`, or delete it with `rl-teacher delete`."
-            ) from None
+    with idle_folder(store, name):
+        return store.experiments.set_archived(name, is_archived=is_archived, by=by)
 
 
 def archive_for_new(store: Store, name: str) -> str:

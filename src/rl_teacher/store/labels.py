@@ -50,10 +50,6 @@ NEWEST_ID = select(func.max(Tally.last_label_id)).where(
     Tally.experiment_id == bindparam("experiment_id")
 )
 
-LAST_TIMES = select(Tally.experiment_id, func.max(Tally.last_label_at)).group_by(
-    Tally.experiment_id
-)
-
 KNOWN_COMPARISONS = select(Comparison.id).where(sql.THESE)
 
 BY_REQUEST_IDS = select(
@@ -296,11 +292,6 @@ class Labels:
     def newest_id(self, experiment_id: int) -> int:
         """Return the id of an experiment's newest label; 0 if there is none."""
         return self._database.scalar(NEWEST_ID, experiment_id=experiment_id) or 0
-
-    def last_times(self) -> dict[int, datetime]:
-        """Return the time of the newest label of each experiment that has one."""
-        with self._database.reading() as connection:
-            return {row[0]: row[1] for row in connection.execute(LAST_TIMES)}
 
     def gold(self, experiment_id: int) -> dict[int, Answer]:
         """Return the known answers to gold comparisons, the newest if there are many."""

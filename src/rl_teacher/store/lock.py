@@ -53,17 +53,6 @@ class FolderLock:
         """True while this object holds the lock."""
         return self._file is not None
 
-    def renew(self) -> bool:
-        """Lock the file again if it was deleted; return False if another process has done so."""
-        # When the interpreter exits, it may close the file before its owner does.
-        if self._file is None or self._file.closed or is_at(self._file, self.path):
-            return self.is_held
-        deleted, self._file = self._file, None
-        with deleted:
-            self.acquire()
-            self.sign()
-        return self.is_held
-
     @property
     def holder(self) -> str:
         """The process that signed the lock last."""
