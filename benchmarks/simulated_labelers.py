@@ -137,7 +137,7 @@ def teach_without_page(config: TeachConfig, options: RunOptions) -> None:
     from rl_teacher.preparation import check, experiment_spec, initial_agent
     from rl_teacher.report.progress import Progress
     from rl_teacher.runs.folder import home
-    from rl_teacher.session import open_experiment
+    from rl_teacher.runs.opening import open_experiment
     from rl_teacher.teach import TrainingLoop
 
     runtime.prepare(home() / "cache" / "xla")

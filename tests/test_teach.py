@@ -659,7 +659,7 @@ STARTS = """
 import os
 import sys
 from rl_teacher.config.experiment import RunOptions, TeachConfig
-from rl_teacher.session import open_experiment
+from rl_teacher.runs.opening import open_experiment
 from rl_teacher.preparation import experiment_spec
 
 # Processes that have imported everything start within a millisecond.

@@ -26,6 +26,7 @@ from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.control import given_assignment
 from rl_teacher.runs.folder import Experiment, home, media_url, open_store, validate_name
 from rl_teacher.runs.management import archive_for_new
+from rl_teacher.runs.opening import ExperimentSpec, OpenExperiment
 from rl_teacher.runs.video_writer import check_videos
 from rl_teacher.runs.warm_start import (
     NO_WARM_START,
@@ -34,7 +35,6 @@ from rl_teacher.runs.warm_start import (
     load_warm_start,
     parts_to_keep,
 )
-from rl_teacher.session import ExperimentSpec, OpenExperiment
 from rl_teacher.store.experiments import check_assignment
 from rl_teacher.store.files import check_writable
 from rl_teacher.store.media import MediaFiles

@@ -8,12 +8,9 @@ and fits, waits for answers, follows the owner's commands, logs, saves and resum
 import contextlib
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import partial
 from typing import Any, Protocol
 
 from rl_teacher.agents.episode_stats import EpisodeReturns
@@ -21,38 +18,25 @@ from rl_teacher.clips.recorder import EpisodeWatcher
 from rl_teacher.common.errors import (
     INVALID_CONTENT,
     CorruptCheckpoint,
-    ExperimentNotFound,
-    RlTeacherError,
-    StoreUnavailable,
 )
 from rl_teacher.common.runtime import StopRequest
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.common.text import counted
 from rl_teacher.common.timer import RunTimer
-from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.quality.warnings import label_warnings
 from rl_teacher.queries.queue import QueryStore, RecentEpisodes
 from rl_teacher.queries.schedules import Progress
 from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource
-from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
+from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.control import RunControl
-from rl_teacher.runs.folder import (
-    Experiment,
-    media_url,
-    open_store,
-    segment_files,
-)
-from rl_teacher.runs.management import locked_experiment
-from rl_teacher.runs.reporting import MetricsLogger, StatusReporter
+from rl_teacher.runs.folder import segment_files
+from rl_teacher.runs.opening import OpenExperiment
+from rl_teacher.runs.reporting import MetricsLogger, RunReporter, StatusReporter
 from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.video_writer import VideoWriter
-from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.files import folder_errors
-from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.store import Store
-from rl_teacher.store.waiting import DatabaseWait
 
 logger = logging.getLogger(__name__)
 
@@ -60,12 +44,8 @@ REPORT_EVERY_S = 1.0
 WAITING_POLL_S = 0.2
 MAX_SAVING_SHARE = 0.1
 """Share of the time that may be spent on checkpoints; a replay buffer may be large."""
-CLIP_CHECK_S = 5.0
+CLIP_CHECK_S = 10.0
 """Time between two checks that the clips of waiting comparisons can be shown."""
-MAX_CHECKING_SHARE = 0.1
-"""Share of the time that may be spent on these checks."""
-MAX_REASON_LENGTH = 1_000
-"""Characters of an error that the page shows."""
 RECENT_EPISODES = 10
 """Episodes over which returns and lengths are averaged for teachers that adapt to the agent."""
 
@@ -82,114 +62,10 @@ class Checkpointable(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ExperimentSpec:
-    """Identity of an experiment and what its page shows.
-
-    Attributes:
-        name: name of the experiment.
-        env_info: the environment.
-        config: settings that must not change when the experiment is resumed, as JSON.
-        defaults: values of settings that an older experiment's config does not have.
-        asks_a_person: whether a person labels; their answers are synced to disk.
-        max_labels: labels wanted in all; None without a limit.
-        instructions: instructions for labelers; empty keeps the stored ones.
-        media: folder of rendered clips; None for the default.
-        force_new: delete an existing experiment of this name.
-    """
-
-    name: str
-    env_info: EnvInfo
-    config: Mapping[str, Any]
-    defaults: Mapping[str, Any]
-    asks_a_person: bool
-    max_labels: int | None = None
-    instructions: str = ""
-    media: str | None = None
-    force_new: bool = False
-
-
-@dataclass(frozen=True)
-class OpenExperiment:
-    """An experiment opened for writing: its folder, which is locked, and its store entry.
-
-    Attributes:
-        spec: identity of the experiment.
-        folder: checkpoints, metrics and plots.
-        store: comparisons, labels and status.
-        id: the experiment's id in the store.
-        lock: the experiment's lock in the store.
-        wait: repeats transactions of the store while the database does not answer.
-    """
-
-    spec: ExperimentSpec
-    folder: Experiment
-    store: Store
-    id: int
-    lock: HeldLock
-    wait: DatabaseWait
-
-    @property
-    def clip_store(self) -> ClipStore:
-        """Storage of rendered clips."""
-        return ClipStore(self.store, MediaFiles(media_url(self.spec.media)))
-
-    def query_store(self, renderer: ClipRenderer) -> QueryStore:
-        """Return where queries are stored; clips are rendered if a person looks at them."""
-        display = renderer if self.spec.asks_a_person else None
-        return QueryStore(self.store, self.id, segment_files(), display)
-
-
-@contextlib.contextmanager
-def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
-    """Open or create an experiment's folder and store entry; close them afterwards.
-
-    Raises:
-        RlTeacherError: the name or the folder cannot be used, the experiment is in use, or it
-            exists with another configuration.
-    """
-    MediaFiles(media_url(spec.media)).check()
-    with contextlib.ExitStack() as stack:
-        # Without syncing, a power cut may lose synthetic answers; they are computed again.
-        wait = DatabaseWait()
-        store = stack.enter_context(open_store(is_synced=spec.asks_a_person, wait=wait))
-        locked = stack.enter_context(
-            locked_experiment(
-                store, spec.name, spec.config, force_new=spec.force_new, defaults=spec.defaults
-            )
-        )
-        folder = locked.folder
-        experiment_id = store.experiments.ensure(folder.name, spec.env_info.id, dict(spec.config))
-        instructions = spec.instructions or store.experiments.get(folder.name).instructions
-        # A number that the owner has set on the page takes precedence over that of the command.
-        target = store.experiments.control(experiment_id).target_labels or spec.max_labels
-        store.experiments.describe(experiment_id, instructions, target)
-        opened = OpenExperiment(spec, folder, store, experiment_id, locked.lock, wait)
-        try:
-            yield opened
-        except Exception as error:
-            report_failure(opened, error)
-            raise
-
-
-def report_failure(experiment: OpenExperiment, error: Exception) -> None:
-    """Show on the page why a run ends, and say where its last checkpoint is."""
-    reason = str(error) if isinstance(error, RlTeacherError) else f"{type(error).__name__}: {error}"
-    checkpoint = "There is no checkpoint yet."
-    files = experiment.folder.checkpoint_files()
-    if files:
-        checkpoint = f"The last checkpoint is of step {files[0].step:,}."
-    error.add_note(f"{checkpoint} ({files[0].path})" if files else checkpoint)
-    # The store may be what has failed.
-    with contextlib.suppress(StoreUnavailable, ExperimentNotFound):
-        before = experiment.store.experiments.get(experiment.folder.name).status or {}
-        status = {
-            **before,
-            "phase": Phase.FAILED,
-            "message": f"Failed: {reason[:MAX_REASON_LENGTH]} {checkpoint}",
-            "waiting_since": None,
-        }
-        experiment.store.experiments.set_status(experiment.id, status)
+def query_store(experiment: OpenExperiment, renderer: ClipRenderer) -> QueryStore:
+    """Return where queries are stored; clips are rendered if a person looks at them."""
+    display = renderer if experiment.spec.asks_a_person else None
+    return QueryStore(experiment.store, experiment.id, segment_files(), display)
 
 
 @dataclass(frozen=True)
@@ -226,9 +102,9 @@ class PreferenceSession:
         learner: the same source if it learns from labels; otherwise None, and nothing is asked.
         renderer: renders the clips of segments and episodes.
         metrics: logger; drivers add their sinks.
+        status: shows the status of the run on the page, and to the driver.
         control: commands of the owner.
         stop: set to end the run; Ctrl-C and the owner's stop request it.
-        on_status: called with every status, at most a few times a second.
         on_fit: called after every fit of the predictor.
         step: environment steps taken.
         num_steps: environment steps of the whole run, with its extensions.
@@ -251,17 +127,15 @@ class PreferenceSession:
         self.metrics = MetricsLogger(experiment.store, experiment.id, experiment.folder)
         self.control = RunControl(experiment.store, experiment.id)
         self.stop = StopRequest()
-        self.on_status: Callable[[RunStatus], None] | None = None
         self.on_fit: Callable[[], None] | None = None
         self.step = self.training_steps = 0
         self.num_steps = settings.num_steps
         self.is_back_to_predicted = self._gave_true_rewards = False
         self._settings = settings
-        self._thread = threading.current_thread()
-        self._status: RunStatus | None = None
-        self._waits_for_database = False
+        self.timer = RunTimer()
+        self.status = StatusReporter(experiment.store, experiment.id, self.timer)
         experiment.wait.is_stopped = lambda: bool(self.stop)
-        experiment.wait.report = self._waiting_for_database
+        experiment.wait.report = self.status.waiting_for_database
         self.renderer = renderer
         self._videos = videos
         starts_whole = settings.starts_with_whole_episodes
@@ -269,7 +143,7 @@ class PreferenceSession:
         if settings.records_episodes:
             # Training, and a resumed run, begin in the middle of an episode.
             watcher = EpisodeWatcher(experiment.spec.env_info.id, starts_at_reset=False)
-        self._reporter = StatusReporter(
+        self._reporter = RunReporter(
             experiment.store,
             experiment.id,
             renderer,
@@ -285,13 +159,12 @@ class PreferenceSession:
             "true": self._true_returns,
             "predicted": self._predicted_returns,
         }
-        self.timer = RunTimer()
         self._steps_this_run = self._training_steps_this_run = 0
         self._last_metrics: Metrics = {}
         self._reported_s = -math.inf
         self._warned: set[str] = set()
         self._saved_s, self._saving_took_s, self._saved_step = time.monotonic(), 0.0, 0
-        self._checked_s, self._checking_took_s = time.monotonic(), 0.0
+        self._checked_s = -math.inf
 
     # --- resume ---
 
@@ -387,36 +260,15 @@ class PreferenceSession:
         """
         if self.learner is None:
             return 0
-        self._withdraw_hidden_if_due()
+        self._withdraw_hidden()
         recent = RecentEpisodes(*self._true_returns.recent(RECENT_EPISODES))
         return self.learner.ask(self.progress, recent, limit, are_last=are_last)
 
-    def use_last_labels(self) -> None:
-        """Fit to all labels that are due at the end, even if they are too few for another fit.
-
-        A synthetic teacher is asked for those that waited for the next fit.
-        """
-        if self.learner is None:
-            return
-        if not self.experiment.spec.asks_a_person:
-            while self.ask(are_last=True):
-                pass
-        self._complete_fit(self.learner.fit_remaining)
-
-    def _withdraw_hidden_if_due(self) -> None:
-        # A remote folder of media answers slowly.
-        every_s = max(CLIP_CHECK_S, self._checking_took_s / MAX_CHECKING_SHARE)
-        if time.monotonic() - self._checked_s >= every_s:
-            self._withdraw_hidden()
-
     def _withdraw_hidden(self) -> None:
-        """Withdraw waiting comparisons whose clips cannot be shown."""
-        if self.learner is None:
-            return
-        began_s = time.monotonic()
-        self.learner.queue.withdraw_hidden()
-        self._checked_s = time.monotonic()
-        self._checking_took_s = self._checked_s - began_s
+        """Withdraw waiting comparisons whose clips cannot be shown, from time to time."""
+        if self.learner is not None and time.monotonic() - self._checked_s >= CLIP_CHECK_S:
+            self.learner.queue.withdraw_hidden()
+            self._checked_s = time.monotonic()
 
     def fit(self, *, force: bool = False) -> bool:
         """Fit the predictor if enough answers have arrived; return whether a fit was completed.
@@ -424,21 +276,31 @@ class PreferenceSession:
         Args:
             force: fit even if there are no new labels.
         """
-        return self.learner is not None and self._complete_fit(
-            partial(self.learner.fit, force=force)
-        )
+        return self._complete(lambda learner: learner.fit(force=force))
 
     def finish_fit(self) -> bool:
         """Wait for a fit in the background; return whether there was one."""
-        return self.learner is not None and self._complete_fit(self.learner.finish_fit)
+        return self._complete(RewardLearner.finish_fit)
 
-    def _complete_fit(self, fit: Callable[[], bool]) -> bool:
+    def use_last_labels(self) -> None:
+        """Fit to all labels that are due at the end, even if they are too few for another fit.
+
+        A synthetic teacher is asked for those that waited for the next fit.
+        """
+        if not self.experiment.spec.asks_a_person:
+            while self.ask(are_last=True):
+                pass
+        self._complete(RewardLearner.fit_remaining)
+
+    def _complete(self, fit: Callable[[RewardLearner], bool]) -> bool:
         """Fit, and let the driver and labelers see what labels have changed in the predictor."""
+        if self.learner is None:
+            return False
         with self.timer.part("fit"):
-            is_fitted = fit()
+            is_fitted = fit(self.learner)
         if is_fitted and self.on_fit is not None:
             self.on_fit()
-        if is_fitted and self.experiment.spec.asks_a_person and self.learner is not None:
+        if is_fitted and self.experiment.spec.asks_a_person:
             self._reporter.write_diagnostics(self.learner.diagnostics, self.step)
         return is_fitted
 
@@ -503,10 +365,8 @@ class PreferenceSession:
         Returns:
             False if the time was over before.
         """
-        learner = self.learner
-        assert learner is not None  # noqa: S101 - nothing is asked without one
 
-        def num_missing() -> int:
+        def num_missing(learner: RewardLearner) -> int:
             missing = num - learner.read_answers()
             self.ask()
             return missing if learner.queue.num_waiting else 0
@@ -515,11 +375,8 @@ class PreferenceSession:
 
     def wait_for_due_labels(self) -> None:
         """Wait until all labels are given that are due at this step of training."""
-        learner = self.learner
-        if learner is None:
-            return
 
-        def num_missing() -> int:
+        def num_missing(learner: RewardLearner) -> int:
             learner.read_answers()
             self.ask()
             return learner.planner.num_missing(self.progress)
@@ -527,12 +384,17 @@ class PreferenceSession:
         self._wait(num_missing, "training continues")
 
     def _wait(
-        self, num_missing: Callable[[], int], then: str, timeout_s: float | None = None
+        self,
+        num_missing: Callable[[RewardLearner], int],
+        then: str,
+        timeout_s: float | None = None,
     ) -> bool:
         """Wait until no label is missing; return False if the time was over before."""
+        if self.learner is None:
+            return True
         began_s = time.monotonic()
         with self.timer.paused():
-            while (missing := num_missing()) > 0 and self.should_continue():
+            while (missing := num_missing(self.learner)) > 0 and self.should_continue():
                 if timeout_s is not None and time.monotonic() - began_s > timeout_s:
                     return False
                 labels = counted(missing, "more label")
@@ -574,51 +436,19 @@ class PreferenceSession:
             waiting = f"clips wait for their upload since {since.astimezone():%H:%M:%S}"
             text = f"{text}; {waiting}"
             warnings = (*warnings, f"{waiting.capitalize()}: their storage does not answer.")
-        status = RunStatus(
-            phase,
-            text,
-            self.step,
-            num_steps=self._total_steps,
-            steps_per_second=rate,
-            num_missing=num_missing,
-            warnings=warnings,
-            is_extendable=is_extendable,
-            num_fits=0 if self.learner is None else self.learner.num_fits,
+        self.status.set(
+            RunStatus(
+                phase,
+                text,
+                self.step,
+                num_steps=self._total_steps,
+                steps_per_second=rate,
+                num_missing=num_missing,
+                warnings=warnings,
+                is_extendable=is_extendable,
+                num_fits=0 if self.learner is None else self.learner.num_fits,
+            )
         )
-        # Before it is stored, which may have to wait.
-        self._status = status
-        self._reporter.set_status(status)
-        if self.on_status is not None:
-            self.on_status(status)
-
-    @contextlib.contextmanager
-    def _waiting_for_database(self, since: datetime) -> Iterator[None]:
-        """Report, in the thread of the run, that it waits for the database within the context.
-
-        The database cannot store this status, so it is only shown in the terminal.
-        """
-        if threading.current_thread() is not self._thread:
-            yield
-            return
-        text = f"waiting for the database since {since.astimezone():%H:%M:%S}"
-        before = self._status
-        waiting = RunStatus(Phase.WAITING, text, self.step, self._total_steps)
-        self._waits_for_database = True
-        if self.on_status is not None:
-            self.on_status(waiting)
-        with self.timer.paused():
-            yield
-        self._waits_for_database = False
-        if self.on_status is not None and before is not None:
-            self.on_status(before)
-
-    @property
-    def waiting_since(self) -> datetime | None:
-        """Time since which training waits for labels; None while it does not."""
-        since = self._reporter.waiting_since
-        if since is None or self._waits_for_database:
-            return None
-        return datetime.fromisoformat(since)
 
     @property
     def _total_steps(self) -> int:

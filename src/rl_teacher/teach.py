@@ -55,15 +55,11 @@ from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.folder import tensorboard_folder
 from rl_teacher.runs.history import is_due
+from rl_teacher.runs.opening import OpenExperiment, open_experiment
 from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.runs.warm_start import KeptParts
-from rl_teacher.session import (
-    OpenExperiment,
-    PreferenceSession,
-    SessionSettings,
-    open_experiment,
-)
+from rl_teacher.session import PreferenceSession, SessionSettings, query_store
 from rl_teacher.store.files import folder_errors, jsonable
 
 logger = logging.getLogger(__name__)
@@ -216,7 +212,7 @@ class TrainingLoop:
         """Create the session with its rewards, and show its status and metrics."""
         plan, env_info = self._plan, self._plan.env_info
         renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, plan.frames)
-        queries = experiment.query_store(renderer)
+        queries = query_store(experiment, renderer)
         rewards = make_reward_source(plan, self._venv, queries, pretrained)
         settings = SessionSettings(
             num_envs=self._venv.num_envs,
@@ -230,7 +226,7 @@ class TrainingLoop:
         )
         videos = VideoWriter(env_info, experiment.folder.videos) if plan.has_videos else None
         session = PreferenceSession(experiment, rewards, renderer, settings, videos)
-        session.on_status = self._show_status
+        session.status.listener = self._show_status
         session.on_fit = self._relabel_buffer
         session.metrics.add_sink(self._display.update)
         return session
@@ -566,7 +562,7 @@ class TrainingLoop:
         learner = self.session.learner
         if status.phase in (Phase.WAITING, Phase.PAUSED) and learner is not None:
             self._display.update(learner.metrics())
-        since = self.session.waiting_since
+        since = self.session.status.waiting_since
         if since is None:
             self._display.status(status.message)
         else:

@@ -5,13 +5,14 @@ import pytest
 
 from rl_teacher.clips.recorder import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import Segment
+from rl_teacher.common.timer import RunTimer
 from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer, ClipStore
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.history import EpisodeVideos
-from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, StatusReporter
+from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, RunReporter, StatusReporter
 from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.media import MediaFiles
@@ -76,16 +77,15 @@ def board(tmp_path, database):
         media = MediaFiles(tmp_path / "media")
         clip_renderer = InstantClipRenderer(ClipStore(store, media))
         watcher = ScriptedWatcher("ShortHopper-v1", starts_at_reset=True)
-        status_reporter = StatusReporter(
-            store, experiment_id, clip_renderer, watcher, lambda: clock.s
-        )
+        reporter = RunReporter(store, experiment_id, clip_renderer, watcher, lambda: clock.s)
         yield SimpleNamespace(
             store=store,
             experiment_id=experiment_id,
             media=media,
             clock=clock,
             watcher=watcher,
-            status_reporter=status_reporter,
+            status=StatusReporter(store, experiment_id, RunTimer(), lambda: clock.s),
+            reporter=reporter,
         )
 
 
@@ -94,25 +94,25 @@ def status(board):
 
 
 def test_new_phase_is_written_at_once_and_same_phase_once_per_second(board):
-    board.status_reporter.set_status(RunStatus(Phase.RANDOM, "acting", 0, 10))
-    board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 1, 10))
+    board.status.set(RunStatus(Phase.RANDOM, "acting", 0, 10))
+    board.status.set(RunStatus(Phase.TRAINING, "training", 1, 10))
     assert status(board)["step"] == 1
-    board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 2, 10))
+    board.status.set(RunStatus(Phase.TRAINING, "training", 2, 10))
     assert status(board)["step"] == 1
     board.clock.s += 1.0
-    board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 3, 10, 99.0))
+    board.status.set(RunStatus(Phase.TRAINING, "training", 3, 10, 99.0))
     assert status(board)["step"] == 3
     assert status(board)["steps_per_second"] == 99.0
 
 
 def test_waiting_since_is_constant_while_waiting(board):
-    board.status_reporter.set_status(RunStatus(Phase.WAITING, "1/2", 0, 10))
+    board.status.set(RunStatus(Phase.WAITING, "1/2", 0, 10))
     since = status(board)["waiting_since"]
     board.clock.s += 5.0
-    board.status_reporter.set_status(RunStatus(Phase.WAITING, "1/2", 0, 10))
+    board.status.set(RunStatus(Phase.WAITING, "1/2", 0, 10))
     assert since is not None
     assert status(board)["waiting_since"] == since
-    board.status_reporter.set_status(RunStatus(Phase.TRAINING, "training", 1, 10))
+    board.status.set(RunStatus(Phase.TRAINING, "training", 1, 10))
     assert status(board)["waiting_since"] is None
 
 
@@ -131,23 +131,23 @@ def test_metrics_logger_writes_every_row_to_store_file_and_sinks(board):
 
 def test_latest_episode_is_shown_at_most_every_10_s_with_predicted_rewards(board):
     board.watcher.latest = an_episode(1.0)
-    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 7, 1_000_000)
+    board.reporter.watch(NO_ROLLOUT, NO_REWARDS, 7, 1_000_000)
     shown = board.store.experiments.get("mine").latest_episode
     assert shown["predicted_rewards"] == [0.0, 0.25, 0.5, 0.75, 1.0, 1.25]
     assert shown["true_return"] == 6.0
     assert shown["step"] == 7
     board.watcher.latest = an_episode(2.0)
-    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 8, 1_000_000)
+    board.reporter.watch(NO_ROLLOUT, NO_REWARDS, 8, 1_000_000)
     assert board.store.experiments.get("mine").latest_episode["step"] == 7
     board.clock.s += 10.0
-    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, 9, 1_000_000)
+    board.reporter.watch(NO_ROLLOUT, NO_REWARDS, 9, 1_000_000)
     assert board.store.experiments.get("mine").latest_episode["step"] == 9
 
 
 def show(board, reward, num_steps=1_000_000):
     """Show one more episode; return its clip's hash."""
     board.watcher.latest = an_episode(reward)
-    board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, int(reward), num_steps)
+    board.reporter.watch(NO_ROLLOUT, NO_REWARDS, int(reward), num_steps)
     board.clock.s += 10.0
     return an_episode(reward).segment.content_hash
 
@@ -173,12 +173,12 @@ def test_episodes_are_kept_at_steps_spread_over_run_with_their_clips(board):
 def test_episode_that_is_due_is_kept_at_once(board):
     for step in (0, 50):
         board.watcher.latest = an_episode(float(step))
-        board.status_reporter.watch(NO_ROLLOUT, NO_REWARDS, step, 1_000)
+        board.reporter.watch(NO_ROLLOUT, NO_REWARDS, step, 1_000)
     assert history(board) == [0, 50]
 
 
 def test_next_episode_is_kept_in_place_of_one_that_was_not_rendered(board):
-    renderer = board.status_reporter._clip_renderer
+    renderer = board.reporter._clip_renderer
     renderer.answers = False
     show(board, 0, num_steps=1_000)
     renderer.answers = True
@@ -189,7 +189,7 @@ def test_next_episode_is_kept_in_place_of_one_that_was_not_rendered(board):
 def test_episodes_after_checkpoint_are_dropped_and_recorded_again(board):
     shown = [show(board, reward, num_steps=100) for reward in range(8)]
     board.store.experiments.set_latest_episode(board.experiment_id, {"clip": shown[0]})
-    board.status_reporter.drop_episodes_after(4)
+    board.reporter.drop_episodes_after(4)
     assert history(board) == [0, 1, 2, 3, 4]
     assert kept(board, shown) == [0, 1, 2, 3, 4, 6]
     show(board, 6, num_steps=100)
@@ -197,8 +197,8 @@ def test_episodes_after_checkpoint_are_dropped_and_recorded_again(board):
 
 
 def test_episode_without_predictor_has_no_predicted_rewards(board):
-    reporter = StatusReporter(
-        *(board.store, board.experiment_id, board.status_reporter._clip_renderer, board.watcher),
+    reporter = RunReporter(
+        *(board.store, board.experiment_id, board.reporter._clip_renderer, board.watcher),
         has_predictor=False,
     )
     board.watcher.latest = an_episode(1.0)
@@ -209,14 +209,14 @@ def test_episode_without_predictor_has_no_predicted_rewards(board):
 
 @pytest.fixture
 def videos(board, tmp_path):
-    env_info = board.status_reporter._clip_renderer.env_info
+    env_info = board.reporter._clip_renderer.env_info
     writer = CopyingWriter(env_info, EpisodeVideos(tmp_path / "videos"))
     yield writer
     writer.close()
 
 
 def test_videos_are_written_of_kept_episodes_only(board, videos):
-    board.status_reporter.videos = videos
+    board.reporter.videos = videos
     for reward in (0, 1, 3):
         show(board, reward, num_steps=300)
     videos.wait()
@@ -226,10 +226,10 @@ def test_videos_are_written_of_kept_episodes_only(board, videos):
 def test_missing_videos_are_written_of_kept_episodes_whose_clips_exist(board, videos):
     shown = [show(board, reward, num_steps=300) for reward in (0, 3, 6, 9)]
     board.media.remove(f"clips/{shown[1]}.poses")
-    board.status_reporter.videos = videos
+    board.reporter.videos = videos
     videos.write(6, ClipFile("poses", b"written before", 6, 60.0))
     videos.wait()
-    board.status_reporter.write_missing_videos()
+    board.reporter.write_missing_videos()
     videos.wait()
     assert history(board) == [0, 3, 6, 9]
     contents = {
@@ -304,11 +304,11 @@ def test_diagnostics_cover_shown_clips_and_are_written_at_most_every_10_s(board)
         asked_about.append(shown)
         return diagnostics_of({"a": 1.0, "b": -2.0})
 
-    board.status_reporter.update_diagnostics(diagnose, 3)
-    board.status_reporter.update_diagnostics(diagnose, 4)
+    board.reporter.update_diagnostics(diagnose, 3)
+    board.reporter.update_diagnostics(diagnose, 4)
     assert asked_about == [{"a", "b"}]
     board.clock.s += 10.0
-    board.status_reporter.update_diagnostics(diagnose, 5)
+    board.reporter.update_diagnostics(diagnose, 5)
     written = board.store.experiments.diagnostics(1)
     assert written["step"] == 5
     assert written["best"] == [{"clip": "a", "predicted_return": 1.0}]
@@ -318,8 +318,8 @@ def test_diagnostics_cover_shown_clips_and_are_written_at_most_every_10_s(board)
 def test_diagnostics_written_at_a_fit_postpone_the_next_ones(board):
     for num_fits in (1, 2):
         fitted = diagnostics_of({}, {7: (1.5, -0.25)}, num_fits)
-        board.status_reporter.write_diagnostics(lambda shown, fitted=fitted: fitted, 3)
-    board.status_reporter.update_diagnostics(lambda shown: diagnostics_of({}), 4)
+        board.reporter.write_diagnostics(lambda shown, fitted=fitted: fitted, 3)
+    board.reporter.update_diagnostics(lambda shown: diagnostics_of({}), 4)
     written = board.store.experiments.diagnostics(1)
     assert (written["num_fits"], written["num_labels"]) == (2, 1)
     assert written["comparisons"] == [[7, 1.5, -0.25]]
@@ -332,7 +332,7 @@ def test_diagnostics_contain_predictions_for_newest_comparisons():
 
 
 def test_no_diagnostics_are_written_without_predictor(board):
-    board.status_reporter.update_diagnostics(lambda shown: None, 3)
+    board.reporter.update_diagnostics(lambda shown: None, 3)
     assert not board.store.experiments.diagnostics(1)
 
 

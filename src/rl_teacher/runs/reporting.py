@@ -1,7 +1,9 @@
 """Reporting of a run: its status, metrics, diagnostics and latest episode."""
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +12,7 @@ from jaxtyping import Float32
 
 from rl_teacher.clips.recorder import Episode, EpisodeWatcher
 from rl_teacher.clips.segment import frame_steps
+from rl_teacher.common.timer import RunTimer
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer
@@ -63,11 +66,82 @@ class MetricsLogger:
 
 
 class StatusReporter:
-    """Writes a run's status, diagnostics and episodes to the store.
+    """Knows the status of a run; shows it on the page, and to the driver of the run.
+
+    Attributes:
+        listener: called with every status, at most a few times a second.
+        waiting_since: time since which training waits for labels; None while it does not.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        experiment_id: int,
+        timer: RunTimer,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Initialise.
+
+        Args:
+            store: store of the experiment.
+            experiment_id: the experiment's id in the store.
+            timer: of the run; waiting for the database is no training time.
+            now: clock in seconds, from any start.
+        """
+        self.listener: Callable[[RunStatus], None] | None = None
+        self.waiting_since: datetime | None = None
+        self._store = store
+        self._experiment_id = experiment_id
+        self._timer = timer
+        self._now = now
+        self._thread = threading.current_thread()
+        self._latest: RunStatus | None = None
+        self._phase: tuple[Phase, bool] | None = None
+        self._stored_s = -np.inf
+
+    def set(self, status: RunStatus) -> None:
+        """Show a status; store it at once if the phase changed, otherwise at most once a second."""
+        # Before it is stored, which may have to wait.
+        self._latest = status
+        phase = status.phase, status.is_extendable
+        is_new = phase != self._phase
+        if is_new:
+            self.waiting_since = datetime.now(UTC) if status.phase is Phase.WAITING else None
+        if is_new or self._now() - self._stored_s >= STATUS_EVERY_S:
+            self._phase, self._stored_s = phase, self._now()
+            since = self.waiting_since and self.waiting_since.isoformat()
+            self._store.experiments.set_status(
+                self._experiment_id, vars(status) | {"waiting_since": since}
+            )
+        if self.listener is not None:
+            self.listener(status)
+
+    @contextlib.contextmanager
+    def waiting_for_database(self, since: datetime) -> Iterator[None]:
+        """Show, in the thread of the run, that it waits for the database within the context.
+
+        The database cannot store this status, so only the driver sees it.
+        """
+        before = self._latest
+        if threading.current_thread() is not self._thread or before is None:
+            yield
+            return
+        text = f"waiting for the database since {since.astimezone():%H:%M:%S}"
+        labels_since, self.waiting_since = self.waiting_since, None
+        if self.listener is not None:
+            self.listener(RunStatus(Phase.WAITING, text, before.step, before.num_steps))
+        with self._timer.paused():
+            yield
+        self.waiting_since = labels_since
+        if self.listener is not None:
+            self.listener(before)
+
+
+class RunReporter:
+    """Writes the diagnostics and the episodes of a run to the store.
 
     Attributes:
         videos: writes videos of the episodes that are kept; None to write none.
-        waiting_since: time in UTC since which training waits for labels; None while it does not.
     """
 
     def __init__(
@@ -97,26 +171,9 @@ class StatusReporter:
         self._now = now
         self._has_predictor = has_predictor
         self.videos: VideoWriter | None = None
-        self._phase: tuple[Phase, bool] | None = None
-        self.waiting_since: str | None = None
-        self._status_s = self._episode_s = self._diagnostics_s = -np.inf
+        self._episode_s = self._diagnostics_s = -np.inf
         self._episode_clips: list[str] = []
         self._kept_step = store.episodes.last_step(experiment_id)
-
-    def set_status(self, status: RunStatus) -> None:
-        """Write the status: at once if the phase changed, otherwise at most once a second."""
-        phase = status.phase, status.is_extendable
-        is_new = phase != self._phase
-        if not is_new and self._now() - self._status_s < STATUS_EVERY_S:
-            return
-        if is_new:
-            is_waiting = status.phase is Phase.WAITING
-            self.waiting_since = datetime.now(UTC).isoformat() if is_waiting else None
-        self._phase, self._status_s = phase, self._now()
-        self._store.experiments.set_status(
-            self._experiment_id,
-            vars(status) | {"waiting_since": self.waiting_since},
-        )
 
     def update_diagnostics(
         self, diagnose: Callable[[Set[str]], Diagnostics | None], step: int

@@ -26,7 +26,7 @@ from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.memory import LabelNumbers, MemoryUse, bytes_of, learning_memory
 from rl_teacher.rewards.trainer import TrainerSettings
 from rl_teacher.runs.folder import shortened_name
-from rl_teacher.session import ExperimentSpec
+from rl_teacher.runs.opening import ExperimentSpec
 from rl_teacher.store.media import slug
 from rl_teacher.teachers.registry import custom_teacher, teacher_named
 from rl_teacher.teachers.tasks import TaskTeacher

@@ -14,8 +14,9 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.memory import refuse_excess
 from rl_teacher.runs.clip_renderer import ClipRenderer
+from rl_teacher.runs.opening import open_experiment
 from rl_teacher.runs.status import Phase, RunStatus
-from rl_teacher.session import PreferenceSession, SessionSettings, open_experiment
+from rl_teacher.session import PreferenceSession, SessionSettings, query_store
 from rl_teacher.wrappers.environments import WrappedEnvs
 from rl_teacher.wrappers.factory import (
     clips_of,
@@ -69,13 +70,13 @@ class WrapperLearning:
                 is_verified=envs.is_replay_verified,
             )
             stack.callback(renderer.close)
-            store = experiment.query_store(renderer)
+            store = query_store(experiment, renderer)
             self.learner: RewardLearner = learner_for(envs, settings, store, len(given))
             stack.callback(self.learner.close)
             self.session = PreferenceSession(
                 experiment, self.learner, renderer, session_settings(envs, settings)
             )
-            self.session.on_status = self.warn_person
+            self.session.status.listener = self.warn_person
             self.learner.trainer.add_given(given)
             self.learner.chooser.leave_out(clips_of(training), are_shared=False)
             self.learner.chooser.leave_out(clips_of(held_out), are_shared=True)
