@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.cli import main
-from rl_teacher.common.errors import BadConfig, BadInput, ConfigMismatch, ExperimentNotFound
+from rl_teacher.common.errors import BadConfig, BadInput, ConfigMismatch
 from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.experiment import (
     CollectConfig,
@@ -263,14 +263,6 @@ def test_fitted_predictor_has_mean_reward_0_on_labelled_segments(fitted):
     sides = [side for each in labels_of("labels") for side in (each.left, each.right)]
     rewards = np.concatenate([predictor(side.observations, side.actions) for side in sides])
     assert rewards.mean() == pytest.approx(0, abs=0.01)
-
-
-def test_fit_of_networks_beyond_the_memory_is_refused(fitted):
-    huge = PredictorConfig(hidden=(1_000_000, 1_000_000))
-    with pytest.raises(BadConfig, match=r"GiB of memory.*--reward\.hidden"):
-        fit_labels(FitConfig("labels", name="huge", reward=huge))
-    with pytest.raises(ExperimentNotFound):
-        Experiment.find("huge")
 
 
 def test_fit_of_data_set_equals_fit_of_experiment(fitted, tmp_path):

@@ -24,7 +24,6 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import evaluate, fit, initial_state, warm_start
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelSet
-from rl_teacher.rewards.memory import predictor_memory, refuse_excess
 from rl_teacher.rewards.trainer import examples_of
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.management import locked_experiment
@@ -76,7 +75,6 @@ def fit_labels(config: FitConfig) -> FitOutcome:
         check_unseen_by(config.predictor_path, dataset.held_out)
         check_network_settings(config.reward, initial.config)
         config = replace(config, reward=with_network_settings(initial, config))
-    refuse_excess(predictor_memory(config.reward, space.for_encoder(config.reward.image_encoder)))
     with open_destination(config, dataset, initial) as (folder, experiment):
         predictor, report = fit_predictor(dataset, space, config, initial)
         with folder_errors(folder):

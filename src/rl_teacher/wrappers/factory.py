@@ -23,7 +23,7 @@ from rl_teacher.queries.schedules import Budget, schedule
 from rl_teacher.queries.selectors import selector
 from rl_teacher.queries.sorter import SorterSettings, sorter_settings
 from rl_teacher.rewards.learner import RewardLearner, RewardTask
-from rl_teacher.rewards.memory import LabelNumbers, MemoryUse, bytes_of, learning_memory
+from rl_teacher.rewards.memory import learning_arrays
 from rl_teacher.rewards.trainer import TrainerSettings
 from rl_teacher.runs.folder import shortened_name
 from rl_teacher.runs.opening import ExperimentSpec
@@ -112,12 +112,11 @@ def reward_task(envs: WrappedEnvs, settings: WrapperSettings) -> RewardTask:
     )
 
 
-def memory_needed(envs: WrappedEnvs, settings: WrapperSettings, num_given: int) -> MemoryUse:
-    """Estimate the largest arrays of a wrapper that starts with this number of labels."""
+def large_arrays(envs: WrappedEnvs, settings: WrapperSettings, num_given: int) -> dict[str, int]:
+    """Return the bytes of the large arrays of a wrapper that starts with this number of labels."""
     first = settings.first_to_ask(num_given) if settings.asks else 0
-    labels = LabelNumbers(first, settings.n_labels)
-    step_bytes = bytes_of(envs.converter.space) + bytes_of(envs.action_space)
-    return learning_memory(reward_task(envs, settings), reward_config(settings), labels, step_bytes)
+    total = settings.n_labels or first
+    return learning_arrays(reward_task(envs, settings), reward_config(settings), first, total)
 
 
 def learner_for(

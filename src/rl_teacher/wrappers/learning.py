@@ -22,8 +22,8 @@ from rl_teacher.wrappers.factory import (
     clips_of,
     experiment_spec,
     given_labels,
+    large_arrays,
     learner_for,
-    memory_needed,
     reward_config,
 )
 from rl_teacher.wrappers.settings import WrapperSettings
@@ -55,7 +55,7 @@ class WrapperLearning:
         given = labelled_pairs(training, space)
         spec = experiment_spec(envs, settings, [*training, *held_out])
         self.name = spec.name
-        refuse_excess(memory_needed(envs, settings, len(given)), spell=str)
+        refuse_excess(large_arrays(envs, settings, len(given)), spell=str)
         self._num_given = len(given)
         self._fitted_step = 0
         self._reminded_s = -np.inf

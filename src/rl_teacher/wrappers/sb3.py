@@ -268,7 +268,7 @@ class RelabelReplay(BaseCallback):
             shape = (buffer.buffer_size, buffer.n_envs, space.num_features)
             num_filled = min(buffer.buffer_size, self.model._total_timesteps // buffer.n_envs)
             num_bytes = num_filled * math.prod(shape[1:]) * np.dtype(space.row_dtype).itemsize
-            refuse_excess({("buffer_size",): num_bytes}, spell=str)
+            refuse_excess({"buffer_size": num_bytes}, spell=str)
             self._buffer, self._slot = buffer, None
             self._rows = np.zeros(shape, space.row_dtype)
         # A transition is added after the callback, unless the callback has ended the training.
