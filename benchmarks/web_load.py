@@ -32,7 +32,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import NewLabel, RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import Address
-from rl_teacher.web.serve import KEEP_ALIVE_S
+from rl_teacher.web.serve import HEADER_TIMEOUT_S
 from tests.browser.processes import Service
 from tests.store import postgres
 
@@ -45,16 +45,9 @@ ROUNDS = 3_000
 OPEN_PER_STEP = 100
 WARM_UP_S = 2.0
 
-NUM_OF_THOUSAND = 1_000
-SECONDS_PER_ANSWER = 3
-THINKING_S = 2.0
-"""Time for which a labeler holds a comparison before answering it."""
-
-NUM_PROCESSES = 2
-
 
 def run(options: Options, records: Records) -> None:
-    """Measure the selected parts: next_in_a_million, labelers, thousand, pages of owners.
+    """Measure the selected parts: next_in_a_million, labelers, pages of owners.
 
     Raises:
         ChildFailed: a service ended.
@@ -62,7 +55,6 @@ def run(options: Options, records: Records) -> None:
     parts = {
         "next_in_a_million": measure_next,
         "labelers": measure_labelers,
-        "thousand": measure_thousand,
         owner_pages.PART: owner_pages.measure_owner_pages,
         ranking_page.PART: ranking_page.measure_ranking_page,
     }
@@ -198,7 +190,6 @@ def answer_together(
     num_labelers: int,
     num_comparisons: int,
     run: Callable[[Address, list[str]], Sent],
-    num_processes: int = 1,
 ) -> dict[str, Any]:
     """Create comparisons, start the service, let all labelers answer, and check what is stored.
 
@@ -207,20 +198,18 @@ def answer_together(
         num_labelers: Number of labelers.
         num_comparisons: Number of comparisons.
         run: Runs all labelers, who have these credentials.
-        num_processes: Number of service processes.
     """
     url = os.environ.get("RL_TEACHER_DATABASE_URL") or str(home / "labels.sqlite")
     with Store.open(url) as store:
         experiment_id = create_comparisons(store, num_comparisons)
         tokens = [add_labeler(store, f"labeler {each}") for each in range(num_labelers)]
-        service = Service(home, processes=num_processes)
+        service = Service(home)
         try:
-            pids = [service.process.pid, *postgres.children_of(service.process.pid)]
-            before_s = [cpu_seconds(pid) for pid in pids]
+            before_s = cpu_seconds(service.process.pid)
             start_s = time.perf_counter()
             sent = run(service.address, tokens)
             took_s = time.perf_counter() - start_s
-            cpu_s = [cpu_seconds(pid) - before for pid, before in zip(pids, before_s, strict=True)]
+            cpu_s = cpu_seconds(service.process.pid) - before_s
         finally:
             service.end()
         rows = []
@@ -237,9 +226,8 @@ def answer_together(
         "doubled": len(stored) - len({row.comparison_id for row in rows}),
         "held": len(held),
         "idle": sent.num_idle,
-        "service_cpu_ms": round(1000 * sum(cpu_s) / len(sent.next_s + sent.answer_s), 2),
+        "service_cpu_ms": round(1000 * cpu_s / len(sent.next_s + sent.answer_s), 2),
         "client_cpu_percent": round(100 * sent.client_cpu_s / took_s),
-        "cpu_percent_each": [round(100 * each / took_s) for each in sorted(cpu_s)[-num_processes:]],
         **quantiles("next", sent.next_s),
         **quantiles("answer", sent.answer_s),
     }
@@ -267,30 +255,6 @@ def add_labeler(store: Store, name: str) -> str:
     """Add a labeler and return their token."""
     _, token = store.access.add_labeler(name)
     return token
-
-
-# --- thousand: two processes ---
-
-
-def measure_thousand(options: Options, records: Records) -> None:
-    """Measure 1,000 labelers who answer a comparison every 3 s, with two service processes."""
-    missing = postgres.missing()
-    if missing:
-        print(f"  thousand: {missing}", flush=True)
-        return
-    num_labelers, seconds = (40, 6) if options.is_quick else (NUM_OF_THOUSAND, 60)
-    turns = seconds // SECONDS_PER_ANSWER
-    run = partial(run_labelers, pace=Pace(turns, SECONDS_PER_ANSWER, THINKING_S))
-    for _ in range(1 if options.is_quick else REPEATS):
-        with (
-            tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
-            temporary_database("postgresql"),
-        ):
-            metrics = answer_together(
-                Path(home), num_labelers, num_labelers * (turns + 2), run, NUM_PROCESSES
-            )
-        metrics |= {"processes": NUM_PROCESSES, "seconds": seconds, "thinking_s": THINKING_S}
-        keep(options, records, "thousand", **metrics)
 
 
 # --- simulated labelers ---
@@ -333,7 +297,7 @@ async def run_connections(address: Address, tokens: list[str], pace: Pace, num_i
     """Run labelers with a connection each, with starts spread evenly over the first period."""
     sent = Sent()
     idle = [
-        asyncio.create_task(stay_connected(address, KEEP_ALIVE_S * (place + 1) / num_idle))
+        asyncio.create_task(stay_connected(address, HEADER_TIMEOUT_S * (place + 1) / num_idle))
         for place in range(num_idle)
     ]
     start_s = time.perf_counter() + WARM_UP_S
@@ -438,7 +402,6 @@ def report(records: list[Record]) -> list[str]:
     parts = {
         "next_in_a_million": _next,
         "labelers": _labelers,
-        "thousand": _thousand,
         owner_pages.PART: owner_pages.report,
         ranking_page.PART: ranking_page.report,
     }
@@ -476,24 +439,5 @@ def _labelers(records: list[Record]) -> list[str]:
         "ms (to reach: p99 under 100 ms, none lost, none doubled):",
         "",
         *table(["", *HEADINGS], [[record["database"], *_cells(record)] for record in records]),
-        "",
-    ]
-
-
-def _thousand(records: list[Record]) -> list[str]:
-    rows = [
-        [*_cells(record), " and ".join(f"{each} %" for each in record["cpu_percent_each"])]
-        for record in records
-    ]
-    newest = records[-1]
-    return [
-        "",
-        f"{newest['labelers']:,} labelers, each of whom answers a comparison every "
-        f"{SECONDS_PER_ANSWER} s for {newest['seconds']} s, {newest.get('thinking_s', 0):g} s "
-        f"after they have got it, and {newest['processes']} service processes on PostgreSQL; the "
-        f"client, which takes {newest['client_cpu_percent']} % of a core, service and database "
-        "share the machine. ms (to reach: p99 under 150 ms, none lost, none doubled):",
-        "",
-        *table([*HEADINGS, "cores of the processes"], rows),
         "",
     ]

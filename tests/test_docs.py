@@ -57,13 +57,11 @@ from rl_teacher.web import (
     experiment_views,
     labelers_cli,
     problems,
-    processes,
     serve,
     service_log,
     service_process,
     terminal,
 )
-from rl_teacher.web.connections import ConnectionLimits
 from rl_teacher.web.routes import events, experiments
 from rl_teacher.web.schemas import labelling
 from rl_teacher.web.schemas.labelers import NewInviteRequest
@@ -72,7 +70,6 @@ from rl_teacher.wrappers.settings import WrapperSettings
 
 ROOT = Path(__file__).parents[1]
 
-CONNECTIONS = ConnectionLimits()
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
@@ -446,14 +443,9 @@ def text_of(name):
         ("docs/remote.md", f"is the labeler `{OWNER}`"),
         ("docs/files.md", f"a heartbeat every {experiment_locks.HEARTBEAT_S:g} seconds"),
         ("docs/files.md", f"{experiment_locks.STALE_AFTER.seconds} seconds after the last"),
-        (
-            "docs/service.md",
-            f"At most {CONNECTIONS.total:,} are open, {CONNECTIONS.per_network} of one",
-        ),
-        ("docs/service.md", f"headers are not complete after {CONNECTIONS.header_timeout_s:g} s"),
-        ("docs/service.md", f"more than {CONNECTIONS.header_bytes:,} bytes (431)"),
-        ("docs/service.md", f"{CONNECTIONS.body_timeout_s:g} s pass between two parts"),
-        ("docs/service.md", f"slower than {CONNECTIONS.body_bytes_per_s:g} bytes a second"),
+        ("docs/service.md", f"At most {serve.MAX_CONNECTIONS} are open"),
+        ("docs/service.md", f"not complete {serve.HEADER_TIMEOUT_S} s after it was"),
+        ("docs/service.md", f"more than {serve.MAX_HEADER_BYTES:,} bytes"),
         ("docs/remote.md", f"`~/.rl-teacher/{address.ACCESS_FILE_NAME}`"),
         ("docs/labelling.md", f"at most {planner.MAX_WAITING} wait at any time"),
         ("docs/labelling.md", f"the latest {learner.FRESH_LABELS} answers"),
@@ -468,21 +460,19 @@ def text_of(name):
         ),
         ("docs/service.md", f"--host {serve.ServeOptions().host} --port {RunOptions().port}"),
         ("docs/service.md", f"one of the next {address.PORTS_TRIED - 1} is used"),
-        ("docs/service.md", f"and at most {serve.MAX_PROCESSES}."),
-        ("docs/service.md", f"or after 1 to {2**processes.MAX_DOUBLINGS - 1} s if they"),
         ("docs/service.md", f"up to {labelling.MAX_LABELS} at a time"),
         ("docs/service.md", f"At most {experiments.MAX_ROWS} rows"),
         ("docs/service.md", f"Bodies are limited to {MAX_BODY_BYTES:,} bytes"),
         ("docs/service.md", f"{8 * address.NUM_TOKEN_BYTES} random bits"),
         ("docs/service.md", f"`--end-after-runs {service_process.END_AFTER_S:g}`"),
         ("docs/service.md", f"`{service_process.LOCK_NAME}` in the home"),
-        ("docs/service.md", f"`{service_log.LOG_FOLDER}/{service_log.LOG_NAME}` in the home"),
+        ("docs/service.md", f"`logs/{service_log.LOG_NAME}` in the home"),
         (
             "docs/service.md",
             f"started after {service_log.MAX_LOG_BYTES:,} bytes; "
             f"{service_log.NUM_OLD_LOGS} old ones",
         ),
-        ("docs/service.md", f"`{service_log.LOG_FOLDER}/{service_process.ERRORS_NAME}`"),
+        ("docs/service.md", f"`logs/{service_process.ERRORS_NAME}`"),
         ("docs/service.md", f"lasts {leases.LEASE_S / 60:g} minutes"),
         ("docs/service.md", f"within {events.CREDENTIAL_CHECK_S:g} seconds after"),
         ("docs/service.md", f"`schema_version` is {label_export.SCHEMA_VERSION}"),

@@ -80,9 +80,8 @@ class Service(Running):
         address: Address of the service.
     """
 
-    def __init__(self, home: Path, port: int = 0, processes: int = 1) -> None:
-        options = ("--port", str(port), "--processes", str(processes))
-        super().__init__(home, "service", "serve", "--no-browser", *options)
+    def __init__(self, home: Path, port: int = 0) -> None:
+        super().__init__(home, "service", "serve", "--no-browser", "--port", str(port))
         with as_home(home):
             self.address: Address = await_service(self.process)
             self.token = access_token(home)

@@ -238,7 +238,7 @@ def test_service_startup_times_out():
 
 
 def test_address_module_does_not_import_the_server():
-    code = "import rl_teacher.web.address, sys; print({'fastapi', 'uvicorn'} & set(sys.modules))"
+    code = "import rl_teacher.web.address, sys; print({'fastapi', 'granian'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert found.stdout.strip() == "set()"
 

@@ -7,14 +7,7 @@ import time
 
 import pytest
 
-from rl_teacher.web.batching import MAX_BATCH, Batcher, WorkerPool
-
-
-@pytest.fixture
-def pool():
-    made = WorkerPool()
-    yield made
-    made.close()
+from rl_teacher.web.batching import MAX_BATCH, Batcher
 
 
 class Doubler:
@@ -48,16 +41,6 @@ def make_batcher():
             return batcher
 
         yield make
-
-
-def test_call_runs_on_worker_thread(pool):
-    name = asyncio.run(pool.run(lambda: threading.current_thread().name))
-    assert name.startswith("labelers")
-
-
-def test_exception_of_call_reaches_the_awaiter(pool):
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(pool.run(lambda: 1 // 0))
 
 
 class TestBatcher:

@@ -14,13 +14,12 @@ from rl_teacher.store.metrics import MetricsLog
 from rl_teacher.store.records import AssignmentPolicy, Identity
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.poller import Poller, Snapshot, SnapshotReader, Subscriber
-from rl_teacher.web.problems import ProblemError
+from rl_teacher.web.problems import TooMany
 from rl_teacher.web.routes.events import (
     CREDENTIAL_CHECK_S,
     EventStream,
     listen,
     new_subscriber,
-    open_stream,
 )
 from tests.web.conftest import TOKEN, Trainer, assert_problem, label, post
 
@@ -215,11 +214,11 @@ class TestLabelerEvents:
 
 
 class TestStreams:
-    def test_streams_per_labeler_are_limited(self, app, guest, trainer):
-        with contextlib.ExitStack() as opened:
-            for _ in range(20):
-                opened.enter_context(open_stream(app.state.services.shared, "ann", 20))
-            assert_problem(guest.get("/api/v1/events"), 429)
+    def test_streams_per_labeler_are_limited(self, app, guest, other_guest, trainer):
+        app.state.services.streams["ann"] = 20
+        app.state.services.poller.close()
+        assert_problem(guest.get("/api/v1/events"), 429)
+        assert other_guest.get("/api/v1/events").status_code == 200
 
     def test_concurrent_requests_do_not_exceed_the_limit(self, app, trainer):
         """All requests arrive before the first stream has begun."""
@@ -227,7 +226,7 @@ class TestStreams:
         identity = Identity(1, "ann", "labeler")
 
         async def open_one(is_over):
-            with contextlib.suppress(ProblemError):
+            with contextlib.suppress(TooMany):
                 async with contextlib.asynccontextmanager(new_subscriber)(
                     services, identity, "hopper"
                 ):

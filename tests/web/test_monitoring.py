@@ -4,6 +4,7 @@ import re
 import sqlite3
 
 import pytest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from rl_teacher.web import service_log
 from tests.web.conftest import TOKEN, Trainer
@@ -15,7 +16,7 @@ def scrape(program):
     """Return the samples of the metrics by name and labels."""
     response = program.get("/metrics")
     assert response.status_code == 200
-    assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert response.headers["Content-Type"] == CONTENT_TYPE_LATEST
     lines = response.text.removesuffix("\n").split("\n")
     samples = [line for line in lines if not line.startswith("#")]
     for line in samples:
@@ -33,14 +34,14 @@ class TestMetrics:
         clock.advance(5)
         samples = scrape(program)
         expected = {
-            "running": "1",
-            "steps": "10",
-            "comparisons": "3",
-            "answered_comparisons": "0",
-            "open_comparisons": "3",
-            "missing_labels": "2",
-            "waiting_seconds": "5",
-            "heartbeat_age_seconds": "5",
+            "running": "1.0",
+            "steps": "10.0",
+            "comparisons": "3.0",
+            "answered_comparisons": "0.0",
+            "open_comparisons": "3.0",
+            "missing_labels": "2.0",
+            "waiting_seconds": "5.0",
+            "heartbeat_age_seconds": "5.0",
         }
         assert {
             name: samples[f'rl_teacher_experiment_{name}{{experiment="hopper"}}']
@@ -51,7 +52,7 @@ class TestMetrics:
         trainer.set_phase("training")
         clock.advance(30)
         samples = scrape(program)
-        assert samples['rl_teacher_experiment_running{experiment="hopper"}'] == "0"
+        assert samples['rl_teacher_experiment_running{experiment="hopper"}'] == "0.0"
         assert any('phase="lost",reported_phase="training"' in name for name in samples)
 
     def test_run_that_was_killed_while_it_waited_does_not_wait_in_metrics(
@@ -60,16 +61,16 @@ class TestMetrics:
         trainer.set_phase("waiting", num_missing=2, waiting_since=clock.now.isoformat())
         clock.advance(3600)
         samples = scrape(program)
-        assert samples['rl_teacher_experiment_missing_labels{experiment="hopper"}'] == "0"
-        assert samples['rl_teacher_experiment_waiting_seconds{experiment="hopper"}'] == "0"
+        assert samples['rl_teacher_experiment_missing_labels{experiment="hopper"}'] == "0.0"
+        assert samples['rl_teacher_experiment_waiting_seconds{experiment="hopper"}'] == "0.0"
 
     @pytest.mark.usefixtures("trainer")
     def test_requests_are_counted_by_status(self, program):
         for path in ("/api/v1/experiments", "/api/v1/experiments", "/api/v1/experiments/nosuch"):
             program.get(path)
         samples = scrape(program)
-        assert samples['rl_teacher_requests_total{status="200"}'] == "2"
-        assert samples['rl_teacher_requests_total{status="404"}'] == "1"
+        assert samples['rl_teacher_requests_total{status="200"}'] == "2.0"
+        assert samples['rl_teacher_requests_total{status="404"}'] == "1.0"
         assert float(samples["rl_teacher_request_seconds_total"]) > 0
 
     def test_name_with_quotes_and_backslash_is_escaped(self, program, store, media):

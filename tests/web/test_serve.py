@@ -35,9 +35,11 @@ from tests.web.conftest import Trainer, label
 
 CODE = """
 import logging, sys
-from rl_teacher.web.serve import ServeOptions, serve
+from rl_teacher.web import serve
+from rl_teacher.web.serve import ServeOptions
 logging.basicConfig(level=logging.DEBUG)
-sys.exit(serve(ServeOptions(port=0, no_browser=True)))
+serve.HEADER_TIMEOUT_S = 1
+sys.exit(serve.serve(ServeOptions(port=0, no_browser=True)))
 """
 
 
@@ -199,10 +201,6 @@ class TestStarting:
         assert health["instance"] == shared.address.instance
         proof = service_proof(shared.token, shared.address.instance, nonce)
         assert health["proof"] == proof
-
-    def test_socket_protocol_allows_tcp_nodelay(self):
-        with listening("127.0.0.1", 0) as listener:
-            assert listener.proto == socket.IPPROTO_TCP
 
     def test_used_port_selects_next_free_port(self):
         with listening("127.0.0.1", 0) as taken:
@@ -437,3 +435,16 @@ class TestMaliciousClients:
         answer = raw_response(shared, request_bytes)
         assert answer.startswith(b"HTTP/1.1 4")
         assert shared.client.get("/healthz").status_code == 200
+
+    @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: "])
+    def test_half_header_is_closed_after_timeout(self, shared, sent):
+        began_s = time.monotonic()
+        assert raw_response(shared, sent) == b""
+        assert 0.9 < time.monotonic() - began_s < 5
+
+    def test_header_of_four_megabytes_is_refused(self, shared):
+        head = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 4_000_000
+        with raw_connection(shared) as connection:
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(head)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 431 ")

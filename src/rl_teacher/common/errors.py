@@ -6,23 +6,23 @@
     |   |-- BadConfig                  a value out of range, or values that exclude each other
     |   |-- MissingExtra               an optional package that cannot be imported
     |   |-- ConfigMismatch             the same experiment name with another configuration
-    |   |-- BadExperimentName          a name that cannot be a folder
     |   |-- SegmentTooLong             clips longer than an episode
     |   |-- BadObservation             NaN or infinite numbers from an environment
     |   |-- TeacherFailed              a teacher function raised, or returned an invalid answer
     |   |-- NoPredictor                a predicted reward before the first fit
-    |   |-- ExperimentNotFound
-    |   |-- ExperimentExists           a name that is taken
-    |   |-- ComparisonNotFound         unknown or deleted
     |   |-- BadLabelerName             an invalid or reserved name
-    |   |-- LabelerExists              a name that is taken
-    |   |-- LabelerNotFound
-    |   |-- InviteNotFound
     |   |-- InviteUnusable             used, expired, revoked or unknown
     |   |-- BadRanking                 an ordering of clips that cannot be stored
-    |   |-- RankingNotFound
     |   |-- BadCursor                  a pagination cursor that no list returned
-    |   `-- MediaNotFound              a clip or a scene that does not exist
+    |   |-- NameTaken                  ExperimentExists, LabelerExists
+    |   `-- NotFound                   unknown, deleted or hidden from the user
+    |       |-- BadExperimentName      a name that cannot be a folder
+    |       |-- ExperimentNotFound
+    |       |-- ComparisonNotFound
+    |       |-- LabelerNotFound
+    |       |-- InviteNotFound
+    |       |-- RankingNotFound
+    |       `-- MediaNotFound          a clip or a scene
     |-- Diverged                       losses, weights or predicted rewards that are not finite
     |-- CorruptCheckpoint              a truncated or altered file, or of another version
     |-- CorruptClip                    a truncated or altered clip
@@ -52,13 +52,43 @@ numbers out of range."""
 
 
 class RlTeacherError(Exception):
-    """Base class of all errors of this package; carries the exit code of the command line."""
+    """Base class of all errors of this package.
+
+    Attributes:
+        exit_code: exit code of the command line.
+        status: HTTP status of the service's response.
+        slug: name of the problem in the service's response.
+        title: summary of the problem in the service's response.
+    """
 
     exit_code = 2
+    status = 500
+    slug = "unexpected"
+    title = "Internal error"
 
 
 class BadInput(RlTeacherError):
     """Invalid input that the user can correct."""
+
+    status = 422
+    slug = "not-valid"
+    title = "Request validation failed"
+
+
+class NotFound(BadInput):
+    """Something that does not exist, or that the user may not see."""
+
+    status = 404
+    slug = "not-found"
+    title = "Not found"
+
+
+class NameTaken(BadInput):
+    """A name that something else has."""
+
+    status = 409
+    slug = "name-taken"
+    title = "Name already taken"
 
 
 class UnknownName(BadInput):
@@ -120,7 +150,7 @@ class ConfigMismatch(BadInput):
         self.fault = fault
 
 
-class BadExperimentName(BadInput):
+class BadExperimentName(NotFound):
     """A name that cannot be the name of a folder."""
 
 
@@ -140,7 +170,7 @@ class NoPredictor(BadInput):
     """A request for predicted rewards before the first fit."""
 
 
-class ExperimentNotFound(BadInput):
+class ExperimentNotFound(NotFound):
     """An experiment name that does not exist.
 
     Attributes:
@@ -153,14 +183,14 @@ class ExperimentNotFound(BadInput):
         self.unknown = unknown
 
 
-class ExperimentExists(BadInput):
+class ExperimentExists(NameTaken):
     """An experiment name that is taken."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The experiment name {name[:100]!r} is taken. Choose another name.")
 
 
-class ComparisonNotFound(BadInput):
+class ComparisonNotFound(NotFound):
     """Comparisons that are not in the store: unknown, or deleted with their experiment."""
 
     def __init__(self, ids: Iterable[int]) -> None:
@@ -176,7 +206,7 @@ class BadLabelerName(BadInput):
     """A labeler name that is empty, too long, reserved, or has control characters."""
 
 
-class LabelerExists(BadInput):
+class LabelerExists(NameTaken):
     """A labeler name that is taken."""
 
     def __init__(self, name: str) -> None:
@@ -184,7 +214,7 @@ class LabelerExists(BadInput):
         super().__init__(f"The labeler name {name[:100]!r} is taken. Choose another name.")
 
 
-class LabelerNotFound(BadInput):
+class LabelerNotFound(NotFound):
     """A labeler name that does not exist."""
 
     def __init__(self, name: str) -> None:
@@ -192,12 +222,16 @@ class LabelerNotFound(BadInput):
         super().__init__(f"There is no labeler {name[:100]!r}. List the labelers, or add one.")
 
 
-class InviteNotFound(BadInput):
+class InviteNotFound(NotFound):
     """An invite id that does not exist."""
 
 
 class InviteUnusable(BadInput):
     """An invite that cannot be accepted; `reason` is used, expired, revoked or unknown."""
+
+    status = 409
+    slug = "invite-unusable"
+    title = "Invite not usable"
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -214,7 +248,7 @@ class BadRanking(BadInput):
     """An ordering of clips that cannot be stored."""
 
 
-class RankingNotFound(BadInput):
+class RankingNotFound(NotFound):
     """A ranking that its labeler has not submitted."""
 
 
@@ -228,7 +262,7 @@ class BadCursor(BadInput):
         )
 
 
-class MediaNotFound(BadInput):
+class MediaNotFound(NotFound):
     """A clip or scene that does not exist."""
 
 
@@ -239,9 +273,17 @@ class Diverged(RlTeacherError):
 class CorruptCheckpoint(RlTeacherError):
     """A file that is truncated, altered, or of another version."""
 
+    status = 502
+    slug = "damaged"
+    title = "Stored file corrupt"
+
 
 class CorruptClip(RlTeacherError):
     """A clip file that is truncated, altered, or of another version."""
+
+    status = 502
+    slug = "damaged"
+    title = "Stored file corrupt"
 
 
 class CorruptBackup(RlTeacherError):
@@ -257,6 +299,10 @@ class StoreUnavailable(RlTeacherError):
             is unreachable or restarts.
     """
 
+    status = 503
+    slug = "unavailable"
+    title = "Storage not available"
+
     def __init__(
         self, message: str, public: str | None = None, *, is_transient: bool = False
     ) -> None:
@@ -268,9 +314,17 @@ class StoreUnavailable(RlTeacherError):
 class RunFolderUnusable(RlTeacherError):
     """A run folder that cannot be written: read-only, or on a full disk."""
 
+    status = 503
+    slug = "unavailable"
+    title = "Storage not available"
+
 
 class RendererKilled(RlTeacherError):
     """A process that renders images and was killed, for example because memory ran out."""
+
+    status = 503
+    slug = "not-rendered"
+    title = "Rendering not available"
 
 
 class ClusterUnavailable(RlTeacherError):
@@ -279,3 +333,7 @@ class ClusterUnavailable(RlTeacherError):
 
 class ExperimentInUse(RlTeacherError):
     """An experiment that another process is running."""
+
+    status = 409
+    slug = "running"
+    title = "Experiment is running"

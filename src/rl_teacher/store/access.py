@@ -174,18 +174,22 @@ class Access:
 
     # --- sessions of browsers ---
 
-    def end_session(self, session_id: str, max_age: timedelta) -> None:
-        """Record that a user has signed out.
+    def end_session(self, session_id: str, max_age: timedelta) -> bool:
+        """Record that a user has signed out, or used a one-time code.
 
         Args:
-            session_id: Id of the session.
+            session_id: Id of the session or the code.
             max_age: Age at which sessions expire anyway, so that older records are deleted.
+
+        Returns:
+            False if it was recorded before.
         """
         moment = self._database.now()
         with self._database.writing() as connection:
             expired = delete(EndedSession).where(EndedSession.ended_at < moment - max_age)
             connection.execute(expired)
-            connection.execute(self._insert_ended, {"id": session_id, "ended_at": moment})
+            added = connection.execute(self._insert_ended, {"id": session_id, "ended_at": moment})
+        return added.rowcount > 0
 
     def ended_sessions(self, session_ids: Collection[str]) -> set[str]:
         """Return those of these sessions that their users have ended."""

@@ -285,7 +285,7 @@ class Credential(Base):
 
 
 class EndedSession(Base):
-    """A session of a browser that its user has ended by signing out.
+    """A session of a browser that its user has ended by signing out, or a used one-time code.
 
     Sessions that were not ended need no row: the service verifies them by their signature.
     """

@@ -1,7 +1,6 @@
 """Access control: middleware that rejects every request without a sufficient credential."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -9,6 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,23 +17,8 @@ from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import Identity
 from rl_teacher.store.sql import experiment_not_found
-from rl_teacher.web.authentication import (
-    SESSION_AGE,
-    Authenticator,
-    RateLimited,
-    is_owner,
-    network_of,
-)
-from rl_teacher.web.problems import (
-    FORBIDDEN,
-    NO_CREDENTIAL,
-    TOO_MANY,
-    Problem,
-    ProblemError,
-    error_response,
-    problem,
-    problem_from_error,
-)
+from rl_teacher.web.authentication import SESSION_AGE, Authenticator, is_owner, network_of
+from rl_teacher.web.problems import Forbidden, NoCredential, error_response
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz", "/metrics")
@@ -101,31 +86,24 @@ class AccessMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] == "websocket":
-            # 1008: policy violation. The service has no websockets.
-            await send({"type": "websocket.close", "code": 1008})
-        elif scope["type"] != "http":
-            await self._app(scope, receive, send)
-        else:
+        if scope["type"] == "http":
             request = Request(scope)
             try:
                 response = await self._check(request)
-            except RateLimited as error:
-                response = too_many_requests(request, error.wait_s)
-            except (HTTPException, ProblemError, RlTeacherError, SQLAlchemyError) as error:
-                response = reject(request, problem_from_error(error))
+            except (HTTPException, RlTeacherError, SQLAlchemyError) as error:
+                response = error_response(request, error)
             await (response or self._app)(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
 
     async def _check(self, request: Request) -> Response | None:
         """Authenticate a request and check its access; a response instead of None ends it."""
-        endpoint, access, experiment = self._match_route(request.scope)
-        request.state.endpoint = endpoint  # for the short path
+        is_known, access, experiment = self._match_route(request.scope)
         request.state.experiment = experiment  # for the log
         if access is Access.PUBLIC:
-            if not is_safe(request):
-                if "sec-fetch-site" in request.headers or "origin" in request.headers:
-                    check_same_origin(request)  # programs send neither header, browsers do
-                self._authenticator.count_anonymous(client_network(request))
+            is_of_browser = "sec-fetch-site" in request.headers or "origin" in request.headers
+            if is_of_browser and request.method not in SAFE_METHODS:
+                check_same_origin(request)
             return None
         # The cookie replaces the secret, which would stay in the history of the browser.
         if has_secret(request, "code"):
@@ -142,15 +120,15 @@ class AccessMiddleware:
         identity = await self._authenticate(credentials, request)
         request.state.identity = identity
         request.state.credential = credentials[0]
-        if endpoint is not None and access is None:
-            raise ProblemError(FORBIDDEN, "The route does not declare who has access.")
+        if is_known and access is None:
+            raise Forbidden("The route does not declare who has access.")
         if experiment is not None and not identity.sees(experiment):
             raise experiment_not_found(validate_name(experiment))
         if access is Access.OWNER and not is_owner(identity):
             # Exactly the response of a missing route, so that its existence is not disclosed.
             raise HTTPException(404)
         # A browser attaches cookies to requests of other sites; no site can send a bearer token.
-        if not tokens and not is_safe(request):
+        if not tokens and request.method not in SAFE_METHODS:
             check_same_origin(request)
         return None
 
@@ -168,14 +146,14 @@ class AccessMiddleware:
         """Exchange a one-time code for the owner's cookie; with a cookie, it may be used up."""
         response = redirect_without(request, "code")
         codes = request.query_params.getlist("code")
-        if len(codes) == 1 and self._authenticator.codes.redeem(codes[0]):
+        if len(codes) == 1 and await run_in_threadpool(self._authenticator.redeem_code, codes[0]):
             set_cookie(response, request, request.app.state.services.settings.token)
         else:
             await self._authenticate([request.cookies.get(cookie_name(request), "")], request)
         return response
 
-    def _match_route(self, scope: Scope) -> tuple[Any, Access | None, str | None]:
-        """Return the endpoint of the route, its required access and the requested experiment.
+    def _match_route(self, scope: Scope) -> tuple[bool, Access | None, str | None]:
+        """Return whether the route exists, its required access and the requested experiment.
 
         A path that exists with other methods is as closed as the most closed of them, because the
         response would reveal that it exists.
@@ -186,56 +164,42 @@ class AccessMiddleware:
             if match is Match.FULL:
                 is_experiment = getattr(route, "path", "").startswith(EXPERIMENT_PATH)
                 experiment = found["path_params"]["name"] if is_experiment else None
-                return getattr(route, "endpoint", route), required_access(route), experiment
+                return True, required_access(route), experiment
             if match is Match.PARTIAL:
                 near.append(required_access(route))
         access = Access.OWNER if near and set(near) == {Access.OWNER} else None
-        return None, access, None
+        return False, access, None
 
     async def _authenticate(self, credentials: Sequence[str], request: Request) -> Identity:
         """Authenticate a request.
 
         Raises:
-            ProblemError: The credentials are missing, invalid or several.
+            NoCredential: The credentials are missing, invalid or several.
         """
         if len(set(credentials)) == 1 and credentials[0]:
             identity = await self._authenticator.of(credentials[0], client_network(request))
             if identity is not None:
                 return identity
-        raise ProblemError(
-            NO_CREDENTIAL,
+        raise NoCredential(
             "The request has no credential, or one that is wrong, expired or revoked. Open the "
             "link that you received or that `rl-teacher teach` or `rl-teacher serve` printed: it "
             "contains the access key, and this browser stores it. Programs send the key in the "
-            "header `Authorization: Bearer KEY`.",
+            "header `Authorization: Bearer KEY`."
         )
 
 
 def set_cookie(response: Response, request: Request, credential: str) -> None:
     """Start a session, in a cookie that scripts and other sites cannot read."""
-    sessions = request.app.state.services.authenticator.sessions
+    authenticator: Authenticator = request.app.state.services.authenticator
     response.set_cookie(
         cookie_name(request),
-        sessions.start(credential),
+        authenticator.start_session(credential),
         max_age=int(SESSION_AGE.total_seconds()),
-        **cookie_attributes(request),
-    )
-
-
-def delete_cookie(response: Response, request: Request) -> None:
-    """Delete the cookie of the session."""
-    response.delete_cookie(cookie_name(request), **cookie_attributes(request))
-
-
-def cookie_attributes(request: Request) -> dict[str, Any]:
-    """Return the attributes of the cookie but its age."""
-    return {
-        "path": "/",
-        "secure": request.url.scheme == "https",
-        "httponly": True,
+        secure=request.url.scheme == "https",
+        httponly=True,
         # Not strict: the first request after a click on a link elsewhere needs the cookie.
-        "samesite": "lax",
-    }
+        samesite="lax",
+    )
 
 
 def cookie_name(request: Request) -> str:
@@ -274,18 +238,13 @@ def bearer_tokens(request: Request) -> list[str]:
     ]
 
 
-def is_safe(request: Request) -> bool:
-    """Return whether the HTTP method is safe."""
-    return request.method in SAFE_METHODS
-
-
 def check_same_origin(request: Request) -> None:
     """Check that a page of this service sent the request, as far as the browser reports it.
 
     Behind a reverse proxy the scheme may differ, so only the host of `Origin` is compared.
 
     Raises:
-        ProblemError: Another site's page sent it.
+        Forbidden: Another site's page sent it.
     """
     try:
         origin = urlsplit(request.headers.get("origin", "")).netloc.lower()
@@ -294,31 +253,7 @@ def check_same_origin(request: Request) -> None:
     is_same_host = origin != "" and origin == request.headers.get("host", "").lower()
     site = request.headers.get("sec-fetch-site", "same-origin" if is_same_host else "")
     if site != "same-origin":
-        raise ProblemError(
-            FORBIDDEN,
+        raise Forbidden(
             "The request comes from another site's page. Send it from a page of this service, or "
-            "from a program with an Authorization header.",
+            "from a program with an Authorization header."
         )
-
-
-async def handle_rate_limit(request: Request, error: Exception) -> Response:
-    """Handle a rate limit that a route enforces."""
-    return too_many_requests(request, getattr(error, "wait_s", 1.0))
-
-
-def too_many_requests(request: Request, wait_s: float) -> Response:
-    """Return the response to a request over the rate limit."""
-    seconds = str(max(1, math.ceil(wait_s)))
-    details = problem(
-        TOO_MANY, f"The rate limit is exceeded. Wait {seconds} s and send less often."
-    )
-    return reject(request, details, {"Retry-After": seconds})
-
-
-def reject(
-    request: Request, details: Problem, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return the response to a rejected request without reading its body."""
-    # The unread body would be taken for the next request of the connection.
-    closing = {} if is_safe(request) else {"Connection": "close"}
-    return error_response(request, details, {**closing, **(headers or {})})

@@ -18,11 +18,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from rl_teacher.common.errors import INVALID_CONTENT, BadInput, RunFolderUnusable
+from itsdangerous import URLSafeSerializer
+from pydantic import Field, TypeAdapter, ValidationError
+
+from rl_teacher.common.errors import BadInput, RunFolderUnusable
 from rl_teacher.common.paths import user_path
-from rl_teacher.config.fields import MAX_PORT, has_type, settings_in
+from rl_teacher.config.fields import MAX_PORT
 from rl_teacher.runs.folder import database_url, home
 from rl_teacher.store.files import folder_errors, make_private_home, write_atomically
 
@@ -36,6 +40,8 @@ CODE_LIFETIME_S = 60.0
 HEALTH_TIMEOUT_S = 2.0
 POLL_INTERVAL_S = 0.05
 PORTS_TRIED = 20
+BACKLOG = 1024
+"""Connections that the system keeps until they are accepted."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class Address:
     url: str
     host: str
     bound_host: str
-    port: int
+    port: Annotated[int, Field(gt=0, le=MAX_PORT)]
     pid: int
     instance: str
     database: str
@@ -143,20 +149,29 @@ def one_time_link(address: Address, url: str) -> str:
     """
     split = urlsplit(url)
     query = [each for each in parse_qsl(split.query) if each[0] != "token"]
-    code = one_time_code(access_token(home()), address.instance, time.time())
+    code = one_time_code(access_token(home()), address.database, time.time())
     return split._replace(query=urlencode([*query, ("code", code)])).geturl()
 
 
-def one_time_code(token: str, instance: str, now_s: float) -> str:
-    """Return a new code with which a browser gets the owner's cookie of one service.
+def one_time_code(token: str, database: str, now_s: float) -> str:
+    """Return a new code with which a browser gets the owner's cookie.
 
     Args:
         token: Access token of the home.
-        instance: Unique name of the service's process.
+        database: Identifier of the database, which remembers that the code was used.
         now_s: Time in seconds since the epoch.
     """
-    content = f"{int(now_s + CODE_LIFETIME_S)}.{secrets.token_hex(16)}"
-    return signed(token, f"code {instance}", content)
+    return code_serializer(token, database).dumps([secrets.token_hex(16), now_s + CODE_LIFETIME_S])
+
+
+def code_serializer(token: str, database: str) -> URLSafeSerializer:
+    """Return the serializer of one-time codes."""
+    return serializer(token, f"code {database}")
+
+
+def serializer(token: str, purpose: str) -> URLSafeSerializer:
+    """Return a serializer of values that are signed with the access token for a purpose."""
+    return URLSafeSerializer(token, purpose, signer_kwargs={"digest_method": hashlib.sha256})
 
 
 def running_service(database: str | None = None, media: str | None = None) -> Address | None:
@@ -274,12 +289,9 @@ def base_url(url: str) -> str:
 def read_address(path: Path) -> Address | None:
     """Read an address file; None if it is missing or invalid."""
     try:
-        address = Address(**json.loads(path.read_bytes()))
-    except (OSError, *INVALID_CONTENT):
+        return TypeAdapter(Address).validate_json(path.read_bytes(), strict=True)
+    except (OSError, ValidationError):
         return None
-    hints = settings_in(Address)
-    has_types = all(has_type(getattr(address, name), kind) for name, kind, _ in hints)
-    return address if has_types and 0 < address.port <= MAX_PORT else None
 
 
 def is_running(address: Address) -> bool:
@@ -308,25 +320,8 @@ def service_proof(token: str, instance: str, nonce: str) -> str:
     It includes the instance, so that a program cannot pass the nonce on to another service of the
     home.
     """
-    return hmac_of(token, f"service {instance} {nonce}")
-
-
-def hmac_of(token: str, message: str) -> str:
-    """Return the HMAC-SHA-256 of a message under the access token."""
-    return hmac.new(token.encode(), message.encode(errors="replace"), hashlib.sha256).hexdigest()
-
-
-def signed(token: str, purpose: str, content: str) -> str:
-    """Return a text with an HMAC by which `verified` recognises it."""
-    return f"{content}.{hmac_of(token, f'{purpose} {content}')}"
-
-
-def verified(token: str, purpose: str, text: str) -> str | None:
-    """Return the content of a text that was signed for this purpose; None for any other text."""
-    content, _, proof = text.rpartition(".")
-    expected = hmac_of(token, f"{purpose} {content}")
-    is_genuine = secrets.compare_digest(proof.encode(errors="replace"), expected.encode())
-    return content if is_genuine else None
+    message = f"service {instance} {nonce}".encode(errors="replace")
+    return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
 
 
 def access_token(home: Path) -> str:
@@ -371,8 +366,8 @@ def _create_token_file(path: Path) -> None:
 
 
 @contextmanager
-def listening(host: str, port: int, *, is_shared: bool = False) -> Iterator[socket.socket]:
-    """Open a listening socket at this port or the next free one; see `listen`.
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """Open a listening socket at this port or the next free one; 0 for any.
 
     Raises:
         BadInput: The port is out of range, no port is free, or the address is unavailable.
@@ -380,66 +375,25 @@ def listening(host: str, port: int, *, is_shared: bool = False) -> Iterator[sock
     if not 0 <= port <= MAX_PORT:
         raise BadInput(f"--port {port} was given; it must be between 0 and {MAX_PORT}.")
     tried = [0] if port == 0 else range(port, min(port + PORTS_TRIED, MAX_PORT + 1))
-    for each in tried:
-        with suppress(PortTaken):
-            listener = listen(host, each)
-            if is_shared:
-                # A port that others share can be shared by any process of the user, too: only a
-                # socket that is not shared finds out whether the port is free.
-                free = listener.getsockname()[1]
-                listener.close()
-                listener = listen(host, free, is_shared=True)
-            break
-    else:
-        raise BadInput(
-            f"Ports {port} to {tried[-1]} of {host} are all in use. Choose another with --port, or "
-            "any free one with --port 0."
-        )
-    with listener:
-        yield listener
-
-
-class PortTaken(Exception):
-    """Port that another process listens on."""
-
-
-def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
-    """Open a listening socket.
-
-    Args:
-        host: Host of the address.
-        port: TCP port; 0 for any.
-        is_shared: Whether several sockets listen on the port. Linux distributes the connections
-            evenly among them, by the client's address and port. If processes share one socket
-            instead, one of them accepts most connections that arrive together.
-
-    Raises:
-        PortTaken: Another process listens on the port.
-        BadInput: This machine does not have the address, or the port is privileged.
-    """
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, place = found[0]
-        # `socket.create_server` leaves out the protocol, and without it asyncio does not set
-        # TCP_NODELAY: every response would take 40 ms.
-        listener = socket.socket(family, kind, protocol)
+    for free_port in tried:
         try:
-            # Binds a port whose former connections still time out. On Windows the option would let
-            # two programs share a port.
-            if os.name == "posix":
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if is_shared:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listener.bind(place)
-            listener.listen()
-        except OSError:
-            listener.close()
-            raise
-    except (OSError, UnicodeError) as error:
-        if getattr(error, "errno", None) == errno.EADDRINUSE:
-            raise PortTaken from error
-        raise BadInput(
-            f"Cannot listen on {host} port {port}: {error}. Use --host 127.0.0.1 for this machine "
-            "only or --host 0.0.0.0 for all its networks, and a port above 1023."
-        ) from error
-    return listener
+            family = socket.getaddrinfo(host, free_port, type=socket.SOCK_STREAM)[0][0]
+            is_dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+            place = (host, free_port)
+            listener = socket.create_server(
+                place, family=family, backlog=BACKLOG, dualstack_ipv6=is_dual
+            )
+        except (OSError, UnicodeError) as error:
+            if getattr(error, "errno", None) == errno.EADDRINUSE:
+                continue
+            raise BadInput(
+                f"Cannot listen on {host} port {port}: {error}. Use --host 127.0.0.1 for this "
+                "machine only or --host 0.0.0.0 for all its networks, and a port above 1023."
+            ) from error
+        with listener:
+            yield listener
+            return
+    raise BadInput(
+        f"Ports {port} to {tried[-1]} of {host} are all in use. Choose another with --port, or "
+        "any free one with --port 0."
+    )

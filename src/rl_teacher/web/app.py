@@ -1,25 +1,27 @@
 """Application: routes and middleware."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 from starlette.middleware.gzip import GZipMiddleware
 
 from rl_teacher.runs.folder import home
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web import problems
-from rl_teacher.web.access import AccessMiddleware, handle_rate_limit
-from rl_teacher.web.authentication import Authenticator, RateLimited, within_limits
-from rl_teacher.web.batching import Batcher, WorkerPool
+from rl_teacher.web.access import AccessMiddleware
+from rl_teacher.web.authentication import Authenticator
+from rl_teacher.web.batching import Batcher
 from rl_teacher.web.clip_export import ClipExporter
 from rl_teacher.web.clip_ranking import RankingCache
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import store_uploads
 from rl_teacher.web.label_quality import QualityCache
-from rl_teacher.web.middleware import BodyLimit, RequestLog, SecurityHeaders
+from rl_teacher.web.middleware import BodyLimit, RequestLog
 from rl_teacher.web.next_comparisons import next_comparisons
 from rl_teacher.web.openapi import DescribedApi
 from rl_teacher.web.poller import Poller, SnapshotReader
@@ -36,8 +38,6 @@ from rl_teacher.web.routes import (
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.services import Services
 from rl_teacher.web.settings import MAX_BODY_BYTES, Settings
-from rl_teacher.web.shared_state import SharedState
-from rl_teacher.web.short_path import ShortPath
 
 ROUTERS = (
     *(labelling.router, media.router, events.router, pages.health_router, experiments.router),
@@ -53,7 +53,6 @@ def create_app(
     media_files: MediaFiles,
     settings: Settings,
     player: EpisodePlayer | None = None,
-    shared: SharedState | None = None,
 ) -> FastAPI:
     """Create the ASGI application.
 
@@ -62,13 +61,11 @@ def create_app(
         media_files: Files of clips and scenes.
         settings: Settings of the service.
         player: Plays episodes; None except in `rl-teacher play`.
-        shared: State that several processes share; None for a service of one process.
     """
     app = DescribedApi(ROUTERS, lifespan=lifespan)
     experiments = ExperimentViews(store, settings.now)
-    workers = WorkerPool()
-    shared = shared or SharedState()
-    authenticator = Authenticator(store, settings, shared)
+    authenticator = Authenticator(store, settings)
+    metrics = CollectorRegistry()
     app.state.services = Services(
         store=store,
         media=media_files,
@@ -78,25 +75,20 @@ def create_app(
         authenticator=authenticator,
         quality=QualityCache(store, settings.clock_s),
         ranking=RankingCache(store),
-        workers=workers,
-        label_batcher=Batcher(
-            "labels", partial(within_limits, shared, do=partial(store_uploads, store))
-        ),
+        label_batcher=Batcher("labels", partial(store_uploads, store)),
         next_batcher=Batcher("next comparisons", partial(next_comparisons, store, experiments)),
         exporter=ClipExporter(home() / "cache" / "exports"),
-        shared=shared,
+        streams=Counter(),
+        metrics=metrics,
         player=player,
     )
     problems.add_error_handlers(app)
-    app.add_exception_handler(RateLimited, handle_rate_limit)
     # Requests pass the middleware in reverse order: the last one added comes first. Rejected
     # requests get headers and a line in the log, too. No body is read before access is granted.
     app.add_middleware(GZipMiddleware, compresslevel=GZIP_LEVEL)
-    app.add_middleware(ShortPath, handlers=labelling.SHORT_PATH)
     app.add_middleware(BodyLimit, max_body_bytes=MAX_BODY_BYTES)
     app.add_middleware(AccessMiddleware, routes=app.routes, authenticator=authenticator)
-    app.add_middleware(RequestLog, shared=shared)
-    app.add_middleware(SecurityHeaders)
+    app.add_middleware(RequestLog, registry=metrics)
     return app
 
 
@@ -106,6 +98,5 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     services: Services = app.state.services
     services.poller.close()
-    for each in (services.workers, services.label_batcher, services.next_batcher):
+    for each in (services.label_batcher, services.next_batcher, services.authenticator):
         each.close()
-    services.authenticator.close()

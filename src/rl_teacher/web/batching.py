@@ -1,8 +1,7 @@
-"""Worker threads and batching for requests that labelers wait for.
+"""Batching of the requests that labelers wait for.
 
-With shared threads, a long list for an owner would delay the next comparison of a labeler. There
-are few of these threads because Python runs one at a time: two serve a hundred labelers sooner than
-forty that compete for the interpreter lock.
+Each batcher has a thread of its own: with shared threads, a long list for an owner would delay the
+next comparison of a labeler.
 """
 
 import asyncio
@@ -10,12 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from itertools import groupby
 from threading import Lock
-from typing import Any, Generic, ParamSpec, TypeVar
-
-NUM_THREADS = 2
+from typing import Generic, TypeVar
 
 MAX_BATCH = 100
 """Items per batch."""
@@ -26,28 +22,8 @@ PAUSE_FACTOR = 2.0
 MAX_PAUSE_S = 0.03
 """Maximum time from the end of a batch to the next one."""
 
-P = ParamSpec("P")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-class WorkerPool:
-    """Dedicated threads that run calls in order of arrival."""
-
-    def __init__(self, name: str = "labelers", num_threads: int = NUM_THREADS) -> None:
-        self._threads = ThreadPoolExecutor(num_threads, name)
-
-    async def run(self, call: Callable[P, Result], /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        """Run a call and return its result."""
-        return await asyncio.wrap_future(self._threads.submit(partial(call, *args, **kwargs)))
-
-    def submit(self, call: Callable[[], Any]) -> None:
-        """Run a call in the background."""
-        self._threads.submit(call)
-
-    def close(self) -> None:
-        """Stop the threads after their current calls."""
-        self._threads.shutdown()
 
 
 class Batcher(Generic[Item, Result]):
@@ -73,7 +49,7 @@ class Batcher(Generic[Item, Result]):
                 receives it. All items receive an exception that is raised.
             max_pause_s: Maximum time from the end of a batch to the next one.
         """
-        self._thread = WorkerPool(name, 1)
+        self._thread = ThreadPoolExecutor(1, name)
         self._do = do
         self._max_pause_s = max_pause_s
         self._lock = Lock()
@@ -93,7 +69,7 @@ class Batcher(Generic[Item, Result]):
 
     def close(self) -> None:
         """Stop the thread once it has processed what waits."""
-        self._thread.close()
+        self._thread.shutdown()
 
     def _process_batches(self) -> None:
         """Process batches until no item is left."""

@@ -19,7 +19,7 @@ from rl_teacher.clips.scene import aim_camera
 from rl_teacher.clips.video import Frame, decode_mp4, encode_gif, encode_mp4, side_by_side
 from rl_teacher.common.errors import BadInput, CorruptClip
 from rl_teacher.store.files import folder_errors, trim_folder, write_atomically
-from rl_teacher.web.problems import NOT_RENDERED, TOO_MANY, ProblemError, describe_errors
+from rl_teacher.web.problems import NotRendered, TooMany, describe_errors
 from rl_teacher.web.schemas.shared import Scene
 
 ExportFormat = Literal["gif", "mp4"]
@@ -64,7 +64,8 @@ class ClipExporter:
         """Return the file that shows one clip, or several side by side.
 
         Raises:
-            ProblemError: Too many exports wait, or this machine cannot render.
+            TooMany: Too many exports wait.
+            NotRendered: This machine cannot render.
             CorruptClip: A clip or scene is invalid.
             RunFolderUnusable: The cache cannot be written.
         """
@@ -77,9 +78,7 @@ class ClipExporter:
         if (cached := read_cached(path)) is not None:
             return cached
         if not self._slots.acquire(blocking=False):
-            raise ProblemError(
-                TOO_MANY, "Other clips are being rendered. Try again in a few seconds."
-            )
+            raise TooMany("Other clips are being rendered. Try again in a few seconds.")
         try:
             # One at a time, because rendering competes with training for the processor.
             with self._rendering:
@@ -112,7 +111,7 @@ def encode(sides: Sequence[ExportedClip], form: ExportFormat) -> bytes:
             try:
                 renderer = stack.enter_context(closing(OffscreenRenderer()))
             except BadInput as error:
-                raise ProblemError(NOT_RENDERED, str(error)) from error
+                raise NotRendered(str(error)) from error
         # Short clips show every step, longer ones every k-th: repeat frames of the slower ones.
         fps = max(side.fps for side in sides)
         columns = []

@@ -11,7 +11,7 @@ from rl_teacher.store.records import ExperimentView, Identity, MetricsRow
 from rl_teacher.store.sql import experiment_not_found
 from rl_teacher.store.store import Store
 from rl_teacher.web.authentication import is_owner
-from rl_teacher.web.problems import ProblemError
+from rl_teacher.web.problems import NotShown
 from rl_teacher.web.schemas.experiments import (
     ClipProgress,
     Episode,
@@ -236,7 +236,7 @@ class ExperimentViews:
             return None
         try:
             clip = serialize_clip(self._store.clips.get(str(episode.get("clip"))))
-        except (MediaNotFound, CorruptClip, ProblemError):
+        except (MediaNotFound, CorruptClip, NotShown):
             return None
         rewards = episode.get("predicted_rewards")
         is_list = isinstance(rewards, list)

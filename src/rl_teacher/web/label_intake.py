@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.clips.segment import playback_speed
-from rl_teacher.common.errors import ComparisonNotFound, RlTeacherError, StoreUnavailable
+from rl_teacher.common.errors import BadInput, ComparisonNotFound, RlTeacherError, StoreUnavailable
 from rl_teacher.store.database import versions
 from rl_teacher.store.leases import KEPT_AFTER_EXPIRY
 from rl_teacher.store.records import (
@@ -23,13 +23,10 @@ from rl_teacher.store.records import (
 from rl_teacher.store.store import Store
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.problems import (
-    ALREADY_ANSWERED,
-    NOT_LEASED,
-    NOT_VALID,
-    REQUEST_REUSED,
+    AlreadyAnswered,
+    NotLeased,
     Problem,
-    ProblemError,
-    problem,
+    RequestReused,
     problem_from_error,
 )
 from rl_teacher.web.schemas.labelling import (
@@ -41,7 +38,6 @@ from rl_teacher.web.schemas.labelling import (
     Submission,
 )
 from rl_teacher.web.serializers import serialize_comparison
-from rl_teacher.web.shared_state import Take
 
 MIN_SHARE_SEEN = 0.5
 """Share of the longer clip that must have been played before an answer is not marked too fast."""
@@ -62,14 +58,12 @@ class LabelUpload:
     Attributes:
         labeler: The labeler.
         submitted: Unvalidated labels.
-        take: Amount to take from a token bucket; None if the labels are not limited.
         valid: Labels that can be stored.
         rejected: Rejected labels.
     """
 
     labeler: Identity
     submitted: Sequence[Any]
-    take: Take | None = None
     valid: list[NewLabel] = field(default_factory=list)
     rejected: list[RejectedLabel] = field(default_factory=list)
 
@@ -102,7 +96,7 @@ class LabelUpload:
                     raise ComparisonNotFound([label.comparison_id])
                 check_lease(label, about, self.labeler)
                 self.valid.append(in_stored_order(label, about, name))
-            except (RlTeacherError, ProblemError) as error:
+            except RlTeacherError as error:
                 self.reject(label.request_id, error)
 
     def reject(self, request_id: UUID | None, error: Exception) -> None:
@@ -191,13 +185,12 @@ def check_lease(label: LabelSubmission, about: ComparisonWithLease, labeler: Ide
     earlier answer.
 
     Raises:
-        ProblemError: The comparison was never leased to them, or under another token.
+        NotLeased: The comparison was never leased to them, or under another token.
     """
     if is_owner(labeler) or about.is_labelled:
         return
     if about.lease is None or label.lease not in (None, about.lease):
-        raise ProblemError(
-            NOT_LEASED,
+        raise NotLeased(
             # Without its id, because the page shows its number in the experiment beside this text.
             "The comparison was not given to you to answer, or was given more than "
             f"{KEPT_AFTER_EXPIRY.days} days ago. Request the next comparisons and answer those.",
@@ -208,7 +201,8 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
     """Convert a label to the stored order of its comparison.
 
     Raises:
-        ProblemError: `left_hash` is neither clip, or the labeler cannot have seen the clips.
+        BadInput: `left_hash` is neither clip.
+        NotShown: The labeler cannot have seen the clips.
         CorruptClip: The stored metadata of a clip that the labeler cannot have seen is invalid.
     """
     view = about.comparison
@@ -220,10 +214,9 @@ def in_stored_order(label: LabelSubmission, about: ComparisonWithLease, labeler:
     shown_left = view.right if is_swapped(view.id, labeler) != is_repeat else view.left
     left = label.left_hash or shown_left.content_hash
     if left not in (view.left.content_hash, view.right.content_hash):
-        raise ProblemError(
-            NOT_VALID,
+        raise BadInput(
             f"left_hash: {left} is not a clip of comparison {view.id}. Send the hash of the clip "
-            "shown on the left, or omit the field.",
+            "shown on the left, or omit the field."
         )
     swapped = left != view.left.content_hash
     answer = None if label.answer is None else Answer(label.answer)
@@ -309,23 +302,19 @@ def add_labels(
 
 def refusal(label: NewLabel, stored: Answer | None) -> RejectedLabel:
     """Build the rejection of a label that the store has refused; see `Labels.add_many`."""
-    if stored is None:
-        return RejectedLabel(request_id=label.request_id, problem=request_reused())
     answer = mirror_answer(stored, swapped=label.is_swapped)
-    details = problem(
-        ALREADY_ANSWERED,
-        f"You answered this comparison with {answer} in another tab, so this answer was not "
-        "stored. Open the comparison again to change it.",
-    )
+    if answer is None:
+        error = RequestReused(
+            "Another label has this request_id, so this one was not stored. Send it with a new "
+            "UUID."
+        )
+    else:
+        error = AlreadyAnswered(
+            f"You answered this comparison with {answer} in another tab, so this answer was not "
+            "stored. Open the comparison again to change it."
+        )
+    details = problem_from_error(error)
     return RejectedLabel(request_id=label.request_id, problem=details, stored_answer=answer)
-
-
-def request_reused() -> Problem:
-    """Return the problem of a label with the request id of a different label."""
-    return problem(
-        REQUEST_REUSED,
-        "Another label has this request_id, so this one was not stored. Send it with a new UUID.",
-    )
 
 
 def request_id_of(label: Any) -> UUID | None:

@@ -8,7 +8,6 @@ from rl_teacher.store.records import ClaimRequest, ExperimentView, Identity
 from rl_teacher.store.store import Store
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import ExperimentViews
-from rl_teacher.web.problems import ProblemError
 from rl_teacher.web.schemas.labelling import NextComparisons
 from rl_teacher.web.serializers import serialize_claim
 
@@ -78,7 +77,7 @@ def next_of_experiment(
         progress = progress_of[request.labeler]
         try:
             comparisons = [serialize_claim(each, request.labeler) for each in these]
-        except (RlTeacherError, ProblemError) as error:
+        except RlTeacherError as error:
             yield error
         else:
             yield NextComparisons(comparisons=comparisons, progress=progress)

@@ -1,12 +1,15 @@
-"""Error responses: problem details (RFC 9457) for programs, HTML pages for browsers."""
+"""Error responses: problem details (RFC 9457) for programs, HTML pages for browsers.
+
+Status, slug and title of a problem are attributes of the exception's class.
+"""
 
 import base64
 import hashlib
 import http
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -18,21 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from rl_teacher.common.errors import (
-    BadExperimentName,
     BadInput,
-    ComparisonNotFound,
     CorruptCheckpoint,
-    CorruptClip,
-    ExperimentExists,
-    ExperimentInUse,
-    ExperimentNotFound,
-    InviteNotFound,
-    InviteUnusable,
-    LabelerExists,
-    LabelerNotFound,
-    MediaNotFound,
-    RankingNotFound,
-    RendererKilled,
     RlTeacherError,
     RunFolderUnusable,
     StoreUnavailable,
@@ -40,7 +30,7 @@ from rl_teacher.common.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 2
-UNEXPECTED_DETAIL = "The log of the service has the details."
+SEE_LOG = "The log of the service has the details."
 
 STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -66,79 +56,117 @@ class Problem(BaseModel):
     detail: str
 
 
-@dataclass(frozen=True)
-class ProblemType:
-    """Type of a problem.
+class NoCredential(RlTeacherError):
+    """A request without a valid credential."""
+
+    status = 401
+    slug = "no-credential"
+    title = "Authentication required"
+
+
+class Forbidden(RlTeacherError):
+    """A request from another site's page, or for a route that is closed."""
+
+    status = 403
+    slug = "forbidden"
+    title = "Forbidden"
+
+
+class NotShown(RlTeacherError):
+    """A clip or an episode that cannot be shown yet."""
+
+    status = 409
+    slug = "not-shown"
+    title = "Not ready yet"
+
+
+class AlreadyAnswered(RlTeacherError):
+    """A label of a comparison that the labeler has answered in another tab."""
+
+    status = 409
+    slug = "already-answered"
+    title = "Already answered in another tab"
+
+
+class NotLeased(RlTeacherError):
+    """A label of a comparison that was not given to the labeler."""
+
+    status = 409
+    slug = "not-leased"
+    title = "Not assigned to you"
+
+
+class RequestReused(RlTeacherError):
+    """A label with the request id of a different label."""
+
+    status = 409
+    slug = "request-reused"
+    title = "Request id already used"
+
+
+class TooMany(RlTeacherError):
+    """Requests, event streams or exports over a limit.
 
     Attributes:
-        slug: Anchor in the documentation.
-        status: HTTP status.
-        title: Fixed summary.
+        wait_s: seconds until the next request is accepted.
     """
 
-    slug: str
-    status: int
-    title: str
+    status = 429
+    slug = "too-many"
+    title = "Too many requests"
+
+    def __init__(self, message: str, wait_s: float = RETRY_AFTER_S) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
 
 
-BAD_REQUEST = ProblemType("bad-request", 400, "Malformed request")
-NO_CREDENTIAL = ProblemType("no-credential", 401, "Authentication required")
-FORBIDDEN = ProblemType("forbidden", 403, "Forbidden")
-NOT_FOUND = ProblemType("not-found", 404, "Not found")
-NOT_SHOWN = ProblemType("not-shown", 409, "Not ready yet")
-ALREADY_ANSWERED = ProblemType("already-answered", 409, "Already answered in another tab")
-NOT_LEASED = ProblemType("not-leased", 409, "Not assigned to you")
-REQUEST_REUSED = ProblemType("request-reused", 409, "Request id already used")
-RUNNING = ProblemType("running", 409, "Experiment is running")
-NAME_TAKEN = ProblemType("name-taken", 409, "Name already taken")
-INVITE_UNUSABLE = ProblemType("invite-unusable", 409, "Invite not usable")
-TOO_LARGE = ProblemType("too-large", 413, "Request body too large")
-TOO_MANY = ProblemType("too-many", 429, "Too many requests")
-NOT_VALID = ProblemType("not-valid", 422, "Request validation failed")
-UNEXPECTED = ProblemType("unexpected", 500, "Internal error")
-DAMAGED = ProblemType("damaged", 502, "Stored file corrupt")
-UNAVAILABLE = ProblemType("unavailable", 503, "Storage not available")
-NOT_RENDERED = ProblemType("not-rendered", 503, "Rendering not available")
-NOT_BUILT = ProblemType("not-built", 503, "Page not built")
+class NotRendered(RlTeacherError):
+    """An export on a machine that cannot render."""
 
-PROBLEM_TYPES = (
-    *(BAD_REQUEST, NO_CREDENTIAL, FORBIDDEN, NOT_FOUND, NOT_SHOWN, ALREADY_ANSWERED, NOT_LEASED),
-    *(REQUEST_REUSED, RUNNING, NAME_TAKEN, INVITE_UNUSABLE, TOO_LARGE),
-    *(NOT_VALID, TOO_MANY, UNEXPECTED, DAMAGED, UNAVAILABLE, NOT_RENDERED, NOT_BUILT),
-)
-
-MISSING = (
-    *(ExperimentNotFound, BadExperimentName, ComparisonNotFound, MediaNotFound),
-    *(LabelerNotFound, InviteNotFound, RankingNotFound),
-)
-TYPE_OF_ERROR = (
-    (MISSING, NOT_FOUND),
-    ((LabelerExists, ExperimentExists), NAME_TAKEN),
-    (ExperimentInUse, RUNNING),
-    (InviteUnusable, INVITE_UNUSABLE),
-    ((CorruptCheckpoint, CorruptClip), DAMAGED),
-    (RendererKilled, NOT_RENDERED),
-    ((StoreUnavailable, RunFolderUnusable), UNAVAILABLE),
-    (BadInput, NOT_VALID),
-)
-"""Problem types of exceptions; the first match counts."""
+    status = 503
+    slug = "not-rendered"
+    title = "Rendering not available"
 
 
-class ProblemError(Exception):
-    """Request failure with a problem type."""
+class NotBuilt(RlTeacherError):
+    """A checkout without the built page."""
 
-    def __init__(self, kind: ProblemType, detail: str) -> None:
-        super().__init__(detail)
-        self.kind = kind
+    status = 503
+    slug = "not-built"
+    title = "Page not built"
 
 
-def problem(kind: ProblemType, detail: str) -> Problem:
-    """Build a problem.
+def problem_kinds() -> list[tuple[int, str, str]]:
+    """Return status, slug and title of every kind of problem, in order."""
+    kinds: set[tuple[int, str, str]] = set()
+    classes: list[type[RlTeacherError]] = [RlTeacherError]
+    while classes:
+        error_class = classes.pop()
+        kinds.add((error_class.status, error_class.slug, error_class.title))
+        classes += error_class.__subclasses__()
+    return sorted(kinds)
 
-    Args:
-        kind: One of `PROBLEM_TYPES`.
-        detail: The given value, the expected value and the remedy.
-    """
+
+def problem_from_error(error: Exception) -> Problem:
+    """Convert an exception to a problem."""
+    kind, detail = RlTeacherError, SEE_LOG
+    match error:
+        case RequestValidationError() | ValidationError():
+            kind, detail = BadInput, describe_errors(error.errors())
+        case HTTPException(status_code=status):
+            return problem_of_status(status, str(error.detail))
+        case SQLAlchemyError():
+            logger.error("A database statement failed.", exc_info=error)
+            kind, detail = StoreUnavailable, f"A database statement failed. {SEE_LOG}"
+        case CorruptCheckpoint() | RunFolderUnusable() | StoreUnavailable():
+            # The text may name folders and servers, which labelers must not see.
+            logger.warning("%s", error)
+            kind, detail = type(error), getattr(error, "public", None) or SEE_LOG
+        case RlTeacherError():
+            kind = type(error)
+            detail = SEE_LOG if kind.status == RlTeacherError.status else str(error)
+        case _:
+            pass
     # Input that is quoted here may contain lone surrogates.
     encodable = detail.encode(errors="replace").decode()
     return Problem(
@@ -146,40 +174,14 @@ def problem(kind: ProblemType, detail: str) -> Problem:
     )
 
 
-def problem_from_error(error: Exception) -> Problem:
-    """Convert an exception to a problem."""
-    match error:
-        case ProblemError():
-            return problem(error.kind, str(error))
-        case RequestValidationError() | ValidationError():
-            return problem(NOT_VALID, describe_errors(error.errors()))
-        case HTTPException(status_code=404):
-            # The same text for hidden routes, so that their existence is not disclosed.
-            return problem(NOT_FOUND, "This address does not exist, or you have no access to it.")
-        case HTTPException():
-            return problem(type_for_status(error.status_code), str(error.detail))
-        case SQLAlchemyError():
-            logger.error("A database statement failed.", exc_info=error)
-            return problem(
-                UNAVAILABLE,
-                "A database statement failed: another version of rl-teacher may have changed the "
-                "database. Restart the service.",
-            )
-    kinds = (kind for error_class, kind in TYPE_OF_ERROR if isinstance(error, error_class))
-    kind = next(kinds, UNEXPECTED)
-    detail = UNEXPECTED_DETAIL if kind is UNEXPECTED else str(error)
-    if isinstance(error, CorruptCheckpoint | RunFolderUnusable | StoreUnavailable):
-        # The text may name folders and servers, which labelers must not see.
-        logger.warning("%s", error)
-        detail = getattr(error, "public", None) or UNEXPECTED_DETAIL
-    return problem(kind, detail)
-
-
-def type_for_status(status: int) -> ProblemType:
-    """Return the problem type with this status, or a generic one."""
-    phrase = http.HTTPStatus(status).phrase
-    generic = ProblemType(phrase.lower().replace(" ", "-"), status, phrase)
-    return next((kind for kind in PROBLEM_TYPES if kind.status == status), generic)
+def problem_of_status(status: int, detail: str) -> Problem:
+    """Return the problem of a request that Starlette or FastAPI has refused."""
+    title = http.HTTPStatus(status).phrase
+    if status == http.HTTPStatus.NOT_FOUND:
+        # The same text for hidden routes, so that their existence is not disclosed.
+        detail = "This address does not exist, or you have no access to it."
+    slug = title.lower().replace(" ", "-")
+    return Problem(type=f"/api/docs#{slug}", title=title, status=status, detail=detail)
 
 
 def describe_errors(errors: Sequence[Any]) -> str:
@@ -188,26 +190,26 @@ def describe_errors(errors: Sequence[Any]) -> str:
     return "; ".join(messages[:3])[:500] + ("; ..." if len(messages) > 3 else ".")
 
 
-def error_response(
-    request: Request, details: Problem, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Build the response of a problem: HTML if the client asks for it, JSON otherwise."""
-    all_headers = {"Cache-Control": "no-store", "Vary": "Accept", **(headers or {})}
-    if details.status in (UNAVAILABLE.status, TOO_MANY.status):
-        all_headers.setdefault("Retry-After", str(RETRY_AFTER_S))
-    if details.status == NO_CREDENTIAL.status:
-        all_headers.setdefault("WWW-Authenticate", 'Bearer realm="rl-teacher"')
+def error_response(request: Request, error: Exception) -> Response:
+    """Build the response to a failed request: HTML if the client asks for it, JSON otherwise."""
+    details = problem_from_error(error)
+    headers = {"Cache-Control": "no-store", "Vary": "Accept"}
+    if isinstance(error, HTTPException):
+        headers |= error.headers or {}
+    if details.status in (StoreUnavailable.status, TooMany.status):
+        wait_s = getattr(error, "wait_s", RETRY_AFTER_S)
+        headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
+    if details.status == NoCredential.status:
+        headers["WWW-Authenticate"] = 'Bearer realm="rl-teacher"'
     if not accepts_html(request):
-        content = details.model_dump()
-        return JSONResponse(content, details.status, all_headers, media_type=MEDIA_TYPE)
-    detail = re.sub("`([^`]+)`", r"<code>\1</code>", escape(details.detail))
-    body = f"<p>{detail}</p>"
-    if details.status == TOO_MANY.status:
-        all_headers["Refresh"] = all_headers["Retry-After"]
-        body += f"<p>This page tries again in {all_headers['Retry-After']} s.</p>"
-    elif details.status != NO_CREDENTIAL.status:
+        return JSONResponse(details.model_dump(), details.status, headers, media_type=MEDIA_TYPE)
+    body = re.sub("`([^`]+)`", r"<code>\1</code>", f"<p>{escape(details.detail)}</p>")
+    if details.status == TooMany.status:
+        headers["Refresh"] = headers["Retry-After"]
+        body += f"<p>This page tries again in {headers['Retry-After']} s.</p>"
+    elif details.status != NoCredential.status:
         body += '<p><a href="/">All experiments</a></p>'
-    return html_page(details.title, body, details.status, all_headers)
+    return html_page(details.title, body, details.status, headers)
 
 
 def accepts_html(request: Request) -> bool:
@@ -238,18 +240,10 @@ def html_page(
 
 async def handle_error(request: Request, error: Exception) -> Response:
     """Handle an exception with a problem response."""
-    headers = error.headers if isinstance(error, HTTPException) else None
-    return error_response(request, problem_from_error(error), headers)
+    return error_response(request, error)
 
 
 def add_error_handlers(app: FastAPI) -> None:
     """Register the error handlers of the application."""
-    expected = (
-        ProblemError,
-        RequestValidationError,
-        HTTPException,
-        RlTeacherError,
-        SQLAlchemyError,
-    )
-    for error_class in expected:
+    for error_class in (RequestValidationError, HTTPException, RlTeacherError, SQLAlchemyError):
         app.add_exception_handler(error_class, handle_error)

@@ -3,7 +3,7 @@
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.common.errors import CorruptClip
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView
-from rl_teacher.web.problems import NOT_SHOWN, ProblemError
+from rl_teacher.web.problems import NotShown
 from rl_teacher.web.schemas.labelling import Comparison
 from rl_teacher.web.schemas.shared import Clip
 
@@ -20,7 +20,7 @@ def serialize_comparison(
         is_repeat: Whether the labeler sees it again, with the sides exchanged.
 
     Raises:
-        ProblemError: A clip cannot be shown yet.
+        NotShown: A clip cannot be shown yet.
     """
     swapped = is_swapped(view.id, labeler) != is_repeat
     left, right = (view.right, view.left) if swapped else (view.left, view.right)
@@ -41,7 +41,7 @@ def comparison_if_displayable(
     """Serialize a comparison as `serialize_comparison` does; None if it cannot be shown."""
     try:
         return serialize_comparison(view, labeler, answer)
-    except (ProblemError, CorruptClip):
+    except (NotShown, CorruptClip):
         return None
 
 
@@ -57,14 +57,13 @@ def serialize_clip(view: ClipView) -> Clip:
     """Serialize clip metadata.
 
     Raises:
-        ProblemError: The clip cannot be shown yet.
+        NotShown: The clip cannot be shown yet.
         CorruptClip: The stored metadata is invalid.
     """
     if view.kind is None:
-        raise ProblemError(
-            NOT_SHOWN,
+        raise NotShown(
             f"Clip {view.content_hash} cannot be shown yet: the training process renders it later, "
-            "or never if a synthetic teacher answers. Request the next comparison.",
+            "or never if a synthetic teacher answers. Request the next comparison."
         )
     if view.kind not in ("poses", "video") or not view.num_frames or not view.fps:
         raise CorruptClip(
@@ -85,7 +84,7 @@ def clip_if_displayable(view: ClipView) -> Clip | None:
     """Serialize a clip; None if it cannot be shown."""
     try:
         return serialize_clip(view)
-    except (ProblemError, CorruptClip):
+    except (NotShown, CorruptClip):
         return None
 
 

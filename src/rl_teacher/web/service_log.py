@@ -4,29 +4,21 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from rl_teacher.store.files import folder_errors, make_private_home
 
-LOG_FOLDER = "logs"
 LOG_NAME = "service.log"
 MAX_LOG_BYTES = 5_000_000
 NUM_OLD_LOGS = 3
 """Rotated request logs to keep besides the current one."""
-DAMPED_LOGGERS = ("asyncio", "uvicorn.error", "rl_teacher.web.connections")
-"""Loggers of accept errors, invalid requests and refused connections."""
 
 LOGGED_FIELDS = (
-    "request_id",
-    "labeler",
-    "experiment",
-    "method",
-    "path",
-    "status",
-    "duration_ms",
+    *("request_id", "labeler", "experiment", "method"),
+    *("path", "status", "duration_ms"),
 )
 """Fields of a request that are logged as JSON."""
 
@@ -37,7 +29,7 @@ def log_folder(home: Path) -> Path:
     Raises:
         RunFolderUnusable: The folder cannot be created.
     """
-    folder = home / LOG_FOLDER
+    folder = home / "logs"
     with folder_errors(home):
         make_private_home(home)
         folder.mkdir(exist_ok=True)
@@ -46,23 +38,21 @@ def log_folder(home: Path) -> Path:
 
 @contextlib.contextmanager
 def request_log(
-    home: Path, log_format: str = "text", *, has_terminal: bool = True, name: str = LOG_NAME
+    home: Path, log_format: str = "text", *, has_terminal: bool = True
 ) -> Iterator[None]:
     """Log requests, warnings and errors of this process to a file within the context.
 
     Warnings and errors also go to the terminal. A full disk is reported there and fails no request.
-    What any client can cause as often as it likes is logged once a minute.
 
     Args:
         home: Home of the service.
         log_format: `text`, or `json` for one object per line.
         has_terminal: Whether the standard error is shown to a person.
-        name: Name of the file.
 
     Raises:
         RunFolderUnusable: The log file cannot be written.
     """
-    path = log_folder(home) / name
+    path = log_folder(home) / LOG_NAME
     with folder_errors(path.parent):
         file = RotatingFileHandler(
             path,
@@ -73,27 +63,22 @@ def request_log(
         )
     formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
     formatter.converter = time.gmtime
-    is_json = log_format == "json"
-    file.setFormatter(JsonFormatter() if is_json else formatter)
     terminal = logging.StreamHandler()
     terminal.setLevel(logging.WARNING)
+    is_json = log_format == "json"
+    file.setFormatter(JsonFormatter() if is_json else formatter)
     short = logging.Formatter("%(levelname)s %(message)s")
     terminal.setFormatter(JsonFormatter() if is_json else short)
     package = logging.getLogger("rl_teacher")
     before = package.level
     package.setLevel(logging.INFO)
     handlers = (file, terminal) if has_terminal else (file,)
-    damped = Damped()
     for handler in handlers:
         logging.getLogger().addHandler(handler)
-    for each in DAMPED_LOGGERS:
-        logging.getLogger(each).addFilter(damped)
     try:
         yield
     finally:
         package.setLevel(before)
-        for each in DAMPED_LOGGERS:
-            logging.getLogger(each).removeFilter(damped)
         for handler in handlers:
             logging.getLogger().removeHandler(handler)
             handler.close()
@@ -115,25 +100,3 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry)
-
-
-class Damped(logging.Filter):
-    """Filter that lets the same message pass once in a while, and not a thousand times a second."""
-
-    def __init__(self, every_s: float = 60.0, now: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._every_s = every_s
-        self._now = now
-        self._logged_s: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is logged."""
-        message = str(record.msg)
-        now = self._now()
-        if now - self._logged_s.get(message, -self._every_s) < self._every_s:
-            return False
-        self._logged_s = {
-            each: logged for each, logged in self._logged_s.items() if now - logged < self._every_s
-        }
-        self._logged_s[message] = now
-        return True

@@ -1,14 +1,16 @@
 """Shared objects of the application, injected into its routes."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
+from prometheus_client import CollectorRegistry
 
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web.authentication import Authenticator
-from rl_teacher.web.batching import Batcher, WorkerPool
+from rl_teacher.web.batching import Batcher
 from rl_teacher.web.clip_export import ClipExporter
 from rl_teacher.web.clip_ranking import RankingCache
 from rl_teacher.web.experiment_views import ExperimentViews
@@ -19,7 +21,6 @@ from rl_teacher.web.poller import Poller
 from rl_teacher.web.schemas.labelling import LabelReceipt, NextComparisons
 from rl_teacher.web.schemas.play import EpisodePlayer
 from rl_teacher.web.settings import Settings
-from rl_teacher.web.shared_state import SharedState
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,11 @@ class Services:
         authenticator: Authenticates credentials.
         quality: Label quality.
         ranking: Rankings of clips.
-        workers: Threads for requests that labelers wait for.
         label_batcher: Stores submitted labels in batches.
         next_batcher: Claims the next comparisons of labelers in batches.
         exporter: Renders clips as files to save.
-        shared: State that the processes of the service share.
+        streams: Open event streams by labeler.
+        metrics: Metrics of the requests.
         player: Plays episodes; None except in `rl-teacher play`.
     """
 
@@ -51,11 +52,11 @@ class Services:
     authenticator: Authenticator
     quality: QualityCache
     ranking: RankingCache
-    workers: WorkerPool
     label_batcher: Batcher[LabelUpload, LabelReceipt]
     next_batcher: Batcher[NextRequest, NextComparisons]
     exporter: ClipExporter
-    shared: SharedState
+    streams: Counter[str]
+    metrics: CollectorRegistry
     player: EpisodePlayer | None = None
 
 

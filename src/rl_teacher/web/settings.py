@@ -34,7 +34,7 @@ class Limits:
         labeler: For a credential of a labeler.
         labels: Labels of a labeler's credential; an offline page sends many at once.
         owner: For a credential of an owner; one page of the clip library needs dozens of requests.
-        anonymous: For wrong credentials and invites from one network.
+        anonymous: For wrong credentials from one network, and for wrong invites.
         streams: Open event streams per labeler.
     """
 
@@ -52,6 +52,7 @@ class Settings:
     Attributes:
         token: Credential of the owner; never shown.
         instance: Unique name of the process.
+        database: Identifier of the database, for one-time codes.
         static: Folder of the built page.
         poll_every_s: Seconds between polls of the store while there are subscribers.
         now: Wall clock.
@@ -61,6 +62,7 @@ class Settings:
 
     token: str = field(repr=False)
     instance: str = ""
+    database: str = ""
     static: Path = BUILT_PAGE
     poll_every_s: float = 0.5
     now: Callable[[], datetime] = utc_now

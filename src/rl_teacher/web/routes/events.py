@@ -1,6 +1,5 @@
 """Server-sent events."""
 
-import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated
 
@@ -13,10 +12,9 @@ from rl_teacher.web.access import Access, CurrentIdentity, requires
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import redact_for_labelers, with_mine
 from rl_teacher.web.poller import Snapshot, Subscriber
-from rl_teacher.web.problems import TOO_MANY, ProblemError
+from rl_teacher.web.problems import TooMany
 from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
 from rl_teacher.web.services import ServicesDep
-from rl_teacher.web.shared_state import SharedState
 
 RECONNECT_MS = 2_000
 
@@ -35,9 +33,13 @@ async def new_subscriber(
 
     Raises:
         ExperimentNotFound: The experiment does not exist, or the user must not see it.
-        ProblemError: The user has too many open streams.
+        TooMany: The user has too many open streams.
     """
-    with open_stream(services.shared, identity.name, services.settings.limits.streams):
+    streams = services.streams
+    if streams[identity.name] >= services.settings.limits.streams:
+        raise TooMany("Too many event streams are open. Close some tabs of the page.")
+    streams[identity.name] += 1
+    try:
         if experiment is not None and not identity.sees(experiment):
             raise experiment_not_found(experiment)
         name = None
@@ -45,24 +47,8 @@ async def new_subscriber(
             find = services.experiments.find_for
             name = (await run_in_threadpool(find, experiment, identity)).name
         yield Subscriber(name, identity.name, is_owner(identity), identity.experiment)
-
-
-@contextlib.contextmanager
-def open_stream(shared: SharedState, labeler: str, limit: int) -> Iterator[None]:
-    """Count a stream of a labeler from its request on.
-
-    Raises:
-        ProblemError: The labeler has too many open streams.
-    """
-    stream_id = shared.add_stream(labeler, limit)
-    if stream_id is None:
-        raise ProblemError(
-            TOO_MANY, "Too many event streams are open. Close some tabs of the page."
-        )
-    try:
-        yield
     finally:
-        shared.remove_stream(stream_id)
+        streams[identity.name] -= 1
 
 
 @router.get("/events", response_class=EventSourceResponse)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from rl_teacher.common.errors import BadExperimentName
+from rl_teacher.common.errors import BadExperimentName, BadInput
 from rl_teacher.runs import management
 from rl_teacher.runs.control import has_two_rewards
 from rl_teacher.store.records import ExperimentView, Identity
@@ -13,7 +13,6 @@ from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import metrics_entry, redact_for_labelers
-from rl_teacher.web.problems import NOT_VALID, ProblemError
 from rl_teacher.web.schemas import experiments as schemas
 from rl_teacher.web.services import Services, ServicesDep
 
@@ -83,7 +82,7 @@ def rename_experiment(
     try:
         management.rename_experiment(services.store, name, body.name, by=owner)
     except BadExperimentName as error:
-        raise ProblemError(NOT_VALID, str(error)) from error
+        raise BadInput(str(error)) from error
     return owner_experiment_detail(services.experiments.find(body.name), services, owner)
 
 

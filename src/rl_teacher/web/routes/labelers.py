@@ -15,7 +15,7 @@ from rl_teacher.web.access import (
     CurrentIdentity,
     LabelerName,
     client_network,
-    delete_cookie,
+    cookie_name,
     requires,
     set_cookie,
 )
@@ -161,7 +161,7 @@ def sign_out(
     Other sessions and the credential, with which one can sign in again, stay valid.
     """
     services.authenticator.end_session(credential)
-    delete_cookie(response, request)
+    response.delete_cookie(cookie_name(request))
 
 
 @router.post("/join")
@@ -172,8 +172,11 @@ def join(
     """Use an invite; the response sets the new credential as a cookie."""
     # JSON may contain lone surrogates, which cannot be encoded.
     invite = body.invite.encode(errors="replace").decode()
+    # Only wrong invites are limited, so that a whole class may join from one network.
+    limit, key = services.settings.limits.anonymous, f"join {client_network(request)}"
+    services.authenticator.buckets.take(limit, key)
     identity, credential = services.store.access.accept_invite(invite, body.name, body.request_id)
-    services.authenticator.add_new(identity, credential, client_network(request))
+    services.authenticator.buckets.take(limit, key, cost=-1)
     set_cookie(response, request, credential)
     return schemas.JoinResponse(
         name=identity.name,

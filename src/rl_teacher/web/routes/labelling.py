@@ -4,7 +4,6 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ValidationError
 
 from rl_teacher.common.errors import ComparisonNotFound, ExperimentNotFound
 from rl_teacher.store.rankings import MAX_PAIRS
@@ -23,8 +22,7 @@ from rl_teacher.web.serializers import (
     serialize_claim,
     serialize_comparison,
 )
-from rl_teacher.web.services import Services, ServicesDep, get_services
-from rl_teacher.web.short_path import read_body
+from rl_teacher.web.services import Services, ServicesDep
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
 
@@ -34,67 +32,28 @@ router = APIRouter(prefix="/api/v1", tags=["labelling"])
 @router.get("/experiments/{name}/comparisons/next")
 @requires(Access.LABELER)
 async def claim_next_comparisons(
-    name: str,
-    services: ServicesDep,
-    identity: CurrentIdentity,
-    query: Annotated[schemas.NextQuery, Query()],
+    name: str, request: Request, query: Annotated[schemas.NextQuery, Query()]
 ) -> schemas.NextComparisons:
     """Return the next comparisons except those in `exclude`, each with a lease.
 
     Unlabelled comparisons with a lease of the same labeler come first.
     """
+    # Dependencies would take as much processor time as the rest of the request.
+    services, identity = request.app.state.services, request.state.identity
     return await services.next_batcher(NextRequest(name, identity, query.exclude, query.limit))
 
 
 @router.post("/labels")
 @requires(Access.LABELER)
-async def submit_labels(
-    body: schemas.LabelBatch,
-    services: ServicesDep,
-    identity: CurrentIdentity,
-    credential: CurrentCredential,
-) -> schemas.LabelReceipt:
+async def submit_labels(body: schemas.LabelBatch, request: Request) -> schemas.LabelReceipt:
     """Store labels; submitting one again has no effect.
 
     A labeler answers only comparisons that were leased to them, or that they have labelled before.
     An answer under an expired lease is stored beside those of other labelers.
     """
-    take = services.authenticator.take_of_labels(identity, credential, len(body.labels))
-    return await services.label_batcher(LabelUpload(identity, body.labels, take))
-
-
-async def claim_directly(request: Request) -> Response | None:
-    """Return the response of `claim_next_comparisons` to a valid request."""
-    services, state = await get_services(request), request.state
-    given = request.query_params
-    excluded = {"exclude": given.getlist("exclude")} if "exclude" in given else {}
-    try:
-        query = schemas.NextQuery.model_validate({**given, **excluded})
-    except ValidationError:
-        return None
-    found = await claim_next_comparisons(state.experiment, services, state.identity, query)
-    return json_response(found)
-
-
-async def submit_directly(request: Request) -> Response | None:
-    """Return the response of `submit_labels` to a valid request."""
-    if request.headers.get("content-type") != "application/json":
-        return None
-    services, identity = await get_services(request), request.state.identity
-    try:
-        body = schemas.LabelBatch.model_validate_json(await read_body(request))
-    except ValidationError:
-        return None
-    return json_response(await submit_labels(body, services, identity, request.state.credential))
-
-
-def json_response(content: BaseModel) -> Response:
-    """Return a model as JSON."""
-    return Response(content.__pydantic_serializer__.to_json(content), media_type="application/json")
-
-
-SHORT_PATH = {claim_next_comparisons: claim_directly, submit_labels: submit_directly}
-"""Handlers of the requests that labelers wait for, by endpoint; see `ShortPath`."""
+    services, identity = request.app.state.services, request.state.identity
+    services.authenticator.count_labels(identity, request.state.credential, len(body.labels))
+    return await services.label_batcher(LabelUpload(identity, body.labels))
 
 
 @router.post("/experiments/{name}/practice")
@@ -160,9 +119,8 @@ def show_comparison(
         # At the terminal, a repeat is shown by the link to its comparison.
         return serialize_comparison(view, identity.name, is_repeat=True)
     votes = services.store.labels.votes([comparison_id]).get(comparison_id, {})
-    return serialize_comparison(
-        view, identity.name, votes.get(services.authenticator.id_of(identity))
-    )
+    labelers = {each.name: each.id for each in services.store.labelers.all()}
+    return serialize_comparison(view, identity.name, votes.get(labelers.get(identity.name, 0)))
 
 
 @router.get("/comparisons/{comparison_id}/download", response_class=Response, responses=EXPORTED)
@@ -216,7 +174,7 @@ def visible_comparison(
 
 @router.post("/experiments/{name}/rankings")
 @requires(Access.LABELER)
-async def submit_ranking(
+def submit_ranking(
     name: str,
     body: schemas.RankingSubmission,
     services: ServicesDep,
@@ -224,32 +182,17 @@ async def submit_ranking(
     credential: CurrentCredential,
 ) -> schemas.RankingReceipt:
     """Store an ordering of clips as labels of their pairs; submitting it again has no effect."""
-    count = services.authenticator.count_labels
-    await services.workers.run(count, identity, credential, MAX_PAIRS)
-    return await services.workers.run(ranking_for, services, name, identity.name, body)
-
-
-def ranking_for(
-    services: Services, name: str, labeler: str, submitted: schemas.RankingSubmission
-) -> schemas.RankingReceipt:
-    """Store a labeler's ranking."""
+    services.authenticator.count_labels(identity, credential, MAX_PAIRS)
     view = services.experiments.find(name)
-    return store_ranking(services.store, view.id, labeler, submitted)
+    return store_ranking(services.store, view.id, identity.name, body)
 
 
 @router.delete("/experiments/{name}/rankings/{ranking_id}")
 @requires(Access.LABELER)
-async def withdraw_ranking(
+def withdraw_ranking(
     name: str, ranking_id: UUID, services: ServicesDep, identity: CurrentIdentity
 ) -> schemas.WithdrawnRanking:
     """Withdraw all labels of a ranking, and lease its comparisons to be ranked again."""
-    return await services.workers.run(withdraw_for, services, name, identity, ranking_id)
-
-
-def withdraw_for(
-    services: Services, name: str, identity: Identity, ranking_id: UUID
-) -> schemas.WithdrawnRanking:
-    """Withdraw a labeler's ranking; comparisons that cannot be shown any more are left out."""
     view = services.experiments.find_for(name, identity)
     claimed = services.store.rankings.withdraw(view.id, identity.name, ranking_id)
     return schemas.WithdrawnRanking(
@@ -263,19 +206,17 @@ def withdraw_for(
 
 @router.post("/leases/renew")
 @requires(Access.LABELER)
-async def renew_leases(
+def renew_leases(
     body: schemas.LeaseBatch, services: ServicesDep, labeler: LabelerName
 ) -> schemas.LeaseRenewal:
     """Renew leases; the response does not reveal leases of other labelers."""
-    renewed = await services.workers.run(services.store.leases.renew, labeler, body.leases)
+    renewed = services.store.leases.renew(labeler, body.leases)
     lost = [each for each in dict.fromkeys(body.leases) if each not in renewed]
     return schemas.LeaseRenewal(renewed=renewed, lost=lost)
 
 
 @router.post("/leases/release", status_code=204)
 @requires(Access.LABELER)
-async def release_leases(
-    body: schemas.LeaseBatch, services: ServicesDep, labeler: LabelerName
-) -> None:
+def release_leases(body: schemas.LeaseBatch, services: ServicesDep, labeler: LabelerName) -> None:
     """Release leases, so that others can label the comparisons."""
-    await services.workers.run(services.store.leases.release, labeler, body.leases)
+    services.store.leases.release(labeler, body.leases)

@@ -109,7 +109,7 @@ def exported_clip(clip: ClipView, media: MediaFiles) -> ExportedClip:
     """Read a clip and the scene that its poses animate.
 
     Raises:
-        ProblemError: The clip cannot be shown yet.
+        NotShown: The clip cannot be shown yet.
         CorruptClip: Its file or metadata is invalid.
         MediaNotFound: The scene is missing.
     """

@@ -1,26 +1,20 @@
 """The built page, the API documentation and the health checks."""
 
-import json
 import re
-from collections.abc import Iterator, Mapping
 from html import escape
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
+from rl_teacher.common.errors import NotFound
 from rl_teacher.web.access import Access, requires
 from rl_teacher.web.address import service_proof
 from rl_teacher.web.label_intake import check_schema_version
-from rl_teacher.web.monitoring import CONTENT_TYPE, exposition
-from rl_teacher.web.problems import (
-    NOT_BUILT,
-    NOT_FOUND,
-    PROBLEM_TYPES,
-    ProblemError,
-    html_page,
-)
+from rl_teacher.web.monitoring import exposition
+from rl_teacher.web.problems import NotBuilt, html_page, problem_kinds
 from rl_teacher.web.routes.media import IMMUTABLE
 from rl_teacher.web.services import Services, ServicesDep
 
@@ -95,8 +89,8 @@ def say_ready(services: ServicesDep) -> Readiness:
 def send_metrics(services: ServicesDep) -> Response:
     """Return metrics of the service and of all experiments in Prometheus' text format."""
     experiments = services.store.experiments.all()
-    text = exposition(services.shared, experiments, services.experiments)
-    return Response(text, headers={"Content-Type": CONTENT_TYPE})
+    text = exposition(services.metrics, experiments, services.experiments)
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 @router.api_route("/join", methods=READ)
@@ -121,14 +115,13 @@ def built_page(services: Services) -> Response:
     """Return the single HTML file of the page.
 
     Raises:
-        ProblemError: The page has not been built.
+        NotBuilt: The page has not been built.
     """
     index = services.settings.static / "index.html"
     if not index.is_file():
-        raise ProblemError(
-            NOT_BUILT,
+        raise NotBuilt(
             "This checkout of rl-teacher does not contain the built page. Run `make page` there "
-            "and reload. An installed rl-teacher contains it.",
+            "and reload. An installed rl-teacher contains it."
         )
     return FileResponse(index, headers={"Cache-Control": "no-cache"}, media_type="text/html")
 
@@ -141,13 +134,13 @@ def send_asset(name: str, services: ServicesDep) -> Response:
     Assets are public: the join page needs them, and they contain only what is in the package.
 
     Raises:
-        ProblemError: The asset does not exist.
+        NotFound: The asset does not exist.
     """
     folder = services.settings.static / "assets"
     path = folder / name if ASSET_NAME.fullmatch(name) else folder
     media_type = MEDIA_TYPES.get(path.suffix)
     if media_type is None or not path.is_file():
-        raise ProblemError(NOT_FOUND, "The page has no such file. Reload the page.")
+        raise NotFound("The page has no such file. Reload the page.")
     return FileResponse(path, headers={"Cache-Control": IMMUTABLE}, media_type=media_type)
 
 
@@ -162,33 +155,17 @@ def send_openapi(request: Request) -> JSONResponse:
 @requires(Access.LABELER)
 def send_docs(request: Request) -> Response:
     """Send the API documentation as HTML."""
-    schema = request.app.openapi()
+    operations = "".join(
+        f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(each['description'])}</p>"
+        for path, methods in request.app.openapi()["paths"].items()
+        for method, each in methods.items()
+    )
     problems = "".join(
-        f'<li id="{kind.slug}">{kind.status} {kind.slug}: {escape(kind.title)}.</li>'
-        for kind in PROBLEM_TYPES
+        f'<li id="{slug}">{status} {slug}: {title}.</li>' for status, slug, title in problem_kinds()
     )
-    schemas = "".join(
-        f"<h2>{escape(name)}</h2><pre>{escape(json.dumps(each, indent=2))}</pre>"
-        for name, each in schema["components"]["schemas"].items()
+    return html_page(
+        "API",
+        f'<p>{ACCESS} Parameters and schemas are in <a href="/api/openapi.json">openapi.json</a>.'
+        f"</p>{operations}<h2>Problems</h2><p>Every error is application/problem+json: type, title,"
+        f" status, detail.</p><ul>{problems}</ul>",
     )
-    body = (
-        f'<p>{escape(ACCESS)} As a file: <a href="/api/openapi.json">openapi.json</a>.</p>'
-        f"{''.join(operations(schema))}<h2>Problems</h2><p>Every error is "
-        f"application/problem+json: type, title, status, detail.</p><ul>{problems}</ul>{schemas}"
-    )
-    return html_page("API", body)
-
-
-def operations(schema: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the HTML of each operation."""
-    for path, methods in schema["paths"].items():
-        for method, operation in methods.items():
-            yield f"<h2><code>{method.upper()} {escape(path)}</code></h2>"
-            yield f"<p>{escape(operation.get('description') or operation['summary'])}</p>"
-            names = [
-                f"<code>{escape(each['name'])}</code> ({each['in']})"
-                for each in operation.get("parameters", [])
-            ]
-            yield f"<p>Parameters: {', '.join(names)}</p>" if names else ""
-            failures = [status for status in operation["responses"] if status >= "400"]
-            yield f"<p>Problems: {', '.join(failures)}</p>"

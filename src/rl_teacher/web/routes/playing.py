@@ -7,9 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
+from rl_teacher.common.errors import NotFound
 from rl_teacher.web.access import Access, requires
 from rl_teacher.web.clip_export import ExportedClip, download
-from rl_teacher.web.problems import NOT_FOUND, NOT_SHOWN, ProblemError
+from rl_teacher.web.problems import NotShown
 from rl_teacher.web.routes.media import (
     BYTES,
     EXPORTED,
@@ -45,14 +46,13 @@ def show_episode(number: EpisodeNumber, services: ServicesDep) -> PlayedEpisode:
     """Return one episode, waiting for it while it is played."""
     player = player_of(services)
     if number >= player.session().num_episodes:
-        raise ProblemError(
-            NOT_FOUND,
+        raise NotFound(
             f"There is no episode {number}: {player.session().num_episodes} are played, numbered "
-            "from 0. Set their number with `rl-teacher play --episodes`.",
+            "from 0. Set their number with `rl-teacher play --episodes`."
         )
     episode = player.episode(number, TIMEOUT_S)
     if episode is None:
-        raise ProblemError(NOT_SHOWN, f"Episode {number} is not ready yet. Request it again.")
+        raise NotShown(f"Episode {number} is not ready yet. Request it again.")
     return episode
 
 
@@ -67,7 +67,7 @@ def download_episode(
     for shown in (side.clip for side in show_episode(number, services).sides):
         clip, scene_hash = player.clip(shown.hash), (shown.scene_url or "").split("/")[-1]
         if clip is None:
-            raise ProblemError(NOT_SHOWN, f"Episode {number} is not ready yet. Request it again.")
+            raise NotShown(f"Episode {number} is not ready yet. Request it again.")
         files.append(ExportedClip(clip.content, shown.fps, shown.speed, player.scene(scene_hash)))
     return download(services.exporter.export(files, form), f"episode-{number + 1}", form)
 
@@ -78,7 +78,7 @@ def send_played_clip(content_hash: str, request: Request, services: ServicesDep)
     """Send the content of a clip: poses, or a video, which supports range requests."""
     clip = player_of(services).clip(content_hash)
     if clip is None:
-        raise ProblemError(NOT_FOUND, f"The played episodes have no clip {content_hash[:80]!r}.")
+        raise NotFound(f"The played episodes have no clip {content_hash[:80]!r}.")
     if is_not_modified(request, content_hash):
         return Response(status_code=304, headers=immutable_headers(content_hash))
     headers = immutable_headers(content_hash) | {"Content-Type": MEDIA_TYPES[clip.kind]}
@@ -91,7 +91,7 @@ def send_played_scene(scene_hash: str, services: ServicesDep) -> Response:
     """Send the scene that clips of poses animate, as JSON."""
     scene = player_of(services).scene(scene_hash)
     if scene is None:
-        raise ProblemError(NOT_FOUND, f"The played episodes have no scene {scene_hash[:80]!r}.")
+        raise NotFound(f"The played episodes have no scene {scene_hash[:80]!r}.")
     return Response(scene, headers=immutable_headers(scene_hash), media_type="application/json")
 
 
@@ -99,8 +99,8 @@ def player_of(services: Services) -> EpisodePlayer:
     """Return the player of episodes.
 
     Raises:
-        ProblemError: The service plays no episodes.
+        NotFound: The service plays no episodes.
     """
     if services.player is None:
-        raise ProblemError(NOT_FOUND, NO_PLAYER_MESSAGE)
+        raise NotFound(NO_PLAYER_MESSAGE)
     return services.player

@@ -21,7 +21,7 @@ from rl_teacher.store.records import (
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import Access, LabelerName, requires
 from rl_teacher.web.clip_ranking import CONTRADICTION, FittedRanking
-from rl_teacher.web.problems import ProblemError
+from rl_teacher.web.problems import NotShown
 from rl_teacher.web.routes.experiments import owner_experiment_detail
 from rl_teacher.web.schemas import review as schemas
 from rl_teacher.web.schemas.experiments import (
@@ -222,7 +222,7 @@ def rated_clips(entries: Any, services: Services) -> list[RatedClip]:
     """Return the clips that can be shown."""
     found: list[RatedClip] = []
     for each in entries or ():
-        with suppress(MediaNotFound, CorruptClip, ProblemError):
+        with suppress(MediaNotFound, CorruptClip, NotShown):
             clip = serialize_clip(services.store.clips.get(str(each.get("clip"))))
             found.append(RatedClip(clip=clip, predicted_return=each["predicted_return"]))
     return found
