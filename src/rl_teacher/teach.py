@@ -17,14 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rl_teacher.agents.agent import Agent, SupportsExploration, SupportsExtension
+from rl_teacher.agents.agent import Agent
 from rl_teacher.agents.collector import (
     Act,
     RolloutCollector,
     RolloutInterrupted,
     RolloutSettings,
 )
-from rl_teacher.agents.numpy_policy import SupportsExport
 from rl_teacher.agents.registry import check_losses
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadConfig, TeacherFailed
@@ -319,8 +318,9 @@ class TrainingLoop:
         num_steps = self.session.num_steps
         self._display.extend(num_steps)
         # Its learning rate may have been annealed to 0.
-        if isinstance(self._agent, SupportsExtension):
-            self._agent.extend(num_steps)
+        extend = getattr(self._agent, "extend", None)
+        if extend is not None:
+            extend(num_steps)
 
     def _collect(self) -> Rollout:
         """Collect the next rollout of the agent; a stop request waits for its end, but not long.
@@ -389,8 +389,9 @@ class TrainingLoop:
         """
         history, step = self.session.experiment.folder.history, self.session.step
         is_kept = is_due(step, self._kept_step, self.session.num_steps)
-        if is_kept and isinstance(self._agent, SupportsExport):
-            history.add(step, self._agent.numpy_policy())
+        export = getattr(self._agent, "numpy_policy", None)
+        if is_kept and export is not None:
+            history.add(step, export())
             self._kept_step = step
 
     def _relabel_buffer(self) -> None:
@@ -503,8 +504,9 @@ class TrainingLoop:
         # The first comparisons are about the agent, if it is warm-started.
         if self._plan.agent.is_warm:
             return self._agent.predict, "acting as the agent it starts from"
-        if isinstance(self._agent, SupportsExploration):
-            return self._agent.explore, "exploring"
+        explore = getattr(self._agent, "explore", None)
+        if explore is not None:
+            return explore, "exploring"
         return self._collector.random_actions, "acting at random"
 
     def _explore_once(self, num_explored: int) -> None:

@@ -2,7 +2,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_teacher.agents.advantages import generalized_advantage_estimation, vtrace
+from rl_teacher.agents.ga3c import vtrace
+from rl_teacher.agents.rollout_batch import generalized_advantage_estimation
 
 T, N, GAMMA = 7, 3, 0.9
 

@@ -11,8 +11,7 @@ from rl_teacher.agents import ppo
 from rl_teacher.agents.a2c import A2C
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.ga3c import GA3C
-from rl_teacher.agents.minibatch_sgd import minibatches
-from rl_teacher.agents.ppo import PPO
+from rl_teacher.agents.ppo import PPO, minibatches
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.agents.rollout_batch import (
     BootstrapObservations,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rl_teacher.agents.actions import ActionScale
-from rl_teacher.agents.advantages import generalized_advantage_estimation
-from rl_teacher.agents.minibatch_sgd import shuffled_epochs
 from rl_teacher.agents.policies import make_policy
+from rl_teacher.agents.ppo import minibatches
+from rl_teacher.agents.rollout_batch import generalized_advantage_estimation
 from rl_teacher.common.errors import BadConfig
 
 
@@ -59,7 +59,7 @@ def test_gae_does_not_cross_episode_end():
 
 
 def test_each_epoch_holds_every_sample_once():
-    order = shuffled_epochs(np.random.default_rng(0), 10, 3)
+    order = minibatches(np.random.default_rng(0), 10, 3, 5).reshape(3, 10)
     assert (np.sort(order, axis=1) == np.arange(10)).all()
     assert not np.array_equal(order[0], order[1])
 

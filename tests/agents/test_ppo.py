@@ -123,7 +123,7 @@ def test_update_normalises_integers_that_are_no_image_as_policy_did(shape, dtype
         agent._networks, agent.rollout_batch(rollout, rollout.rewards), config
     )
     flat_observations = rollout.observations.reshape(16, *shape)
-    logits = agent._policy.network(agent._normaliser.features(flat_observations))
+    logits = agent.policy.network(agent.policy.encoder.features(flat_observations))
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     taken = np.take_along_axis(log_probs, rollout.actions.reshape(16, 1), -1)[:, 0]
     np.testing.assert_allclose(batch.log_probs, taken, atol=1e-5)

@@ -18,10 +18,15 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Float32
 
-from rl_teacher.agents.advantages import weighted_mean
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.policies import ActorCritic
-from rl_teacher.agents.rollout_batch import PolicyBatch, RolloutBatch, ValueBatch, prepare_batches
+from rl_teacher.agents.rollout_batch import (
+    PolicyBatch,
+    RolloutBatch,
+    ValueBatch,
+    prepare_batches,
+    weighted_mean,
+)
 from rl_teacher.config.agents import A2CConfig, RMSPropSettings
 
 VALUE_COEF = 0.5

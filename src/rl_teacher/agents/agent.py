@@ -25,7 +25,14 @@ LEARNING_RATE_ARGUMENT = "learning_rate in --other.arguments"
 class Agent(Protocol):
     """A learner that acts in N environments and learns from the rewards it is given.
 
-    It learns from the rewards passed to `learn`, never from those of the environment.
+    It learns from the rewards passed to `learn`, never from those of the environment. Three methods
+    are optional:
+
+    * `explore(observations, masks)` returns actions of unsupervised exploration before the first
+      labels; other agents act at random then. The rollout is passed to `observe`.
+    * `extend(total_steps)` changes the number of environment steps of the whole run, on which an
+      annealed learning rate depends.
+    * `numpy_policy()` exports the policy as a `NumpyPolicy`.
     """
 
     rollout_steps: int
@@ -93,24 +100,6 @@ class Agent(Protocol):
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state."""
-        ...
-
-
-@runtime_checkable
-class SupportsExploration(Protocol):
-    """An agent with its own exploration before the first labels; others act at random."""
-
-    def explore(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
-        """Return actions of unsupervised exploration; the rollout is passed to `observe`."""
-        ...
-
-
-@runtime_checkable
-class SupportsExtension(Protocol):
-    """An agent with settings that change over the run, such as an annealed learning rate."""
-
-    def extend(self, total_steps: int) -> None:
-        """Change the number of environment steps of the whole run."""
         ...
 
 

@@ -27,10 +27,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from rl_teacher.agents.a2c import ParameterLayout, gradient_step, init_optimiser
-from rl_teacher.agents.advantages import vtrace, weighted_mean
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.policies import ActorCritic
-from rl_teacher.agents.rollout_batch import PolicyBatch, RolloutBatch, ValueBatch, flatten_time
+from rl_teacher.agents.rollout_batch import (
+    PolicyBatch,
+    RolloutBatch,
+    ValueBatch,
+    flatten_time,
+    weighted_mean,
+)
 from rl_teacher.common.state_dict import StateDict, nest
 from rl_teacher.config.agents import GA3CConfig
 
@@ -130,6 +135,67 @@ def prepare_off_policy(
     policy_batch = PolicyBatch(flat_observations, weights, actions, masks, log_probs, advantages)
     value_batch = ValueBatch(flat_observations, weights, flatten_time(corrected.targets))
     return policy_batch, value_batch, weighted_mean(jnp.exp(log_ratios), weights)
+
+
+class VTrace(NamedTuple):
+    """Off-policy corrected targets and advantages.
+
+    Attributes:
+        targets: [T, N] v_s, targets of the value function.
+        advantages: [T, N] rho_s * (r_s + gamma * v_{s+1} - V(x_s)), for the policy gradient.
+    """
+
+    targets: Float[Array, "time env"]
+    advantages: Float[Array, "time env"]
+
+
+def vtrace(  # noqa: PLR0913 - one array each
+    log_rho_t: Float[Array, "time env"],
+    r_t: Float[Array, "time env"],
+    v_t: Float[Array, "time env"],
+    v_tp1: Float[Array, "time env"],
+    terminated_t: Float[Array, "time env"],
+    ended_t: Float[Array, "time env"],
+    *,
+    gamma: float,
+    rho_bar: float,
+    c_bar: float,
+) -> VTrace:
+    """Compute V-trace (Espeholt et al. 2018, "IMPALA", section 4.1).
+
+    Args:
+        log_rho_t: [T, N] log pi(a|x) - log mu(a|x), where mu is the policy that acted.
+        r_t: [T, N] rewards.
+        v_t: [T, N] V(x_s).
+        v_tp1: [T, N] V(x_{s+1}) of the observation before any reset.
+        terminated_t: [T, N] 1 where the episode terminated: V(x_{s+1}) counts as 0.
+        ended_t: [T, N] 1 where the episode terminated or was truncated: the sum stops there.
+        gamma: discount.
+        rho_bar: clip of the ratios in the temporal differences; it decides between which of the
+            two policies the fixed point lies.
+        c_bar: clip of the ratios in the trace; it decides the speed of convergence.
+    """
+    # rho_s = min(rho_bar, pi / mu),  c_s = min(c_bar, pi / mu)
+    rho = jnp.minimum(jnp.exp(log_rho_t), rho_bar)
+    c = jnp.minimum(jnp.exp(log_rho_t), c_bar)
+    is_bootstrapped, continues = 1 - terminated_t, 1 - ended_t
+    # delta_s = rho_s * (r_s + gamma * V(x_{s+1}) - V(x_s))
+    deltas = rho * (r_t + gamma * is_bootstrapped * v_tp1 - v_t)
+
+    def backward(correction_tp1: Array, step: tuple) -> tuple[Array, tuple[Array, Array]]:
+        delta, c_s, continues_s = step
+        # v_s - V(x_s) = delta_s + gamma * c_s * (v_{s+1} - V(x_{s+1}))
+        following = continues_s * correction_tp1
+        correction = delta + gamma * c_s * following
+        return correction, (correction, following)
+
+    _, (corrections, following) = jax.lax.scan(
+        backward, jnp.zeros_like(deltas[0]), (deltas, c, continues), reverse=True
+    )
+    # v_{s+1} = V(x_{s+1}) + (v_{s+1} - V(x_{s+1}))
+    next_targets = is_bootstrapped * v_tp1 + following
+    advantages = rho * (r_t + gamma * next_targets - v_t)
+    return VTrace(v_t + corrections, advantages)
 
 
 class GA3C(OnPolicyAgent[GA3CConfig]):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
-from typing import Any, Protocol, get_args, runtime_checkable
+from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -247,23 +247,15 @@ class NumpyPolicy:
 load_agent = NumpyPolicy.load
 
 
-@runtime_checkable
-class SupportsExport(Protocol):
-    """An agent whose policy can be used without the agent."""
-
-    def numpy_policy(self) -> NumpyPolicy:
-        """Return the current policy for NumPy inference."""
-        ...
-
-
 def export_policy(agent: object) -> NumpyPolicy:
     """Export the policy of an agent for NumPy inference.
 
     Raises:
         BadInput: the agent has no such policy.
     """
-    if isinstance(agent, SupportsExport):
-        return agent.numpy_policy()
+    export = getattr(agent, "numpy_policy", None)
+    if export is not None:
+        return export()
     raise BadInput(
         f"An agent of type {type(agent).__name__} cannot be exported, since it has no method "
         "numpy_policy. The saved attributes of a custom agent are in its checkpoints."

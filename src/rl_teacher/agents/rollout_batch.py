@@ -1,4 +1,4 @@
-"""Rollouts as flat batches, the input of the compiled updates.
+"""Rollouts as flat batches with advantages and returns, the input of the compiled updates.
 
 T: steps of a rollout, N: environments, D: features of an observation, A: actions, B = T * N.
 """
@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from rl_teacher.agents.advantages import generalized_advantage_estimation
 from rl_teacher.agents.policies import ActorCritic
 from rl_teacher.config.agents import A2CConfig, PPOConfig, TRPOConfig
 from rl_teacher.envs.rollout import Rollout
@@ -184,3 +183,60 @@ def bootstrap_values(
     at_ends = networks.value(networks.encoder(following.observations))[:, 0]
     shifted = jnp.concatenate([values[1:], values[-1:]]).reshape(-1)
     return shifted.at[following.steps].set(at_ends).reshape(values.shape)
+
+
+# --- estimators ---
+
+
+def generalized_advantage_estimation(  # noqa: PLR0913 - one array each
+    r_t: Float[Array, "time env"],
+    v_t: Float[Array, "time env"],
+    v_tp1: Float[Array, "time env"],
+    terminated_t: Float[Array, "time env"],
+    ended_t: Float[Array, "time env"],
+    *,
+    gamma: float,
+    gae_lambda: float,
+) -> Float[Array, "time env"]:
+    """Compute generalised advantage estimates (Schulman et al. 2016, eq. 16).
+
+    Args:
+        r_t: [T, N] rewards.
+        v_t: [T, N] V(o_t).
+        v_tp1: [T, N] V(o_{t+1}) of the observation before any reset, so that an episode cut by
+            its time limit bootstraps from its last observation.
+        terminated_t: [T, N] 1 where the episode terminated: V(o_{t+1}) counts as 0.
+        ended_t: [T, N] 1 where the episode terminated or was truncated: the sum stops there.
+        gamma: discount.
+        gae_lambda: decay of the weight of later temporal differences.
+
+    Returns:
+        [T, N] advantages.
+    """
+    # delta_t = r_t + gamma * V(o_{t+1}) - V(o_t)
+    delta_t = r_t + gamma * (1 - terminated_t) * v_tp1 - v_t
+
+    def backward(advantage_tp1: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta, ended = step
+        # A_t = delta_t + gamma * lambda * A_{t+1}
+        advantage = delta + gamma * gae_lambda * (1 - ended) * advantage_tp1
+        return advantage, advantage
+
+    # Backwards in time, since A_t depends on A_{t+1}.
+    start = jnp.zeros_like(delta_t[0])
+    _, advantages = jax.lax.scan(backward, start, (delta_t, ended_t), reverse=True)
+    return advantages
+
+
+def weighted_mean(x: Shaped[Array, " batch"], weights: Float[Array, " batch"]) -> Float[Array, ""]:
+    """Compute the weighted mean; 0 if all weights are 0."""
+    return jnp.sum(weights * x) / jnp.maximum(weights.sum(), 1.0)
+
+
+def standardise(x: Float[Array, " batch"], weights: Float[Array, " batch"]) -> Array:
+    """Shift and scale to weighted mean 0 and standard deviation 1, except for a single sample."""
+    if len(x) < 2:
+        # The result would be 0, from which a policy learns nothing.
+        return x
+    centred = x - weighted_mean(x, weights)
+    return centred / (jnp.sqrt(weighted_mean(centred**2, weights)) + 1e-8)

@@ -23,11 +23,16 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from rl_teacher.agents.actions import MASKED_LOGIT
-from rl_teacher.agents.advantages import standardise, weighted_mean
-from rl_teacher.agents.minibatch_sgd import make_optimiser, minibatches, update_value
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.policies import ActorCritic, GaussianPolicy, Policy
-from rl_teacher.agents.rollout_batch import PolicyBatch, RolloutBatch, prepare_batches
+from rl_teacher.agents.ppo import make_optimiser, minibatches, update_value
+from rl_teacher.agents.rollout_batch import (
+    PolicyBatch,
+    RolloutBatch,
+    prepare_batches,
+    standardise,
+    weighted_mean,
+)
 from rl_teacher.config.agents import TRPOConfig
 
 CG_TOLERANCE = 1e-10
