@@ -648,7 +648,7 @@ def model_of_stable_baselines(files):
     spaces = env.observation_space, env.action_space
 
     def read():
-        state = agent_state(path, "ppo", (64, 64), spaces)
+        state = agent_state(path, "ppo", spaces)
         assert all(np.isfinite(each).all() for each in state.values())
         return {name: each.tolist() for name, each in state.items()}
 

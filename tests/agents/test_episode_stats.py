@@ -17,12 +17,6 @@ def test_running_statistics_of_batches_equal_statistics_of_all():
     assert stats.variance == pytest.approx(all_samples.var(0), rel=1e-3)
 
 
-def test_empty_batch_does_not_change_statistics():
-    stats = RunningMeanStd((2,))
-    stats.update(np.empty((0, 2)))
-    assert stats.count == pytest.approx(1e-4)
-
-
 def no_ends(shape):
     return np.zeros(shape, bool)
 
@@ -45,16 +39,6 @@ def test_recent_return_is_that_of_running_episodes_until_one_has_ended():
     rollout = rollout_of([[1, 7]], [[True, False]])
     episodes.observe(rollout, rollout.rewards)
     assert episodes.recent(10) == (5, 3)
-
-
-def test_restart_discards_running_episodes():
-    episodes = EpisodeReturns(2, starts_at_reset=True)
-    rollout = rollout_of([[5, 5]], [[False, False]])
-    episodes.observe(rollout, rollout.rewards)
-    episodes.restart(starts_at_reset=True)
-    rollout = rollout_of([[1, 2]], [[True, True]])
-    episodes.observe(rollout, rollout.rewards)
-    assert (list(episodes.returns), list(episodes.lengths)) == ([1, 2], [1, 1])
 
 
 def test_scaled_rewards_do_not_depend_on_scale():

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from rl_teacher.agents import explore
 from rl_teacher.agents.explore import StateEntropy, neighbour_distances
 
 LINE = np.array([[0.0], [1.0], [3.0], [7.0]], np.float32)
@@ -16,18 +15,8 @@ def test_neighbour_distances_on_line(neighbour, distances):
     np.testing.assert_allclose(actual, distances, rtol=1e-5)
 
 
-def test_too_few_states_use_farthest_neighbour():
-    np.testing.assert_allclose(neighbour_distances(LINE, EVERY, LINE, EVERY), [7, 6, 4, 7])
-
-
 def test_single_state_has_zero_distance():
     assert neighbour_distances(LINE[:1], EVERY[:1], LINE[:1], EVERY[:1]).tolist() == [0.0]
-
-
-def test_repeated_state_has_zero_distance():
-    twice = np.concatenate([LINE, LINE])
-    actual = neighbour_distances(twice, np.arange(8), twice, np.arange(8), 1)
-    np.testing.assert_allclose(actual, 0.0, atol=1e-3)
 
 
 def test_reward_is_log_distance_over_its_standard_deviation():
@@ -44,15 +33,6 @@ def test_rare_states_score_higher_against_subsample():
     rewards = StateEntropy(100)(states, np.arange(1003).reshape(17, 59), rng)
     assert rewards.shape == (17, 59)
     assert rewards.ravel()[-3:].min() > np.quantile(rewards, 0.99)
-
-
-def test_chunked_distances_equal_unchunked(monkeypatch):
-    rng = np.random.default_rng(0)
-    states = rng.normal(size=(50, 2)).astype(np.float32)
-    places = rng.integers(50, size=(4, 30))
-    expected = StateEntropy(0)(states, places, rng)
-    monkeypatch.setattr(explore, "CHUNK", 7)
-    np.testing.assert_allclose(StateEntropy(0)(states, places, rng), expected, rtol=1e-4)
 
 
 def test_restored_state_entropy_continues_exactly():

@@ -1,13 +1,10 @@
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.ga3c import GA3C, num_batches, prepare_off_policy, split_envs
-from rl_teacher.common.errors import BadConfig
+from rl_teacher.agents.ga3c import GA3C, num_batches, prepare_off_policy
 from rl_teacher.config.agents import GA3CConfig
 from rl_teacher.envs.registry import make_vector
 from tests.agents.rollouts import new_agent, state_after, train
@@ -63,23 +60,6 @@ def test_acting_policy_lags_one_update():
     assert not np.array_equal(learned[0], learned[1])
 
 
-def test_restored_agent_continues_exactly():
-    venv, other_venv = (make_vector("CartPole-v1", 32) for _ in range(2))
-    agent, collector, _ = train(GA3C, venv, CARTPOLE, 20, seed=0)
-    other, other_collector, _ = train(GA3C, other_venv, CARTPOLE, 3, seed=1)
-    other.load_state(agent.state())
-    other_collector.load_state(collector.state())
-    assert_same(state_after(agent, collector, 20), state_after(other, other_collector, 20))
-
-
-def test_same_seed_is_reproducible():
-    first, second = (
-        train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 10, seed=3)[0].state()
-        for _ in range(2)
-    )
-    assert_same(first, second)
-
-
 def test_reading_state_does_not_change_training():
     venv, other_venv = (make_vector("CartPole-v1", 32) for _ in range(2))
     agent, collector, _ = train(GA3C, venv, CARTPOLE, 0, seed=0)
@@ -98,38 +78,12 @@ def test_reinitialise_discards_pending_update():
     assert 0.3 < agent.predict(observations, deterministic=True).mean() < 0.7
 
 
-def test_warm_start_copies_pending_networks():
-    venv = make_vector("CartPole-v1", 32)
-    agent, _, _ = train(GA3C, venv, CARTPOLE, 20, seed=0)
-    other = new_agent(GA3C, venv, CARTPOLE, seed=5)
-    other.warm_start_from(agent.state())
-    np.testing.assert_array_equal(other.state()["pending/acting"], agent._pending.networks)
-
-
-def test_warm_start_from_other_layer_sizes_is_refused():
-    venv = make_vector("CartPole-v1", 2)
-    small = new_agent(GA3C, venv, dataclasses.replace(CARTPOLE, num_envs=2, hidden=(8,)))
-    with pytest.raises(BadConfig, match="hidden"):
-        new_agent(GA3C, venv, dataclasses.replace(CARTPOLE, num_envs=2)).warm_start_from(
-            small.state()
-        )
-
-
 @pytest.mark.parametrize(
     ("num_envs", "min_batch", "expected"),
     [(64, 16, 4), (20, 16, 1), (40, 16, 2), (37, 16, 1), (8, 16, 1)],
 )
 def test_environments_split_into_equal_batches(num_envs, min_batch, expected):
     assert num_batches(num_envs, min_batch) == expected
-
-
-def test_env_batch_holds_all_steps_of_its_environments():
-    agent, collector, _ = train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 0, seed=0)
-    rollout = collector.collect(agent.act, 5)
-    batches = split_envs(on_device(agent.rollout_batch(rollout, rollout.rewards)), 2)
-    assert batches.observations.shape == (2, 5, 16, 4)
-    np.testing.assert_array_equal(batches.observations[1, :, 3], rollout.observations[:, 19])
-    np.testing.assert_array_equal(batches.actions[0, :, 7], rollout.actions[:, 7])
 
 
 def test_importance_ratio_is_one_without_lag():

@@ -94,15 +94,6 @@ def test_restored_image_agent_continues_exactly(kind):
         np.testing.assert_array_equal(array, other.state()[name], err_msg=name)
 
 
-def test_warm_start_copies_image_encoder():
-    venv = make_corridors(8)
-    one, other = make(PPO, venv), make(PPO, venv, seed=1)
-    other.warm_start_from(one.state())
-    images = np.random.default_rng(0).integers(0, 256, (50, 2, 12, 12), np.uint8)
-    features = (agent.policy.encoder.features(images) for agent in (one, other))
-    np.testing.assert_array_equal(*features)
-
-
 @pytest.mark.parametrize(
     ("shape", "channel_axis"),
     [
@@ -199,13 +190,6 @@ def test_chunked_minibatch_update_equals_whole_update(monkeypatch):
     assert metrics.keys() == expected.keys()
     for name, value in expected.items():
         assert metrics[name] == pytest.approx(value, abs=1e-3)
-
-
-def test_update_does_not_depend_on_number_of_threads():
-    agent, rollout_batch = batch_with_invalid_steps()
-    (one, _), (three, _) = (updated(agent, rollout_batch, num) for num in (1, 3))
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, three[name], err_msg=name)
 
 
 @pytest.mark.parametrize("name", ["trpo", "sac", "sb3:PPO"])

@@ -87,23 +87,10 @@ class TestHandComputed:
         # (1.5 - 1) * 2 = 1, and (9 - 1) * 2 is clipped to 2: 0.25 + 0.2 + 0.05 = 0.5 -> 10 + 2
         assert agent(np.array([1.5, 9.0])) == pytest.approx([12.0])
 
-    def test_action_beyond_bounds_is_clipped(self):
-        head = ActionHead("gaussian", (1,), floats(0), ActionScale(floats(10), floats(4)))
-        assert tiny_policy(head, [[9], [9]], [0])(np.array([2.0, 2.0])) == pytest.approx([14.0])
-
     def test_squashed_gaussian_mode_is_tanh_of_mean(self):
         head = ActionHead("squashed_gaussian", (1,), None, ActionScale(floats(0), floats(2)))
         agent = tiny_policy(head, [[0.5, 7], [0, 7]], [0, 0])
         assert agent(np.array([1.5, 1.0])) == pytest.approx([2 * np.tanh(0.5)])
-
-    def test_discrete_action_adds_start_of_space(self):
-        agent = tiny_policy(
-            ActionHead("categorical", (), scale=ActionScale(first=5)),
-            [[1, 0, 0], [0, 0, 1]],
-            [0, 0, 0.1],
-        )
-        assert agent(np.array([[2.0, 0.0], [0.0, 2.0]])).tolist() == [5, 7]
-        assert agent(np.array([2.0, 0.0])) == 5
 
     def test_image_encoder_applies_filters_and_dense_layer(self):
         layout = ImageLayout((3, 4), None)
@@ -119,25 +106,6 @@ class TestHandComputed:
 
 
 class TestExploring:
-    def test_gaussian_samples_have_standard_deviation_of_head(self):
-        agent = tiny_policy(ActionHead("gaussian", (1,), floats(np.log(0.3))), [[0], [0]], [0.5])
-        drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
-        assert drawn.mean() == pytest.approx(0.5, abs=0.01)
-        assert drawn.std() == pytest.approx(0.3, abs=0.01)
-
-    def test_squashed_gaussian_samples_have_predicted_standard_deviation(self):
-        agent = tiny_policy(
-            ActionHead("squashed_gaussian", (1,)), [[0, 0], [0, 0]], [0.1, np.log(0.2)]
-        )
-        drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
-        assert np.arctanh(drawn).std() == pytest.approx(0.2, abs=0.01)
-        assert np.arctanh(drawn).mean() == pytest.approx(0.1, abs=0.01)
-
-    def test_categorical_samples_follow_softmax(self):
-        agent = tiny_policy(ActionHead("categorical", ()), [[0, 0], [0, 0]], [np.log(3), 0])
-        drawn = agent(np.ones((20_000, 2)), explore=True, rng=np.random.default_rng(0))
-        assert np.mean(drawn == 0) == pytest.approx(0.75, abs=0.02)
-
     def test_sampling_with_same_seed_is_reproducible(self, hopper):
         agent, observations = hopper
         policy = export_policy(agent)
@@ -188,20 +156,6 @@ class TestRoundTrip:
         np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)
         assert np.ptp(logits, axis=0).min() > 1e-3
 
-    @pytest.mark.parametrize("low", [-np.inf, 0.5])
-    def test_unbounded_actions_are_not_scaled(self, low, tmp_path):
-        space = gym.spaces.Box(low, np.inf, (2,))
-        agent = PPO(gym.spaces.Box(-1, 1, (3,)), space, CONFIG, total_steps=10, seed=0)
-        observations = np.ones((4, 3), np.float32)
-        export_policy(agent).save(tmp_path)
-        np.testing.assert_allclose(
-            load_agent(tmp_path)(observations),
-            agent.predict(observations, deterministic=True),
-            rtol=1e-6,
-            atol=1e-7,
-        )
-        assert load_agent(tmp_path)(observations, explore=True).min() >= low
-
     def test_discrete_start_survives_round_trip(self, tmp_path):
         space = gym.spaces.Discrete(3, start=5)
         agent = PPO(gym.spaces.Box(-1, 1, (2, 2)), space, CONFIG, total_steps=10, seed=0)
@@ -212,12 +166,6 @@ class TestRoundTrip:
             loaded(observations), agent.predict(observations, deterministic=True)
         )
         assert set(loaded(observations, explore=True).tolist()) == {5, 6, 7}
-
-    def test_provenance_survives_round_trip(self, hopper, tmp_path):
-        policy = export_policy(hopper[0])
-        made_from = {"experiment": "höpper", "step": 7}
-        NumpyPolicy(policy.encoder, policy.network, policy.head, made_from).save(tmp_path)
-        assert load_agent(tmp_path).made_from == made_from
 
     def test_loaded_policy_imports_no_heavy_modules(self, folder):
         code = (
@@ -245,9 +193,6 @@ class TestWrongInput:
     def test_non_finite_observation_is_refused(self, folder):
         with pytest.raises(BadObservation):
             load_agent(folder)(np.full(12, np.nan))
-
-    def test_empty_batch_returns_empty_actions(self, folder):
-        assert load_agent(folder)(np.zeros((0, 12))).shape == (0, 3)
 
     def test_folder_without_agent_is_refused(self, tmp_path):
         with pytest.raises(BadInput, match="--format agent"):
@@ -294,24 +239,6 @@ class TestWrongFiles:
         with pytest.raises(CorruptCheckpoint, match="is damaged"):
             load_agent(folder)
 
-    @pytest.mark.parametrize(
-        "changed",
-        [
-            {"shape": [1, 44, 50], "channel_axis": 0, "strides": [4, 2]},
-            {"shape": [2, 44, 50], "channel_axis": None, "strides": [4, 2]},
-            {"shape": [2, 44, 50], "channel_axis": 0, "strides": [4]},
-            {"shape": [2, 44, 50], "channel_axis": 0, "strides": [4, 0]},
-            {"shape": [2, 44, 60], "channel_axis": 0, "strides": [4, 2]},
-        ],
-    )
-    def test_inconsistent_image_description_is_refused(self, changed, tmp_path):
-        space = gym.spaces.Box(0, 255, (2, 44, 50), np.uint8)
-        agent = PPO(space, gym.spaces.Discrete(2), CONFIG, total_steps=10, seed=0)
-        export_policy(agent).save(tmp_path)
-        change_description(tmp_path, observations=changed)
-        with pytest.raises(CorruptCheckpoint, match="is damaged"):
-            load_agent(tmp_path)
-
     @pytest.mark.parametrize("name", ["agent.json", "agent.safetensors"])
     @pytest.mark.parametrize("keep", [0, 10, -1])
     def test_truncated_file_is_refused(self, folder, name, keep):
@@ -323,13 +250,6 @@ class TestWrongFiles:
         with pytest.raises(CorruptCheckpoint, match="is damaged"):
             load_agent(folder)
 
-    def test_missing_array_is_refused(self, folder):
-        arrays = load_file(folder / "agent.safetensors")
-        del arrays["layers/1/biases"]
-        save_file(arrays, folder / "agent.safetensors")
-        with pytest.raises(CorruptCheckpoint):
-            load_agent(folder)
-
     @pytest.mark.parametrize("factor", [np.float32(np.nan), np.float64(1.0)])
     def test_arrays_of_other_type_or_not_finite_are_refused(self, folder, factor):
         arrays = load_file(folder / "agent.safetensors")
@@ -338,9 +258,4 @@ class TestWrongFiles:
         content = (folder / "agent.safetensors").read_bytes()
         change_description(folder, sha256=hashlib.sha256(content).hexdigest())
         with pytest.raises(CorruptCheckpoint, match=r"layers/1/biases"):
-            load_agent(folder)
-
-    def test_description_that_is_no_object_is_refused(self, folder):
-        (folder / "agent.json").write_text("[]")
-        with pytest.raises(CorruptCheckpoint):
             load_agent(folder)

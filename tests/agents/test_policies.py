@@ -8,7 +8,6 @@ from scipy import stats
 from rl_teacher.agents.policies import CategoricalPolicy, make_policy
 from rl_teacher.nn.mlp import MLP, orthogonal
 from rl_teacher.nn.numpy_networks import BLOCK_ROWS, NumpyMLP
-from rl_teacher.predictor.networks import stack_members
 from tests.agents.rollouts import numpy_policy_of
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(20_000, 3)).astype(np.float32)
@@ -69,13 +68,6 @@ def test_categorical_samples_have_probabilities_of_policy():
     assert np.bincount(drawn, minlength=4) / 20_000 == pytest.approx(expected, abs=0.015)
 
 
-def test_gaussian_mode_is_mean():
-    policy = gaussian()
-    np.testing.assert_allclose(
-        numpy_policy_of(policy).mode(OBSERVATIONS[:4]), policy.mean(JAX_OBSERVATIONS[:4]), atol=1e-6
-    )
-
-
 @pytest.mark.parametrize("activation", ["tanh", "leaky_relu", "relu"])
 @pytest.mark.parametrize("num_rows", [0, 1, BLOCK_ROWS, BLOCK_ROWS + 1, 3 * BLOCK_ROWS + 5])
 def test_numpy_network_equals_jax_network(activation, num_rows):
@@ -86,14 +78,6 @@ def test_numpy_network_equals_jax_network(activation, num_rows):
         NumpyMLP.from_jax(network)(observations), network(jnp.asarray(before)), rtol=1e-4, atol=1e-5
     )
     np.testing.assert_array_equal(observations, before)
-
-
-def test_stacked_numpy_networks_equal_single_networks():
-    networks = [MLP((3, 16, 2), "tanh", 1.0, np.random.default_rng(seed)) for seed in range(3)]
-    observations = np.resize(OBSERVATIONS, (2 * BLOCK_ROWS + 3, 3))
-    outputs = NumpyMLP.from_jax(stack_members(networks))(observations)
-    expected = [network(jnp.asarray(observations)) for network in networks]
-    np.testing.assert_allclose(outputs, np.stack(expected), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(4, 7), (7, 4), (5, 5)])

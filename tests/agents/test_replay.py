@@ -36,26 +36,9 @@ def test_full_buffer_overwrites_oldest_steps():
     assert buffer.rewards.tolist() == [5, 6, 2, 3, 4]
 
 
-def test_rollout_longer_than_buffer_keeps_last_steps():
-    buffer = buffer_after(rollout_of(range(12)))
-    assert sorted(buffer.rewards.tolist()) == [7, 8, 9, 10, 11]
-    buffer.add(rollout_of([12]), rollout_of([12]).rewards)
-    assert sorted(buffer.rewards.tolist()) == [8, 9, 10, 11, 12]
-
-
 def test_reset_steps_are_not_stored():
     buffer = buffer_after(rollout_of([0, 1, 2], is_valid=[True, False, True]))
     assert buffer.rewards.tolist() == [0, 2]
-
-
-def test_gathered_columns_belong_to_same_steps():
-    steps = buffer_after(rollout_of(range(8))).gather(np.array([[0, 3], [4, 1]]))
-    numbers = steps["rewards"]
-    assert steps["observations"].shape == (2, 2, 2)
-    np.testing.assert_array_equal(steps["observations"][..., 0], numbers)
-    np.testing.assert_array_equal(steps["actions"][..., 0], numbers)
-    np.testing.assert_array_equal(steps["next_observations"][..., 1], numbers + 1)
-    np.testing.assert_array_equal(steps["terminated"], numbers % 2 == 1)
 
 
 def test_relabel_changes_only_rewards(monkeypatch):
@@ -69,12 +52,6 @@ def test_relabel_changes_only_rewards(monkeypatch):
         np.testing.assert_array_equal(before[name], after[name], err_msg=name)
 
 
-def test_state_holds_only_filled_part():
-    state = buffer_after(rollout_of([0, 1]), capacity=1000).state()
-    assert state["observations"].shape == (2, 2)
-    assert sum(array.nbytes for array in state.values()) < 100
-
-
 def test_restored_buffer_continues_at_same_position():
     buffer = buffer_after(rollout_of(range(7)))
     other = ReplayBuffer(5, (2,), (1,))
@@ -82,10 +59,3 @@ def test_restored_buffer_continues_at_same_position():
     for each in (buffer, other):
         each.add(rollout_of([7, 8]), rollout_of([7, 8]).rewards)
     assert other.rewards.tolist() == buffer.rewards.tolist() == [5, 6, 7, 8, 4]
-
-
-def test_saved_state_does_not_change_with_buffer():
-    buffer = buffer_after(rollout_of([0, 1]))
-    state = buffer.state()
-    buffer.relabel(lambda observations, actions: np.full(len(actions), 9.0, np.float32))
-    assert state["rewards"].tolist() == [0, 1]

@@ -199,17 +199,6 @@ def test_policy_delay_skips_actor_updates():
     assert counts == [(4, 4), (4, 2)]
 
 
-@pytest.mark.parametrize(("num_updates", "num_calls", "counts"), [(1, 4, (4, 2)), (3, 2, (6, 3))])
-def test_policy_delay_counts_steps_of_earlier_updates(num_updates, num_calls, counts):
-    rng = np.random.default_rng(0)
-    networks, config = new_networks(3, 2, TINY, rng), dataclasses.replace(TINY, policy_delay=2)
-    optimisers = new_optimisers(networks)
-    for _ in range(num_calls):
-        batches = random_minibatch(rng, num_updates)
-        networks, optimisers, _ = update(networks, optimisers, batches, config)
-    assert (int(optimisers.critics.count), int(optimisers.actor.count)) == counts
-
-
 def test_numpy_policy_acts_like_network():
     rng = np.random.default_rng(0)
     policy = new_networks(3, 2, TINY, rng).actor
@@ -282,17 +271,6 @@ def test_rewards_of_reset_steps_are_ignored():
     assert not changed(learned(0.0), learned(0.5))
 
 
-def test_rollout_of_resets_alone_stores_nothing():
-    venv = line_vector(num_envs=1)
-    agent = agent_for(venv, dataclasses.replace(TINY, num_envs=1, rollout_steps=1))
-    collector = Collector(venv, seed=0)
-    while (rollout := collector.collect(agent.act, 1)).is_valid.any():
-        agent.learn(rollout, rollout.rewards)
-    before = agent.state()["buffer/num_added"]
-    agent.learn(rollout, rollout.rewards)
-    assert agent.state()["buffer/num_added"] == before
-
-
 def test_truncated_steps_are_not_stored_as_terminated():
     venv = line_vector()
     agent, collector = agent_for(venv), Collector(venv, seed=0)
@@ -344,13 +322,6 @@ def test_exploration_trains_actor_without_rewards():
     agent.observe(collector.collect(agent.explore, agent.rollout_steps))
     assert changed(before, part(agent, "networks"))
     assert not agent.state()["buffer/rewards"].any()
-
-
-def test_steps_of_other_policy_are_stored_without_update():
-    agent, collector = explored(3)
-    before = part(agent, "networks")
-    agent.observe(collector.collect(agent.predict, agent.rollout_steps))
-    assert not changed(before, part(agent, "networks"))
 
 
 def test_no_explore_acts_at_random_before_rewards():
@@ -413,18 +384,6 @@ def test_no_relabel_sets_only_missing_rewards():
     np.testing.assert_array_equal(agent.state()["buffer/rewards"], first)
 
 
-def test_reinitialise_keeps_buffer_and_observation_statistics():
-    venv = line_vector()
-    agent = agent_for(venv)
-    train(agent, Collector(venv, seed=0), 6)
-    before = agent.state()
-    agent.reinitialise()
-    after = agent.state()
-    differences = changed(before, after)
-    assert not {name for name in differences if name.startswith(("buffer", "observations"))}
-    assert {name for name in before if "networks" in name and "weights" in name} <= differences
-
-
 def test_warm_start_copies_networks_and_skips_random_actions():
     venv = line_vector()
     trained = agent_for(venv)
@@ -446,16 +405,6 @@ def test_warm_start_from_other_layer_sizes_is_refused():
     other = agent_for(venv, dataclasses.replace(TINY, hidden=(8,)))
     with pytest.raises(BadConfig, match="hidden"):
         agent_for(venv).warm_start_from(other.state())
-
-
-@pytest.mark.parametrize(("updates_per_step", "num_updates"), [(0.25, 4), (0.001, 1)])
-def test_number_of_gradient_steps_follows_updates_per_step(updates_per_step, num_updates):
-    venv = line_vector()
-    agent = agent_for(
-        venv, dataclasses.replace(TINY, updates_per_step=updates_per_step, learning_starts=0)
-    )
-    train(agent, Collector(venv, seed=0), 1)
-    assert int(agent.state()["optimisers/.critics.count"]) == num_updates
 
 
 # --- runs ---
@@ -484,22 +433,6 @@ def test_buffer_is_relabelled_between_fits(tmp_path, monkeypatch):
     assert calls[1:] == [num_explored + step for step in range(32, 257, 32)]
 
 
-def test_buffer_is_relabelled_where_all_labels_were_given(tmp_path, monkeypatch):
-    """No fit follows the first one, but the window that normalises rewards moves."""
-    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
-    teach(teach_config("labelled", 32))
-    monkeypatch.setattr("rl_teacher.teach.RELABEL_EVERY", 32)
-    calls = []
-
-    def relabel_buffer(agent, reward_fn):
-        calls.append(len(agent.state()["buffer/rewards"]))
-
-    monkeypatch.setattr(SAC, "relabel_buffer", relabel_buffer)
-    config = dataclasses.replace(teach_config("agent", 128), predictor=None, labels="labelled")
-    teach(dataclasses.replace(config, n_labels=None, pretrain_labels=None))
-    assert calls == [0, 32, 64, 96, 128]
-
-
 def checkpoint_of_agent(name):
     checkpoint = Experiment.find(name).load_checkpoint()
     assert checkpoint is not None
@@ -515,13 +448,3 @@ def test_first_fit_rewards_the_steps_of_the_exploration(tmp_path, monkeypatch, r
     assert not saved["agent/self/has_unrewarded"]
     assert not saved["agent/self/has_explored"]
     assert saved["agent/buffer/rewards"].all()
-
-
-def test_sac_run_is_reproducible(tmp_path, monkeypatch):
-    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
-    assert teach(teach_config("first", 160)).is_finished
-    teach(teach_config("second", 160))
-    first = checkpoint_of_agent("first")
-    assert not changed(first, checkpoint_of_agent("second"))
-    assert first["agent/buffer/rewards"].any()
-    assert not first["agent/self/has_unrewarded"]

@@ -210,8 +210,7 @@ def load_agent_state(name_or_path: str, config: TeachConfig) -> StateDict:
     )
     if not source.is_file():
         return load_agent(Experiment(source.name, source), config.agent)
-    hidden = getattr(config.agent_settings, "hidden", ())
-    return agent_state(source, config.agent, hidden, env_spaces(config.env_id, config.frames))
+    return agent_state(source, config.agent, env_spaces(config.env_id, config.frames))
 
 
 def config_of_agent(experiment: Experiment) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""What all on-policy agents have in common: exact resume, seeds and warm starts."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from rl_teacher.agents.a2c import A2C
+from rl_teacher.agents.ga3c import GA3C
+from rl_teacher.agents.ppo import PPO
+from rl_teacher.agents.trpo import TRPO
+from rl_teacher.common.errors import BadConfig
+from rl_teacher.config.agents import A2CConfig, GA3CConfig, PPOConfig, TRPOConfig
+from rl_teacher.envs.registry import make_vector
+from tests.agents.rollouts import new_agent, state_after, train
+
+SIZE = {"num_envs": 4, "rollout_steps": 16}
+AGENTS = {
+    PPO: PPOConfig(**SIZE, minibatch_size=32, num_epochs=2),
+    TRPO: TRPOConfig(**SIZE, minibatch_size=32, num_epochs=2),
+    A2C: A2CConfig(**SIZE),
+    GA3C: GA3CConfig(**SIZE, batch_envs=2),
+}
+pytestmark = pytest.mark.parametrize(("kind", "config"), AGENTS.items())
+
+
+def trained(kind, config, num_rollouts, seed):
+    return train(kind, make_vector("CartPole-v1", 4), config, num_rollouts, seed)
+
+
+def test_restored_agent_continues_exactly(kind, config):
+    agent, collector, _ = trained(kind, config, 4, seed=0)
+    other, other_collector, _ = trained(kind, config, 1, seed=1)
+    other.load_state(agent.state())
+    other_collector.load_state(collector.state())
+    expected, actual = state_after(agent, collector, 3), state_after(other, other_collector, 3)
+    assert expected.keys() == actual.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, actual[name], err_msg=name)
+
+
+def test_warm_start_copies_policy(kind, config):
+    agent, collector, _ = trained(kind, config, 4, seed=0)
+    other = new_agent(kind, collector.venv, config, seed=5)
+    other.warm_start_from(agent.state())
+    observations = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    # GA3C acts with networks that are one update old.
+    latest = new_agent(kind, collector.venv, config)
+    latest.load_state(agent.state())
+    latest._networks = latest._latest()[0]
+    latest._refresh_policy()
+    expected = latest.predict(observations, deterministic=True)
+    np.testing.assert_array_equal(other.predict(observations, deterministic=True), expected)
+    assert 0 < expected.mean() < 1
+
+
+def test_warm_start_from_other_layer_sizes_is_refused(kind, config):
+    venv = make_vector("CartPole-v1", 4)
+    small = new_agent(kind, venv, dataclasses.replace(config, hidden=(8,)))
+    with pytest.raises(BadConfig, match="hidden"):
+        new_agent(kind, venv, config).warm_start_from(small.state())
