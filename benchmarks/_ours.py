@@ -637,52 +637,6 @@ class LabelledWorld:
         self._venv.close()
 
 
-# --- study: five simulated labelers ---
-
-
-def study(**settings: Any) -> Metrics:
-    """Run `simulated_labelers.study`."""
-    from benchmarks import simulated_labelers
-
-    return simulated_labelers.study(**settings)
-
-
-# --- scaling: costs of rollouts ---
-
-
-def scaling_rollouts(saved: Mapping[str, Any], num_rounds: int) -> Metrics:
-    """Run `scaling_rollouts.measure`."""
-    from benchmarks.scaling_rollouts import measure
-
-    return measure(saved_to_config(saved), num_rounds)
-
-
-# --- film: a video of an agent ---
-
-
-def film(env_id: str, num_episodes: int) -> Metrics:
-    """Train an agent for one rollout, and time a video of its episodes."""
-    import av
-    from rich.console import Console
-
-    from rl_teacher.play.commands import open_actors
-    from rl_teacher.play.film import write_film
-    from rl_teacher.play.options import PlayOptions
-    from rl_teacher.teach import teach as run
-
-    config = TeachConfig(env_id, "rl", name="film", num_timesteps=2_048)
-    run(config, RunOptions(no_tensorboard=True))
-    options = PlayOptions(config.name, episodes=num_episodes)
-    with tempfile.TemporaryDirectory() as folder, open_actors(options) as actors:
-        path = Path(folder) / "film.mp4"
-        console = Console(stderr=True)
-        rendering_s, _ = timed(partial(write_film, actors, options, path, console))
-        with av.open(str(path), mode="r") as file:
-            assert file.duration is not None  # noqa: S101 - a complete file
-            film_s = file.duration / av.time_base
-    return {"film_s": film_s, "rendering_s": rendering_s}
-
-
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """Return the duration in seconds and the result of a call."""
     start_s = time.perf_counter()
@@ -703,9 +657,6 @@ JOBS: dict[str, Callable[..., Metrics]] = {
     "atari": atari,
     "labels": labels,
     "offline_fits": offline_fits,
-    "study": study,
-    "scaling_rollouts": scaling_rollouts,
-    "film": film,
 }
 
 

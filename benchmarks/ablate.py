@@ -20,7 +20,6 @@ from benchmarks.tasks import (
     seeds_and_tasks,
 )
 from rl_teacher.report.statistics import (
-    Scores,
     common_seeds,
     interquartile_mean,
     paired_difference,
@@ -55,20 +54,15 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build a summary, and a table for each comparison of changed settings with the defaults."""
+    """Build the table of changed settings, over all tasks of each comparison."""
     found = grids(records)
     defaults = {grid.key: grid for grid in reversed(found) if not grid.changes}
-    pairs = [(grid, defaults[grid.key]) for grid in found if grid.changes and grid.key in defaults]
-    summary, tables = [], []
-    for changed, default in pairs:
-        arms = _rows_by_arm(changed, default)
-        if not arms:
-            continue  # the true reward has not been run at this source
-        changes = ", ".join(f"{name}={value}" for name, value in changed.changes.items())
-        summary += [_summary_row(f"{changes}, {arm}", changed, *rows) for arm, rows in arms.items()]
-        rows = [row for final, area in arms.values() for row in (*final, *area)]
-        headings = ["", "seeds", "defaults", "changed", "difference", "better"]
-        tables += [f"### {changes}: {changed.title}", "", *table(headings, rows), ""]
+    rows = [
+        row
+        for grid in found
+        if grid.changes and grid.key in defaults
+        for row in _rows(grid, defaults[grid.key])
+    ]
     headings = ["", "tasks", "defaults", "changed", "difference", "better", "area", "runs"]
     return [
         "Runs of `tasks` with some settings changed, against those with the defaults at the same "
@@ -77,64 +71,34 @@ def report(records: list[Record]) -> list[str]:
         "task and seed. Better: share of the pairs in which the change scores higher. Area: "
         "difference of the score of the area under the curve.",
         "",
-        *(["### All tasks", "", *table(headings, summary), ""] if summary else []),
-        *tables,
+        *(table(headings, rows) if rows else []),
+        "",
     ]
 
 
-def _rows_by_arm(changed: Grid, default: Grid) -> dict[str, list[list[list[str]]]]:
-    """Build the rows of each arm: of its final return and of its area under the curve."""
-    rows_of = {}
+def _rows(changed: Grid, default: Grid) -> list[list[str]]:
+    """Build a row for each number of labels; none if the true reward was not run."""
+    changes = ", ".join(f"{name}={value}" for name, value in changed.changes.items())
+    rows = []
     for arm in [each for each in changed.arms if each not in POLICIES]:
-        compared = [
+        (final, base), (area, base_area) = (
             common_seeds(
                 default.counted(changed.scores(arm, field, default)),
                 default.counted(default.scores(arm, field)),
             )
             for field in FIELDS
-        ]
-        if all(scores for scores, _ in compared):
-            rows_of[arm] = [
-                _rows(f"{arm}, {name}", *scores)
-                for name, scores in zip(FIELDS.values(), compared, strict=True)
-            ]
-    return rows_of
-
-
-def _summary_row(
-    name: str, changed: Grid, final: list[list[str]], area: list[list[str]]
-) -> list[str]:
-    """Build the row of one arm from its last rows, which are those of all its tasks."""
-    _, _, default_score, score, difference, better = final[-1]
-    num_tasks = max(len(final) - 1, 1)
-    return [
-        name,
-        str(num_tasks),
-        default_score,
-        score,
-        difference,
-        better,
-        area[-1][4],
-        changed.title,
-    ]
-
-
-def _rows(title: str, scores: Scores, baseline: Scores) -> list[list[str]]:
-    """Build a row for each task and, of several, a last one for all of them."""
-    groups = {env_id: [env_id] for env_id in scores}
-    if len(scores) > 1:
-        groups["**all tasks**"] = list(scores)
-    rows = []
-    for name, env_ids in groups.items():
-        some, base = ({each: runs[each] for each in env_ids} for runs in (scores, baseline))
-        rows.append(
-            [
-                f"{name}, {title}",
-                ", ".join(map(str, some[env_ids[0]])),
-                interval(interquartile_mean, base),
-                interval(interquartile_mean, some),
-                interval(paired_difference, some, base),
-                interval(probability_of_improvement, some, base),
-            ]
         )
+        if final and area:
+            rows.append(
+                [
+                    f"{changes}, {arm}",
+                    str(len(final)),
+                    interval(interquartile_mean, base),
+                    interval(interquartile_mean, final),
+                    interval(paired_difference, final, base),
+                    interval(probability_of_improvement, final, base),
+                    interval(paired_difference, area, base_area),
+                    changed.title,
+                ]
+            )
     return rows

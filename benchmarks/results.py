@@ -1,7 +1,5 @@
-"""RESULTS.md and the tables of pages of docs/: `python -m benchmarks.results`."""
+"""RESULTS.md: `python -m benchmarks.results`."""
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import registry
@@ -9,30 +7,19 @@ from benchmarks.records import Record
 from benchmarks.tables import MIN_SEEDS
 
 PATH = Path(__file__).parent / "RESULTS.md"
-DOCS = Path(__file__).parents[1] / "docs"
-PAGES = (DOCS / "results.md", DOCS / "scaling.md")
-PLACE = re.compile(
-    r"(<!-- results of (?P<name>\w+)(: (?P<heading>[^>]+?))?(, part (?P<part>\d+))? -->\n)"
-    r".*?(?=<!-- end -->)",
-    re.DOTALL,
-)
-"""Place on the page for results of a benchmark: those below headings that start as given, or all.
-
-A part is a table or list; a number selects one of them.
-"""
+ARCHIVE = "# Archive\n"
+"""Heading after which RESULTS.md is written by hand."""
 
 
-def write(path: Path = PATH, pages: Sequence[Path] = PAGES) -> None:
-    """Write the results of every recorded benchmark, favourable or not, and fill the pages."""
-    names = registry.BENCHMARKS
-    results = document({name: registry.records_of(name).all() for name in names})
-    path.write_text(results)
-    for page in pages:
-        page.write_text(filled(page.read_text(), results))
+def write(path: Path = PATH) -> None:
+    """Write the results of every recorded benchmark, favourable or not, and keep the archive."""
+    records = {name: registry.records_of(name).all() for name in registry.BENCHMARKS}
+    archive = path.read_text().partition(f"\n{ARCHIVE}")[2] if path.exists() else ""
+    path.write_text(f"{document(records)}\n{ARCHIVE}{archive}" if archive else document(records))
 
 
 def document(records: dict[str, list[Record]]) -> str:
-    """Build the whole page."""
+    """Build the generated part."""
     lines = [
         "# Results",
         "",
@@ -40,7 +27,7 @@ def document(records: dict[str, list[Record]]) -> str:
         "result with its settings, seeds, versions, machine, commit and source. "
         "[README.md](README.md) describes what is measured and how. Values over fewer than "
         f"{MIN_SEEDS} seeds have no interval. Main values are bold, whether or not they reach "
-        "their goal.",
+        "their goal. The [archive](#archive) at the end is written by hand.",
         "",
     ]
     for name, benchmark in registry.BENCHMARKS.items():
@@ -51,38 +38,6 @@ def document(records: dict[str, list[Record]]) -> str:
         lines += [*benchmark.report(records[name]), *provenance(records[name]), ""]
         lines += [f"Command: `{benchmark.HOW}`.", ""]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def filled(page: str, results: str) -> str:
-    """Replace the results on a page of docs/ by those of RESULTS.md, with their commands.
-
-    Raises:
-        ValueError: RESULTS.md has no results for a place on the page.
-    """
-    return PLACE.sub(lambda place: place[1] + _results_for(place, results), page)
-
-
-def _results_for(place: re.Match[str], results: str) -> str:
-    name, heading, part = place["name"], place["heading"] or "", place["part"]
-    section = results.partition(f"\n## {name}\n")[2].split("\n## ")[0]
-    lines = []
-    for chapter in f"\n{section}\n".split("\n### "):
-        title, text = chapter.split("\n", 1)
-        parts = re.findall(r"(?:^[|*].*\n)+", text, re.MULTILINE)
-        parts = parts[int(part) - 1 :][:1] if part else parts
-        if parts and title.startswith(heading):
-            lines += [*([f"**{title}**\n"] if title else []), *parts]
-    if not lines and (heading or part or not section):
-        raise ValueError(
-            f"RESULTS.md has no results for {place[1].strip()!r}; correct the page in docs/."
-        )
-    found = "\n".join(lines or ["Not measured yet.\n"])
-    # Films are linked from the folder of benchmarks.
-    found = found.replace("](results/", "](../benchmarks/results/")
-    return (
-        f"\n{found}\n[Versions, machine and commits](../benchmarks/RESULTS.md#{name}). Command:\n\n"
-        f"```text\n{registry.BENCHMARKS[name].HOW}\n```\n\n"
-    )
 
 
 def provenance(records: list[Record]) -> list[str]:
@@ -108,4 +63,4 @@ def _peer_versions(records: list[Record]) -> dict[str, str]:
 
 if __name__ == "__main__":
     write()
-    print(PATH.name, *(page.name for page in PAGES))
+    print(PATH.name)

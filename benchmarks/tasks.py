@@ -270,7 +270,8 @@ def _arm(record: Record) -> str:
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build the tables of every grid, the latest first."""
+    """Build the means of every grid, the latest first, and the table by task of the latest."""
+    latest, *earlier = [grid for grid in grids(records) if not grid.changes]
     return [
         f"Up to {NUM_PARALLEL} runs at a time, each with one thread. All runs are shown: those "
         "that agree in agent, steps, settings and source are pooled, others are shown separately. "
@@ -286,27 +287,25 @@ def report(records: list[Record]) -> list[str]:
         "contain the uncertainty of 0 and 1. Differences are paired by task and seed. Runs with "
         "changed settings are in `ablate`.",
         "",
-        *(line for grid in grids(records) if not grid.changes for line in _grid_lines(grid)),
+        *_grid_lines(latest),
+        *_rows(latest),
+        "",
+        *(line for grid in earlier for line in _grid_lines(grid)),
     ]
 
 
 def summary(records: list[Record]) -> list[str]:
     """Build the tables of the latest grid."""
-    latest = [grid for grid in grids(records) if not grid.changes][:1]
-    return [line for grid in latest for line in _grid_lines(grid)]
+    latest = next(grid for grid in grids(records) if not grid.changes)
+    return [*_grid_lines(latest), *_rows(latest)]
 
 
 def _grid_lines(grid: Grid) -> list[str]:
+    means = _means(grid)
+    if not means:
+        return []
     commits = ", ".join(dict.fromkeys(record["commit"] for record in grid.records))
-    return [
-        f"### {grid.title}",
-        "",
-        f"Commits: {commits}.",
-        "",
-        *_means(grid),
-        *_rows(grid),
-        "",
-    ]
+    return [f"### {grid.title}", "", f"Commits: {commits}.", "", *means]
 
 
 def _means(grid: Grid) -> list[str]:

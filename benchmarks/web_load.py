@@ -1,4 +1,4 @@
-"""Load on the service: number of labelers, and time of the next comparison in a large store."""
+"""Load on the service: a hundred labelers, each of whom answers once a second."""
 
 import asyncio
 import contextlib
@@ -10,26 +10,22 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks import owner_pages, ranking_page
 from benchmarks.children import ChildFailed
-from benchmarks.filled import ENV_ID, LABELS_EACH, fill
 from benchmarks.machine import cpu_seconds
 from benchmarks.options import Options
-from benchmarks.parts import describe_parts, keep, measure_parts
-from benchmarks.records import Record, Records
+from benchmarks.parts import keep
+from benchmarks.records import Record, Records, latest_run
 from benchmarks.tables import number, table
-from rl_teacher.clips.answer import Answer
-from rl_teacher.store.records import NewLabel, RenderedClip
+from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import Address
 from rl_teacher.web.serve import HEADER_TIMEOUT_S
@@ -38,27 +34,12 @@ from tests.store import postgres
 
 HOW = "python -m benchmarks.run web_load"
 
+ENV_ID = "ShortHopper-v1"
 NUM_LABELERS = 100
 NUM_IDLE = 500
 REPEATS = 5
-ROUNDS = 3_000
 OPEN_PER_STEP = 100
 WARM_UP_S = 2.0
-
-
-def run(options: Options, records: Records) -> None:
-    """Measure the selected parts: next_in_a_million, labelers, pages of owners.
-
-    Raises:
-        ChildFailed: a service ended.
-    """
-    parts = {
-        "next_in_a_million": measure_next,
-        "labelers": measure_labelers,
-        owner_pages.PART: owner_pages.measure_owner_pages,
-        ranking_page.PART: ranking_page.measure_ranking_page,
-    }
-    measure_parts(parts, options, records)
 
 
 def in_ms(seconds: list[float], quantile: float) -> float:
@@ -70,60 +51,6 @@ def quantiles(what: str, seconds: list[float]) -> dict[str, float]:
     """Return the median, the 99th percentile and the maximum."""
     places = {"p50": 0.5, "p99": 0.99, "worst": 1.0}
     return {f"{what}_{name}_ms": in_ms(seconds, place) for name, place in places.items()}
-
-
-# --- next_in_a_million: the store alone ---
-
-
-def measure_next(options: Options, records: Records) -> None:
-    """Measure claims and answers of one labeler after another, in SQLite with synced writes."""
-    num_labels = 10_000 if options.is_quick else 1_000_000
-    rounds = 200 if options.is_quick else ROUNDS
-    with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as folder:
-        path = Path(folder) / "labels.sqlite"
-        with Store.open(path) as store:
-            store.experiments.ensure("load", ENV_ID, {})
-            with store.database.writing() as connection:
-                fill(connection, num_labels // LABELS_EACH, rounds + OPEN_PER_STEP)
-        with Store.open(path) as store:
-            claims_s, answers_s = claim_and_answer(store, rounds)
-        size_mb = path.stat().st_size / 1e6
-    keep(
-        options,
-        records,
-        "next_in_a_million",
-        database="sqlite",
-        labels=num_labels,
-        rounds=rounds,
-        size_mb=round(size_mb),
-        **quantiles("next", claims_s),
-        **quantiles("answer", answers_s),
-    )
-
-
-def claim_and_answer(store: Store, rounds: int) -> tuple[list[float], list[float]]:
-    """Return the seconds of each claim and of each answer.
-
-    Raises:
-        ChildFailed: there was nothing to claim.
-    """
-    claims_s, answers_s = [], []
-    for turn in range(rounds):
-        labeler = f"labeler {turn % NUM_LABELERS + 1}"
-        start_s = time.perf_counter()
-        claimed = store.leases.claim(1, labeler, 1)
-        claims_s.append(time.perf_counter() - start_s)
-        if not claimed:
-            raise ChildFailed("no comparison was free")
-        [held] = claimed
-        label = NewLabel(held.comparison.id, Answer.LEFT, labeler, lease=held.lease)
-        start_s = time.perf_counter()
-        store.labels.add_many([label])
-        answers_s.append(time.perf_counter() - start_s)
-    return claims_s, answers_s
-
-
-# --- labelers: the whole service ---
 
 
 @dataclass
@@ -147,10 +74,13 @@ class Sent:
     client_cpu_s: float = 0.0
 
 
-def measure_labelers(options: Options, records: Records) -> None:
+def run(options: Options, records: Records) -> None:
     """Measure a hundred labelers who answer one comparison per second, on both databases in turn.
 
     Idle connections are open meanwhile.
+
+    Raises:
+        ChildFailed: a service ended, or refused a request.
     """
     num_labelers, num_idle, seconds = (
         (10, 20, 3) if options.is_quick else (NUM_LABELERS, NUM_IDLE, 60)
@@ -164,50 +94,37 @@ def measure_labelers(options: Options, records: Records) -> None:
             tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home,
             temporary_database(database),
         ):
-            run = partial(run_labelers, pace=Pace(seconds, 1.0), num_idle=num_idle)
-            metrics = answer_together(Path(home), num_labelers, num_labelers * (seconds + 10), run)
+            metrics = answer_together(Path(home), num_labelers, num_idle, seconds)
         metrics |= {"database": database, "seconds": seconds, "idle_connections": num_idle}
         keep(options, records, "labelers", **metrics)
 
 
 @contextmanager
-def temporary_database(name: str) -> Iterator[postgres.Server | None]:
-    """Provide an empty database for all processes started in the block, and its server."""
+def temporary_database(name: str) -> Iterator[None]:
+    """Provide an empty database for all processes started in the block."""
     with postgres.running() if name == "postgresql" else nullcontext() as server:
         before = os.environ.pop("RL_TEACHER_DATABASE_URL", None)
         if server is not None:
             os.environ["RL_TEACHER_DATABASE_URL"] = server.new_database()
         try:
-            yield server
+            yield
         finally:
             os.environ.pop("RL_TEACHER_DATABASE_URL", None)
             if before is not None:
                 os.environ["RL_TEACHER_DATABASE_URL"] = before
 
 
-def answer_together(
-    home: Path,
-    num_labelers: int,
-    num_comparisons: int,
-    run: Callable[[Address, list[str]], Sent],
-) -> dict[str, Any]:
-    """Create comparisons, start the service, let all labelers answer, and check what is stored.
-
-    Args:
-        home: Home of the service.
-        num_labelers: Number of labelers.
-        num_comparisons: Number of comparisons.
-        run: Runs all labelers, who have these credentials.
-    """
+def answer_together(home: Path, num_labelers: int, num_idle: int, seconds: int) -> dict[str, Any]:
+    """Create comparisons, start the service, let all labelers answer, and check what is stored."""
     url = os.environ.get("RL_TEACHER_DATABASE_URL") or str(home / "labels.sqlite")
     with Store.open(url) as store:
-        experiment_id = create_comparisons(store, num_comparisons)
+        experiment_id = create_comparisons(store, num_labelers * (seconds + 10))
         tokens = [add_labeler(store, f"labeler {each}") for each in range(num_labelers)]
         service = Service(home)
         try:
             before_s = cpu_seconds(service.process.pid)
             start_s = time.perf_counter()
-            sent = run(service.address, tokens)
+            sent = run_labelers(service.address, tokens, seconds, num_idle)
             took_s = time.perf_counter() - start_s
             cpu_s = cpu_seconds(service.process.pid) - before_s
         finally:
@@ -260,41 +177,22 @@ def add_labeler(store: Store, name: str) -> str:
 # --- simulated labelers ---
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Rate of answers of one labeler.
-
-    Attributes:
-        turns: Number of answers.
-        period_s: Time from a comparison to the next one; 0: without a pause.
-        thinking_s: Time from a comparison to its answer.
-    """
-
-    turns: int
-    period_s: float
-    thinking_s: float = 0.0
-
-    def starts_s(self, first_s: float) -> list[float]:
-        """Return the times of all requests for a comparison."""
-        return [first_s + turn * self.period_s for turn in range(self.turns)]
-
-
-def run_labelers(address: Address, tokens: list[str], pace: Pace, num_idle: int = 0) -> Sent:
+def run_labelers(address: Address, tokens: list[str], seconds: int, num_idle: int) -> Sent:
     """Run all labelers in a process whose event loop has nothing else to do."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(run_clients, address, tokens, pace, num_idle).result()
+        return pool.submit(run_clients, address, tokens, seconds, num_idle).result()
 
 
-def run_clients(address: Address, tokens: list[str], pace: Pace, num_idle: int) -> Sent:
+def run_clients(address: Address, tokens: list[str], seconds: int, num_idle: int) -> Sent:
     """Run all labelers, and count the processor time of this process."""
     before_s = time.process_time()
-    sent = asyncio.run(run_connections(address, tokens, pace, num_idle))
+    sent = asyncio.run(run_connections(address, tokens, seconds, num_idle))
     sent.client_cpu_s = time.process_time() - before_s
     return sent
 
 
-async def run_connections(address: Address, tokens: list[str], pace: Pace, num_idle: int) -> Sent:
-    """Run labelers with a connection each, with starts spread evenly over the first period."""
+async def run_connections(address: Address, tokens: list[str], seconds: int, num_idle: int) -> Sent:
+    """Run labelers with a connection each, with starts spread evenly over the first second."""
     sent = Sent()
     idle = [
         asyncio.create_task(stay_connected(address, HEADER_TIMEOUT_S * (place + 1) / num_idle))
@@ -303,8 +201,8 @@ async def run_connections(address: Address, tokens: list[str], pace: Pace, num_i
     start_s = time.perf_counter() + WARM_UP_S
     async with asyncio.TaskGroup() as group:
         for place, token in enumerate(tokens):
-            starts_s = pace.starts_s(start_s + place * pace.period_s / len(tokens))
-            group.create_task(run_connection(address, token, sent, starts_s, pace.thinking_s))
+            starts_s = [start_s + place / len(tokens) + turn for turn in range(seconds)]
+            group.create_task(run_connection(address, token, sent, starts_s))
     for connection in idle:
         if connection.done():
             connection.result()
@@ -333,7 +231,7 @@ async def stay_connected(address: Address, first_s: float) -> None:
 
 
 async def run_connection(
-    address: Address, token: str, sent: Sent, starts_s: Sequence[float], thinking_s: float = 0.0
+    address: Address, token: str, sent: Sent, starts_s: Sequence[float]
 ) -> None:
     """Answer comparisons one after the other.
 
@@ -342,7 +240,6 @@ async def run_connection(
         token: Credential of the labeler.
         sent: Receives what was sent.
         starts_s: Times of `time.perf_counter` before which each comparison is not requested.
-        thinking_s: Time from a comparison to its answer.
     """
     reader, writer = await asyncio.open_connection(address.host, address.port)
     head = f"Host: {address.host}\r\nAuthorization: Bearer {token}\r\nAccept-Encoding: gzip\r\n"
@@ -358,7 +255,6 @@ async def run_connection(
             continue
         label = answer_to(comparisons[0])
         sent.request_ids.append(label["request_id"])
-        await asyncio.sleep(start_s + thinking_s - time.perf_counter())
         body = json.dumps({"labels": [label]})
         start_s = time.perf_counter()
         writer.write(
@@ -397,47 +293,29 @@ def answer_to(comparison: dict[str, Any]) -> dict[str, Any]:
 # --- report ---
 
 
-def report(records: list[Record]) -> list[str]:
-    """Build the report of the newest run of each part."""
-    parts = {
-        "next_in_a_million": _next,
-        "labelers": _labelers,
-        owner_pages.PART: owner_pages.report,
-        ranking_page.PART: ranking_page.report,
-    }
-    return describe_parts(parts, records)
-
-
-def _next(records: list[Record]) -> list[str]:
-    newest = records[-1]
-    return [
-        f"* The next comparison with {newest['labels']:,} labels in SQLite ({newest['size_mb']} "
-        f"MB): one in a hundred takes longer than **{number(newest['next_p99_ms'])} ms** (to "
-        f"reach: under 20 ms), half longer than {number(newest['next_p50_ms'])} ms. To keep an "
-        f"answer: {number(newest['answer_p99_ms'])} ms and {number(newest['answer_p50_ms'])} ms. "
-        f"{newest['rounds']:,} of each, by a hundred labelers in turn.",
-    ]
-
-
 COUNTS = ("sent", "acknowledged", "stored", "lost", "doubled")
 TIMES = ("answer_p50_ms", "answer_p99_ms", "next_p50_ms", "next_p99_ms", "service_cpu_ms")
 HEADINGS = (*COUNTS, "answer p50", "answer p99", "next p50", "next p99", "CPU a request")
-"""Headings of `_cells`."""
 
 
-def _cells(record: Record) -> list[str]:
-    return [*(f"{record[name]:,}" for name in COUNTS), *(number(record[name]) for name in TIMES)]
-
-
-def _labelers(records: list[Record]) -> list[str]:
-    newest = records[-1]
+def report(records: list[Record]) -> list[str]:
+    """Build the report of the newest run."""
+    newest = [record for record in records if record["part"] == "labelers"]
+    newest = latest_run(newest)
+    rows = [
+        [
+            record["database"],
+            *(f"{record[name]:,}" for name in COUNTS),
+            *(number(record[name]) for name in TIMES),
+        ]
+        for record in newest
+    ]
     return [
-        "",
-        f"{newest['labelers']} labelers, each of whom answers a comparison a second for "
-        f"{newest['seconds']} s, beside {newest['idle_connections']} idle connections; "
+        f"{newest[-1]['labelers']} labelers, each of whom answers a comparison a second for "
+        f"{newest[-1]['seconds']} s, beside {newest[-1]['idle_connections']} idle connections; "
         "clients, service and database share the machine, and the databases are measured in turn. "
         "ms (to reach: p99 under 100 ms, none lost, none doubled):",
         "",
-        *table(["", *HEADINGS], [[record["database"], *_cells(record)] for record in records]),
+        *table(["", *HEADINGS], rows),
         "",
     ]

@@ -27,15 +27,6 @@ def test_both_sides_have_the_same_gae_lambda(changes):
     assert peer["arguments"]["gae_lambda"] == ours["config"]["ppo"]["gae_lambda"] == expected
 
 
-def test_constant_learning_rate_is_changed_on_both_sides():
-    changes = dict([setting("ppo.learning_rate=1e-3")])
-    peer, ours = cells_of(changes)
-    ppo = ours.settings["config"]["ppo"]
-    rates = peer.settings["arguments"]["learning_rate"], ppo["learning_rate"]
-    assert [*rates, ppo["final_learning_rate"]] == [1e-3] * 3
-    assert peer.facts["changes"] == ours.facts["changes"] == changes
-
-
 @pytest.mark.parametrize("text", ["ppo.hidden=32,32", "ppo.final_learning_rate=0", "agent=a2c"])
 def test_setting_that_the_peer_does_not_have_is_refused(text):
     changes = dict([setting(text)])
@@ -55,22 +46,6 @@ def make_record(steps, **facts):
         "source": "a",
         **facts,
     }
-
-
-def test_rows_name_their_steps_and_changed_settings():
-    records = [make_record(1000), make_record(200, changes={"ppo.gamma": 0.9})]
-    rows = [line for line in ppo_returns.report(records) if line.startswith("| Hopper-v5")]
-    assert [row.split(" | ")[:2] for row in rows] == [
-        ["| Hopper-v5, Stable-Baselines3", "1,000"],
-        ["| Hopper-v5, Stable-Baselines3, ppo.gamma=0.9", "200"],
-    ]
-
-
-def test_lambda_of_recorded_runs_is_found_whatever_its_name_was():
-    old = [{"config": {"ppo": {"trace": 0.98}}}, {"num_epochs": 10}]
-    new = [{"config": {"ppo": {"gae_lambda": 0.95}}}, {"arguments": {"gae_lambda": 0.9}}]
-    found = [ppo_returns.hyperparameter_of({"settings": each}, "gae_lambda") for each in old + new]
-    assert found == [0.98, 0.95, 0.95, 0.9]
 
 
 def test_bar_is_the_interquartile_mean_of_the_peer():
@@ -96,15 +71,3 @@ def test_share_of_time_is_that_of_the_peer_with_the_same_seed():
     ]
     # 12 s of 60 s and of 120 s.
     assert [cell.strip() for cell in row.split("|")[4:6]] == ["2 of 3", "0.15"]
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"config": {"ppo": {"minibatch_size": 32}}},
-        {"arguments": {"batch_size": 32}},
-        {"minibatch_size": 32},
-    ],
-)
-def test_minibatch_size_of_recorded_runs_is_found_whatever_its_name_was(settings):
-    assert ppo_returns.hyperparameter_of({"settings": settings}, "minibatch_size") == 32

@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 
-from benchmarks import children
 from benchmarks._ours import backward_turns, curve, curve_figures
 from benchmarks.registry import BENCHMARKS
-from benchmarks.results import PAGES, PATH, document, filled
-from benchmarks.tables import MIN_SEEDS, interval, mean_and_spread, number, over_seeds, table
+from benchmarks.results import document
+from benchmarks.tables import MIN_SEEDS, interval, over_seeds
 from rl_teacher.report.statistics import Estimate, interquartile_mean
 
 
@@ -59,32 +58,6 @@ def test_curve_has_first_return_at_or_after_each_tenth():
     assert curve([{"step": 7, "true_return": None}]) == [(7, None)] * 10
 
 
-def test_home_of_interrupted_run_is_kept_until_run_completes(monkeypatch, tmp_path):
-    done = children.Finished({"steps": 3}, 1.0, 1.0)
-
-    def interrupt(job, home, **_settings):
-        (home / "experiment").write_text(job)
-        raise children.ChildFailed("stopped")
-
-    def complete(job, home, **_settings):
-        assert (home / "experiment").read_text() == job
-        return done
-
-    monkeypatch.setattr(children, "UNFINISHED", tmp_path / "unfinished")
-    monkeypatch.setattr(children, "run_ours", interrupt)
-    with pytest.raises(children.ChildFailed):
-        children.continue_ours("Pong-0", "teach", bar=1)
-    monkeypatch.setattr(children, "run_ours", complete)
-    assert children.continue_ours("Pong-0", "teach", bar=1) == done
-    assert not list((tmp_path / "unfinished").iterdir())
-
-
-def test_numbers_and_tables_are_formatted_as_markdown():
-    assert [number(x) for x in (12345.6, 12.34, 0.123, None)] == ["12,346", "12.3", "0.12", "-"]
-    assert mean_and_spread([1.0, 3.0]) == "2.00 ± 1.41"
-    assert table(["a", "b"], [["x", 1]]) == ["| a | b |", "| :-- | --: |", "| x | 1 |"]
-
-
 def test_interval_needs_five_seeds():
     scores = {"": dict(enumerate([0.0, 1.0, 2.0, 3.0, 4.0]))}
     assert interval(lambda _: Estimate(1035.0, 980.0, 1071.2), scores) == "1,035 (980 to 1,071)"
@@ -98,7 +71,7 @@ def test_runs_of_equal_seed_count_once_with_the_mean_of_their_distinct_values():
     assert over_seeds(records, "x") == "4.00"  # IQM of 2, 4 and 6
 
 
-@pytest.mark.parametrize("name", sorted(BENCHMARKS.keys() - {"pictures", "person"}))
+@pytest.mark.parametrize("name", sorted(BENCHMARKS.keys() - {"pictures"}))
 def test_benchmark_with_several_seeds_has_enough_for_an_interval_by_default(name):
     seeds = getattr(BENCHMARKS[name], "SEEDS", range(MIN_SEEDS))
     assert len(seeds) >= MIN_SEEDS
@@ -108,73 +81,3 @@ def test_document_lists_missing_measurements_with_their_commands():
     page = document({})
     assert page.count("Not measured yet") == len(BENCHMARKS)
     assert "python -m benchmarks.run throughput" in page
-
-
-RESULTS = """# Results
-
-## throughput
-
-Pace.
-
-### Fast
-
-**2x** as fast.
-
-| a | b |
-| :-- | --: |
-| x | 1 |
-
-### Slow
-
-* 0.5x
-
-## film
-
-| [1](results/film.mp4) |
-
-## ablate
-
-Nothing yet.
-"""
-
-
-def placed(mark):
-    return f"Before.\n<!-- results of {mark} -->\nold\n<!-- end -->\nAfter.\n"
-
-
-def test_place_on_page_receives_results_and_command_of_benchmark():
-    page = filled(placed("throughput"), RESULTS)
-    assert "**Fast**\n\n**2x** as fast.\n\n| a | b |\n| :-- | --: |\n| x | 1 |\n" in page
-    assert "**Slow**\n\n* 0.5x\n" in page
-    assert BENCHMARKS["throughput"].HOW in page
-    assert "old" not in page
-    assert page.startswith("Before.\n<!--")
-    assert page.endswith("<!-- end -->\nAfter.\n")
-    assert filled(page, RESULTS) == page
-
-
-def test_place_on_page_receives_selected_part():
-    page = filled(placed("throughput: Fast, part 2"), RESULTS)
-    assert "| x | 1 |" in page
-    assert "2x" not in page
-    assert "0.5x" not in page
-
-
-def test_place_on_page_links_films_from_docs():
-    assert "[1](../benchmarks/results/film.mp4)" in filled(placed("film"), RESULTS)
-
-
-def test_place_of_unmeasured_benchmark_says_so():
-    assert "Not measured yet." in filled(placed("ablate"), RESULTS)
-
-
-@pytest.mark.parametrize("mark", ["throughput: Other", "film, part 2", "growth"])
-def test_place_without_results_raises(mark):
-    with pytest.raises(ValueError, match="no results for"):
-        filled(placed(mark), RESULTS)
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_results_on_page_are_those_of_document(path):
-    page = path.read_text()
-    assert filled(page, PATH.read_text()) == page, "run python -m benchmarks.results"

@@ -2,22 +2,12 @@ import json
 
 import pytest
 
-from benchmarks.run import main
 from benchmarks.settings import saved_to_config, setting, teach_config
 
 
 def test_config_round_trips_through_json():
     config = teach_config({"env_id": "Hopper-v5", "n_labels": 7}, {"ppo.hidden": (32, 16)})
     assert saved_to_config(json.loads(json.dumps(config.saved()))).saved() == config.saved()
-
-
-def test_config_of_trpo_round_trips_through_json():
-    config = teach_config({"env_id": "Hopper-v5", "agent": "trpo", "trpo.gae_lambda": 0.95})
-    assert saved_to_config(json.loads(json.dumps(config.saved()))).saved() == config.saved()
-
-
-def test_later_settings_override_earlier_ones():
-    assert teach_config({"seed": 1, "ppo.num_envs": 4}, {"ppo.num_envs": 8}).ppo.num_envs == 8
 
 
 @pytest.mark.parametrize(
@@ -40,10 +30,3 @@ def test_setting_is_parsed_by_type_of_its_field(text, expected):
 def test_unknown_or_malformed_setting_raises_value_error(text):
     with pytest.raises(ValueError):  # noqa: PT011 - the text differs
         setting(text)
-
-
-def test_unknown_benchmark_exits_with_code_2(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["no_such"])
-    assert ended.value.code == 2
-    assert "throughput" in capsys.readouterr().err

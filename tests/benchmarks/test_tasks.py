@@ -82,13 +82,6 @@ def test_task_that_doing_nothing_solves_is_marked_and_left_out_of_means():
     assert row_of(report, "ShortReacher-v1 (solved by doing nothing), 100 labels")
 
 
-def test_tasks_that_are_not_the_papers_are_shown():
-    other = task_records("Pendulum-v1", [-9.0], [-9.0], [-1.0], {100: [-5.0]})
-    assert " | 0.50 | " in row_of(
-        tasks.report([*HOPPER_RECORDS, *other]), "Pendulum-v1, 100 labels"
-    )
-
-
 def test_means_use_only_seeds_that_all_tasks_have():
     other = task_records(REACHER, [0.0] * 2, [0.0] * 2, [1.0] * 2, {100: [1.0, 1.0]})
     row = row_of(tasks.report([*HOPPER_RECORDS, *other]), "100 labels")
@@ -104,19 +97,10 @@ def test_runs_of_another_source_are_shown_separately():
     assert headings == [f"### ppo, 5,000,000 steps, source {source}" for source in "ab"]
 
 
-def test_grid_has_only_policies_of_its_own_tasks():
-    sac = record(REACHER, 0, -3.0, labels=100, agent="sac")
-    del sac["changes"]
-    lines = tasks.report([*HOPPER_RECORDS, sac, record(REACHER, 0, -9.0, tasks.ZERO)])
-    of_sac = lines[lines.index("### sac, 5,000,000 steps, source a") :]
-    assert not [line for line in of_sac if HOPPER in line]
-    assert row_of(of_sac, f"{REACHER}, zero actions")
-
-
 def test_change_without_runs_of_the_true_reward_is_left_out():
     runs = [record(HOPPER, 0, 60.0, labels=100), record(HOPPER, 0, 70.0, labels=100, **CHANGE)]
-    assert not [line for line in ablate.report(runs) if "###" in line]
-    assert [line for line in ablate.report([*HOPPER_RECORDS, runs[1]]) if "###" in line]
+    assert not [line for line in ablate.report(runs) if "agent_reset" in line]
+    assert [line for line in ablate.report([*HOPPER_RECORDS, runs[1]]) if "agent_reset" in line]
 
 
 def test_later_source_with_the_same_returns_counts_as_the_earlier_one():
@@ -140,9 +124,6 @@ def test_changed_settings_are_compared_with_defaults_by_seed():
     ]
     assert "120" not in str(tasks.report([*HOPPER_RECORDS, *changed]))
     report = ablate.report([*HOPPER_RECORDS, *changed])
-    row = row_of(report, f"{HOPPER}, 100 labels, final return")
-    assert "| 0, 1, 2 | 0.75 | 0.85 | 0.10 |" in row
-    assert row.endswith("| 1.00 |")
     (name, value), *_ = CHANGE.items()
     summary = row_of(report, f"{name}={value}, 100 labels")
     assert "| 1 | 0.75 | 0.85 | 0.10 | 1.00 | 0.11 | ppo" in summary
@@ -152,24 +133,6 @@ def test_repeated_run_with_another_result_counts_with_its_mean():
     again = record(HOPPER, 0, 70.0, labels=100)
     (grid,) = grids([*HOPPER_RECORDS, again])
     assert grid.values("100 labels", "final_return")[HOPPER] == {0: 65.0, 1: 85.0, 2: 110.0}
-
-
-def test_grid_has_controls_and_references_in_every_seed():
-    options = Options(run="", seeds=(0, 1), only=(HOPPER,), labels=(100,))
-    cells = list(tasks.cells(options))
-    expected = [*tasks.POLICIES, *tasks.PREDICTORS, tasks.OURS, tasks.OURS]
-    assert sorted(cell.who for cell in cells) == sorted(2 * expected)
-    assert len({cell.key for cell in cells}) == len(cells)
-
-
-def test_ablation_shares_its_runs_with_defaults_with_tasks():
-    options = Options(run="", seeds=(0,), only=(HOPPER,), labels=(100,), has_controls=False)
-    of_tasks = {cell.key for cell in tasks.cells(options)}
-    changed = Options(run="", seeds=(0,), only=(HOPPER,), labels=(100,), settings=CHANGE)
-    of_ablation = {cell.key for cell in ablate.cells(changed)}
-    (only,) = of_ablation - of_tasks
-    assert json.loads(only)["facts"]["changes"] == CHANGE
-    assert of_tasks < of_ablation
 
 
 def test_scores_of_another_agent_are_relative_to_that_agent():

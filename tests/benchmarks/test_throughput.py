@@ -1,8 +1,6 @@
-import time
-
 import pytest
 
-from benchmarks import children, throughput
+from benchmarks import throughput
 from benchmarks.children import ChildFailed, Finished
 from benchmarks.options import Options
 from benchmarks.records import Records
@@ -46,19 +44,3 @@ def test_round_that_fails_half_way_is_not_recorded(part, monkeypatch, tmp_path):
     with pytest.raises(ChildFailed):
         throughput.run(Options(run="a", only=(part,)), records)
     assert records.all() == []
-
-
-def test_launch_without_a_comparison_is_killed_at_the_limit(monkeypatch, tmp_path):
-    monkeypatch.setattr(throughput, "GIVE_UP_S", 0.1)
-    monkeypatch.setattr(
-        throughput, "child", lambda _command, **_environment: children.child(["sleep", "10"])
-    )
-    began_s = time.perf_counter()
-    with pytest.raises(ChildFailed, match="no comparison was asked"):
-        throughput.launch(tmp_path, "cold", 10, is_completed=False)
-    assert time.perf_counter() - began_s < 5
-
-
-def test_peer_is_measured_with_every_kind_of_environment_and_thread_count():
-    kinds = ("DummyVecEnv", "SubprocVecEnv", "EnvPool")
-    assert set(throughput.PEERS) == {(kind, threads) for kind in kinds for threads in (1, 2)}

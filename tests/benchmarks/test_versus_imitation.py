@@ -1,6 +1,5 @@
 from benchmarks import versus_imitation
 from benchmarks.options import Options
-from benchmarks.settings import setting
 from benchmarks.versus_imitation import OURS, PEERS
 
 PEER, NORMALISED = PEERS
@@ -48,18 +47,3 @@ def test_peer_runs_with_and_without_normalisation():
     assert normalised == {PEER: False, NORMALISED: True, OURS: None}
     records = [make_record(cell.who, 0, 10.0) for cell in cells]
     assert "**1.00x**" in rows_of(records)[1]
-
-
-def test_changed_settings_are_a_row_of_their_own():
-    changes = dict([setting("ppo.num_envs=16")])
-    records = [
-        make_record(OURS, 0, 30.0),
-        make_record(OURS, 0, 90.0) | {"changes": changes, "settings": changes},
-    ]
-    assert rows_of(records)[1].startswith(
-        "| 800k steps, 700 comparisons: rl-teacher, ppo.num_envs=16 | 0 | 1 | 90.0 |"
-    )
-    options = Options(run="", settings=changes, labels=(700,), seeds=(0,))
-    facts = {cell.who: cell.facts for cell in versus_imitation.cells(options)}
-    assert facts[OURS]["changes"] == changes
-    assert "changes" not in facts[PEER]
