@@ -13,7 +13,7 @@ from tensorboardX.proto import event_pb2
 
 from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.report.tensorboard import TensorBoard, scalars
-from tests.test_full_disk import largest_file
+from tests.robustness.processes import largest_file
 
 Event = GetMessageClass(event_pb2.DESCRIPTOR.message_types_by_name["Event"])
 SESSION_STARTS = 1
