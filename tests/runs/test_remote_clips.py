@@ -13,9 +13,9 @@ from rl_teacher.runs.doctor import examine
 from rl_teacher.runs.folder import home, open_store
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
+from tests.robustness.processes import await_
 from tests.runs.test_clip_renderer import ask, make_renderer, record
 from tests.store.comparisons import open_comparisons
-from tests.robustness.processes import await_
 from tests.test_person_teaches import CONFIG, OPTIONS, Labeler, running
 
 ENV_ID = "ShortReacher-v1"
