@@ -156,7 +156,7 @@ def test_run_with_a_fault_of_the_disk_ends_and_the_same_command_continues(
     with monkeypatch.context() as patched:
         # Every step has a row of metrics.
         patched.setattr("rl_teacher.session.REPORT_EVERY_S", 0.0)
-        patched.setattr("rl_teacher.session.DatabaseWait", lambda: DatabaseWait(0.5, 0.1))
+        patched.setattr("rl_teacher.runs.opening.DatabaseWait", lambda: DatabaseWait(0.5, 0.1))
         patched.setitem(Store.open.__func__.__kwdefaults__, "busy_timeout_s", 0.1)
         at_call(patched, *FAULTS[kind])
         assert main(COMMAND) == 2

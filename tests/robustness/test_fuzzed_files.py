@@ -42,7 +42,7 @@ from rl_teacher.envs.registry import env_spaces
 from rl_teacher.play.actors import load_actor, load_config
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.report.label_export import jsonl, label_rows
-from rl_teacher.runs.backup import ABOUT, SUMS, restore_backup, save_backup
+from rl_teacher.runs.backup import restore_backup, save_backup
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.metrics_file import MetricsFile
 from rl_teacher.runs.warm_start import load_predictor
@@ -458,37 +458,23 @@ def sweep_file(files):
     return files.in_place(path, lambda: [run.flags for run in read_sweep(path).runs()])
 
 
-def backup_subject(files, name, *alter, corrects=False, share=0.3):
-    backup = files.folder / "backup"
-    save_backup(backup)
-    about = json.loads((backup / ABOUT).read_bytes())
-
-    def write(content):
-        was = hashlib.sha256((backup / name).read_bytes()).hexdigest()
-        (backup / name).write_bytes(content)
-        if corrects:
-            changed = (backup / SUMS).read_text().replace(was, hashlib.sha256(content).hexdigest())
-            (backup / SUMS).write_text(changed)
-            digest = hashlib.sha256(changed.encode()).hexdigest()
-            (backup / ABOUT).write_text(json.dumps(about | {"sums_sha256": digest}))
+@subject
+def backup(files):
+    path = files.folder / "backup.zip"
+    save_backup(path)
 
     def read():
         target = files.folder / "restored"
         shutil.rmtree(target, ignore_errors=True)
         files.monkeypatch.setenv("RL_TEACHER_HOME", str(target))
         try:
-            summary = restore_backup(backup)
+            summary = restore_backup(path)
             assert run_command("doctor", ()) in (0, 1)
             return summary
         finally:
             files.monkeypatch.setenv("RL_TEACHER_HOME", str(files.home))
 
-    return Subject((backup / name).read_bytes(), write, read, alter or (altered,), share)
-
-
-@subject
-def backup_database_with_hash(files):
-    return backup_subject(files, "labels.sqlite", corrects=True)
+    return files.in_place(path, read, altered, altered_member, share=0.3)
 
 
 @subject
