@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rl_teacher.agents.agent import Agent
 from rl_teacher.agents.collector import (
     Act,
-    RolloutCollector,
+    Collector,
     RolloutInterrupted,
     RolloutSettings,
 )
@@ -62,6 +63,9 @@ from rl_teacher.session import PreferenceSession, SessionSettings, query_store
 from rl_teacher.store.files import folder_errors, jsonable
 
 logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from rl_teacher.cluster.collector import ClusterCollector
 
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
@@ -178,7 +182,7 @@ class TrainingLoop:
         self._num_given = 0
         self._tensorboard: TensorBoard | None = None
 
-    def _make_collector(self) -> RolloutCollector:
+    def _make_collector(self) -> "Collector | ClusterCollector":
         """Make environments, which keep the steps that the first comparisons are chosen from."""
         plan = self._plan
         num_envs = plan.agent.settings.num_envs

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -358,40 +358,6 @@ def assemble_rollout(
     _check_actions(rollout.actions)
     _check_returned(rollout)
     return rollout
-
-
-@runtime_checkable
-class RolloutCollector(Protocol):
-    """Environments that return rollouts: those of `Collector`, or of a cluster."""
-
-    num_envs: int
-    venv: gym.vector.VectorEnv
-
-    def random_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
-        """Sample actions uniformly; a policy for `collect`."""
-        ...
-
-    def null_actions(self, observations: np.ndarray, masks: Masks = None) -> np.ndarray:
-        """Return null actions; a policy for `collect`."""
-        ...
-
-    def collect(
-        self, act: Act, num_steps: int, should_stop: Callable[[], bool] | None = None
-    ) -> Rollout:
-        """Take T steps in every environment; see `Collector.collect`."""
-        ...
-
-    def state(self) -> StateDict:
-        """Return everything needed to continue exactly, between two rollouts."""
-        ...
-
-    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Continue from a saved state."""
-        ...
-
-    def close(self) -> None:
-        """Close the environments."""
-        ...
 
 
 def _check_actions(actions: Shaped[np.ndarray, "time env ..."], first_env: int = 0) -> None:

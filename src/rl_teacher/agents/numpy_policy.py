@@ -28,11 +28,13 @@ from rl_teacher.common.errors import (
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.nn.image_layout import ImageLayout
-from rl_teacher.nn.numpy_networks import INPLACE_ACTIVATIONS, NumpyImageEncoder, NumpyMLP, Vector
+from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP, Vector
 
 FORMAT_NAME = "rl-teacher-agent"
 SCHEMA_VERSION = 2
 """Version of the file format; agents that observe vectors are still written as version 1."""
+MAX_OBSERVATION_SIZE = 1 << 24
+"""Numbers of the largest observation of a saved policy."""
 DESCRIPTION = "agent.json"
 ARRAYS = "agent.safetensors"
 
@@ -77,11 +79,6 @@ class VectorNormaliser:
         centred *= self.inverse_std
         return np.clip(centred, -self.clip, self.clip, out=centred)
 
-    @property
-    def num_features(self) -> int:
-        """Number of features D."""
-        return math.prod(self.shape)
-
     def description(self) -> dict[str, Any]:
         """Return everything except the arrays, for JSON."""
         return {"shape": self.shape, "limit": self.clip if math.isfinite(self.clip) else None}
@@ -89,15 +86,6 @@ class VectorNormaliser:
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name."""
         return {"mean": self.mean, "inverse_std": self.inverse_std}
-
-    def check(self) -> None:
-        """Check that the arrays fit the shape of an observation.
-
-        Raises:
-            ValueError: they do not.
-        """
-        if not self.mean.shape == self.inverse_std.shape == (self.num_features,):
-            raise ValueError("the observation statistics do not fit the shape of an observation")
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,7 +284,7 @@ def _read(folder: Path) -> NumpyPolicy:
         ActionHead(actions["kind"], tuple(map(index, actions["shape"])), log_std, scale),
         dict(description["made_from"]),
     )
-    _check_shapes(policy)
+    _check_fits(policy)
     return policy
 
 
@@ -320,30 +308,16 @@ def _read_encoder(
     return NumpyImageEncoder(layout, filters, biases, strides, *dense)
 
 
-def _check_shapes(policy: NumpyPolicy) -> None:
-    """Check that encoder, network and head fit together.
+def _check_fits(policy: NumpyPolicy) -> None:
+    """Check that encoder, network and head fit together, by acting once.
 
     Raises:
         ValueError: they do not.
     """
-    network, head = policy.network, policy.head
-    if head.kind not in get_args(Kind):
-        raise ValueError(f"actions of the kind {head.kind!r} are unknown")
-    if network.activation not in INPLACE_ACTIVATIONS:
-        raise ValueError(f"the activation {network.activation!r} is unknown")
-    policy.encoder.check()
-    size = policy.encoder.num_features
-    for weight, bias in zip(network.weights, network.biases, strict=True):
-        if weight.shape != (size, *bias.shape):
-            raise ValueError("the shapes of the layers are inconsistent")
-        size = len(bias)
-    action_size = math.prod(head.shape)
-    if head.kind != "categorical" and size != action_size * (1 + (head.kind != "gaussian")):
-        raise ValueError("the last layer does not fit the size of an action")
-    log_std_shape = None if head.log_std is None else head.log_std.shape
-    if log_std_shape != ((action_size,) if head.kind == "gaussian" else None):
-        raise ValueError("the standard deviation does not fit the size of an action")
-    scale = head.scale
-    ranges = (scale.middle, scale.half_range, scale.low, scale.high)
-    if any(x is not None and x.shape != head.shape for x in ranges):
-        raise ValueError("the range of actions does not fit the shape of an action")
+    shape, kind = policy.encoder.shape, policy.head.kind
+    if kind not in get_args(Kind) or math.prod(shape) > MAX_OBSERVATION_SIZE:
+        raise ValueError(f"observations of shape {shape} or actions of the kind {kind!r}")
+    features = policy.encoder.features(np.zeros((1, *shape), np.uint8))
+    for rng in (None, np.random.default_rng()):
+        if policy.environment_actions(features, rng).shape != (1, *policy.head.shape):
+            raise ValueError("the range of actions does not fit the shape of an action")

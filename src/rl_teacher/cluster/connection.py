@@ -96,7 +96,11 @@ def connected(address: str) -> Iterator[None]:
             )
     # Such as a token that the cluster refuses.
     except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
-        raise ClusterUnavailable(_refusal(address, error)) from error
+        raise ClusterUnavailable(
+            f"--cluster {address} was given, and the connection failed: "
+            f"{' '.join(str(error).split())[:400]}. Start a cluster with `ray start --head`, with "
+            "the versions of Ray and Python that are installed here, or leave --cluster out."
+        ) from error
     if is_main_thread:
         # Ray exits on SIGTERM; a run stops after the current rollout, and saves.
         signal.signal(signal.SIGTERM, on_sigterm)
@@ -121,16 +125,3 @@ def is_listening(address: str) -> bool:
     except (OSError, OverflowError, UnicodeError):  # the last one for a host such as 10..0.1
         return False
     return True
-
-
-def _refusal(address: str, error: Exception) -> str:
-    reason = " ".join(str(error).split())[:400]
-    if "ersion mismatch" in reason:
-        return (
-            f"--cluster {address} was given, and the cluster runs other versions of Ray or Python "
-            f"({reason}). Install the same versions on all nodes and here."
-        )
-    advice = "Start a cluster with `ray start --head`, or use --cluster local."
-    if address == "local":
-        advice = "Free memory or disk space, or leave --cluster out."
-    return f"--cluster {address} was given, and the connection failed: {reason}. {advice}"

@@ -113,11 +113,6 @@ class NumpyImageEncoder:
         """Shape of one observation."""
         return self.layout.shape
 
-    @property
-    def num_features(self) -> int:
-        """Number of features F."""
-        return len(self.bias)
-
     def features(self, observations: Shaped[np.ndarray, "B ..."]) -> Float[np.ndarray, "B F"]:
         """Compute the features of images given as bytes."""
         flat = observations.reshape(len(observations), self.layout.num_bytes)
@@ -138,25 +133,6 @@ class NumpyImageEncoder:
         for number, (filters, bias) in enumerate(zip(self.filters, self.biases, strict=True)):
             arrays |= {f"filters/{number}": filters, f"biases/{number}": bias}
         return arrays
-
-    def check(self) -> None:
-        """Check that the shapes of the parameters are consistent.
-
-        Raises:
-            ValueError: they are not.
-        """
-        axis = self.layout.channel_axis
-        if len(self.shape) not in (2, 3) or (axis is None) != (len(self.shape) == 2):
-            raise ValueError("the observations do not have the axes of images")
-        (height, width), channels = self.layout.size, self.layout.num_channels
-        for filters, bias, stride in zip(self.filters, self.biases, self.strides, strict=True):
-            window = len(filters)
-            if filters.shape != (window, window, channels, *bias.shape) or stride < 1:
-                raise ValueError("the shapes of the convolutions are inconsistent")
-            height, width = ((size - window) // stride + 1 for size in (height, width))
-            channels = len(bias)
-        if self.weights.shape != (height * width * channels, *self.bias.shape):
-            raise ValueError("the dense layer does not fit the convolutions")
 
 
 def convolve(

@@ -105,7 +105,10 @@ def native_networks(weights: StateDict, action_space: gym.Space) -> StateDict:
                 # Both the mean and its standard deviation are divided by the half range.
                 weight, bias = (weight.T / half).T, (bias - middle) / half
                 log_std = log_std - np.log(half)
-        layers["policy"][-1], networks["[0].log_std"] = (weight, bias), np.float32(log_std)
+        layers["policy"][-1], networks["[0].log_std"] = (
+            (weight, bias),
+            np.asarray(log_std, np.float32),
+        )
     for prefix, net in ((f"[0].{network}", "policy"), ("[1]", "value")):
         for i, (weight, bias) in enumerate(layers[net]):
             networks[f"{prefix}.weights[{i}]"] = np.ascontiguousarray(weight.T, np.float32)
