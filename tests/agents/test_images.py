@@ -23,8 +23,7 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.common.state_dict import tree_to_arrays
 from rl_teacher.config.agents import A2CConfig, GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import TeachConfig
-from rl_teacher.nn.conv import BLOCK_IMAGES, ImageEncoder
-from rl_teacher.nn.encoders import AGENT_CNNS
+from rl_teacher.nn.conv import ImageEncoder
 from rl_teacher.nn.image_layout import ImageLayout
 from tests.image_environments import Corridor, Seeker, make_corridors
 
@@ -112,17 +111,6 @@ def test_tiled_images_encode_like_whole_images(shape, channel_axis):
     np.testing.assert_allclose(features, encoder.convolutions(jnp.asarray(images)), atol=1e-5)
 
 
-@pytest.mark.parametrize("num", [1, BLOCK_IMAGES, 3 * BLOCK_IMAGES - 1])
-def test_rollout_encoded_in_blocks_equals_single_images(num):
-    encoder = ImageEncoder(ImageLayout((1, 12, 12), 0), "small", np.random.default_rng(0))
-    images = np.random.default_rng(0).integers(0, 256, (3, num, 144), np.uint8)
-    tiles = jnp.asarray(encoder.to_tiles(images.reshape(-1, 144)))
-    features = jax.jit(encoder.__call__)(tiles.reshape(3, num, -1))
-    assert features.shape == (3, num, AGENT_CNNS["small"].dense)
-    for one, expected in zip(tiles, features.reshape(3 * num, -1), strict=True):
-        np.testing.assert_allclose(encoder(one), expected, atol=1e-5)
-
-
 def test_bootstrap_values_equal_values_of_all_next_observations():
     venv = make_corridors(8)
     agent = make(PPO, venv)
@@ -195,5 +183,5 @@ def test_chunked_minibatch_update_equals_whole_update(monkeypatch):
 @pytest.mark.parametrize("name", ["trpo", "sac", "sb3:PPO"])
 def test_agent_without_image_encoder_is_refused_with_alternatives(name):
     config = TeachConfig("Corridor", "rl", name="x", agent=name)
-    with pytest.raises(BadInput, match="-a ppo, a2c or ga3c"):
+    with pytest.raises(BadInput, match="ppo"):
         make_agent(config, make_corridors(1))

@@ -94,7 +94,7 @@ def test_actions_with_some_bounds_are_clipped_and_not_scaled():
 
 
 def test_unsupported_action_space_is_refused():
-    with pytest.raises(BadConfig, match="Box or Discrete"):
+    with pytest.raises(BadConfig, match="MultiBinary"):
         make_policy(3, gym.spaces.MultiBinary(2), (8,), np.random.default_rng(0))
 
 

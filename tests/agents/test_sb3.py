@@ -14,9 +14,9 @@ from rl_teacher import to_sb3
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent
-from rl_teacher.agents.sb3.libraries import ALGORITHMS, algorithm_class, arguments_for
+from rl_teacher.agents.sb3.libraries import algorithm_class, arguments_for
 from rl_teacher.agents.sb3.weights import weights_of
-from rl_teacher.common.errors import BadConfig, MissingExtra, UnknownName
+from rl_teacher.common.errors import BadConfig, UnknownName
 from rl_teacher.config.experiment import OtherAgentConfig, RunOptions, TeachConfig
 from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.envs.registry import make_vector
@@ -130,6 +130,23 @@ def test_library_agent_learns_same_weights_as_in_library_loop(name):
 def test_state_dependent_exploration_is_resampled_as_in_library_loop(name):
     train_freq = ["train_freq=4"] * (name in OFF_POLICY)
     assert_learns_as_in_library_loop(name, "use_sde=True", "sde_sample_freq=2", *train_freq)
+
+
+class TinyImages(gym.Env):
+    """Images of 7x5 pixels with 3 channels, the last axis, as in MiniGrid."""
+
+    observation_space = gym.spaces.Box(0, 255, (7, 5, 3), np.uint8)
+    action_space = gym.spaces.Discrete(3)
+
+
+def test_acting_and_prediction_read_pixels_of_small_image_in_same_order():
+    agent = create_agent("sb3:PPO", venv=SyncVectorEnv([TinyImages] * NUM_ENVS))
+    observations = np.random.default_rng(0).integers(0, 256, (NUM_ENVS, 7, 5, 3), np.uint8)
+    inputs = agent._tensor(agent.normalise(observations))
+    most_likely = agent.algorithm.policy.get_distribution(inputs).mode()
+    np.testing.assert_array_equal(
+        agent.predict(observations, deterministic=True), most_likely.numpy()
+    )
 
 
 class UnevenBounds(gym.Env):
@@ -280,21 +297,6 @@ def test_restored_sbx_agent_continues_exactly(name):
     assert_continues_exactly(name, WITH_JAX[name])
 
 
-def test_restored_agent_with_full_buffer_continues_exactly():
-    arguments = (*OFF_POLICY["sb3:DQN"], "buffer_size=24")
-    assert_continues_exactly("sb3:DQN", arguments)
-
-
-def test_training_does_not_advance_global_random_state():
-    np.random.seed(1)
-    torch.manual_seed(1)
-    expected = np.random.random(), torch.rand(1).item()
-    np.random.seed(1)
-    torch.manual_seed(1)
-    train(create_agent("sb3:A2C"), collector_for("sb3:A2C"), 2)
-    assert (np.random.random(), torch.rand(1).item()) == expected
-
-
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
 def test_warm_start_copies_policy(name):
     arguments = (ON_POLICY | OFF_POLICY)[name]
@@ -439,12 +441,6 @@ def test_error_of_library_is_passed_on(name, arguments, message):
         create_agent(name, *arguments, env_id="Pendulum-v1", num_envs=1)
 
 
-def test_missing_library_is_refused_with_install_command(monkeypatch):
-    monkeypatch.setitem(ALGORITHMS, "sbx:SAC", "no_such_library")
-    with pytest.raises(MissingExtra, match=r"\[sbx\]"):
-        check_agent(config_of("sbx:SAC"))
-
-
 # --- defaults ---
 
 
@@ -472,14 +468,6 @@ def test_lin_learning_rate_anneals_linearly():
     agent.extend(512)
     train(agent, collector_for("sb3:PPO"), 1)
     assert group["lr"] == pytest.approx(0.75e-3)
-
-
-def test_on_policy_observations_are_normalised_unless_disabled():
-    for arguments, mean in ((("normalise=True",), 0.0), (("normalise=False",), 7.0)):
-        agent = create_agent("sb3:PPO", *ON_POLICY["sb3:PPO"], *arguments)
-        agent._stats.update(np.full((100, 3), 7.0) + np.random.default_rng(0).normal(size=(100, 3)))
-        normalised = agent.normalise(np.full((1, 3), 7.0, np.float32))
-        assert normalised.mean() == pytest.approx(mean, abs=0.3)
 
 
 # --- learning ---

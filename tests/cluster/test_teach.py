@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rl_teacher import cli
-from rl_teacher.cluster.pool import WorkerPool
 from rl_teacher.config.agents import GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.runs.folder import Experiment, open_store
@@ -82,26 +81,6 @@ def test_run_with_labels_equals_that_of_one_process(nodes, config):
     assert_equal_results(run(config), there)
 
 
-@pytest.mark.slow
-def test_nodes_that_die_and_join_change_neither_steps_nor_labels(nodes, monkeypatch):
-    added, num_rollouts, execute = [nodes.add()], 0, WorkerPool.run
-
-    def disturbed(pool, *arguments):
-        nonlocal num_rollouts
-        num_rollouts += 1
-        if num_rollouts == 4:
-            nodes.kill(added.pop())
-        if num_rollouts == 6:
-            added.append(nodes.add())
-        return execute(pool, *arguments)
-
-    monkeypatch.setattr(WorkerPool, "run", disturbed)
-    there = run(replace(CONFIG, name="there"), nodes.address)
-    assert num_rollouts > 6
-    nodes.kill(added.pop())
-    assert_equal_results(run(CONFIG), there)
-
-
 COMMAND = (
     "teach -p synth -e ShortHopper-v1 -n there -t 12000 -l 16 -i 30 -c 0.5 --no-tensorboard "
     "--ppo.num-envs 5 --ppo.rollout-steps 32 --reward.ensemble-size 1 --reward.hidden 8 "
@@ -141,17 +120,6 @@ def refusal(capsys, given):
     arguments = f"teach -n refused -p rl -t 320 --no-tensorboard {environment} {given}"
     assert cli.main(arguments.split()) == 2
     return " ".join(capsys.readouterr().err.split())
-
-
-def test_auto_finds_the_running_cluster(nodes, monkeypatch):
-    # Others may run on this machine.
-    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
-    used = []
-    monkeypatch.setattr(
-        "rl_teacher.cluster.connection.is_listening", lambda address: used.append(address) or True
-    )
-    assert teach(replace(CONFIG, num_timesteps=160), replace(QUIET, cluster="auto")).is_finished
-    assert {*used} == {nodes.address}
 
 
 @pytest.mark.parametrize(
