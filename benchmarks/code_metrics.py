@@ -1,8 +1,7 @@
-"""Metrics of the source code itself: size, structure and language of `src/rl_teacher`.
+"""Metrics of the source code itself: size and structure of `src/rl_teacher`.
 
     python -m benchmarks.code_metrics                # print the table
     python -m benchmarks.code_metrics agents store   # print a column for each of these packages too
-    python -m benchmarks.code_metrics --list words   # list the docstrings with words to avoid
     python -m benchmarks.code_metrics --list once    # list the private functions used once
     python -m benchmarks.code_metrics --list long    # list the functions above the 90th percentile
 
@@ -21,54 +20,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "rl_teacher"
 
-AVOIDED_WORDS = (
-    *("told", "tells", "lived", "living", "anew", "whoever", "somebody", "nobody", "whose own"),
-    *("says", "said", "saying", "bulletin", "studio", "questionnaire", "beside it", "led to"),
-    *("leads to it", "comes to be", "cannot be meant", "can be meant", "goes on"),
-    *("no more than that", "whatever it", "as it is seen", "sees pictures", "moments", "findings"),
-    *("begin anew", "begins with", "what is seen", "what was seen"),
-    *("what it knew", "looked at", "what is asked"),
-)
-"""Words and phrases of the glossary's right-hand column, and others without a technical sense."""
-
-AVOIDED_OPENINGS = (
-    "What",
-    "How",
-    "Whether",
-    "Of",
-    "Who",
-    "Whom",
-    "Whose",
-    "Where",
-    "Which",
-    "When",
-)
-"""First words that make a docstring a clause instead of a sentence or a noun phrase."""
-
 PRAGMA = re.compile(r"#\s*(noqa|type:|pyright:|pragma)")
-DEFINITIONS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-@dataclass(frozen=True)
-class Docstring:
-    """A docstring, or the string below a field, and its place."""
-
-    place: str
-    text: str
-
-    @property
-    def avoided(self) -> list[str]:
-        """Return the words to avoid that it contains, and its opening where that is one of them."""
-        found = [word for word in AVOIDED_WORDS if re.search(rf"\b{word}\b", self.text, re.I)]
-        opening = self.text.split(maxsplit=1)[0].rstrip(",.:;") if self.text.split() else ""
-        return found + [opening] * (opening in AVOIDED_OPENINGS)
 
 
 @dataclass(frozen=True)
@@ -141,18 +99,6 @@ class SourceFile:
         ]
 
     @property
-    def docstrings(self) -> Iterator[Docstring]:
-        """Docstrings of modules, classes, functions and fields."""
-        for node in self.nodes:
-            if isinstance(node, DEFINITIONS) and (text := ast.get_docstring(node)):
-                yield Docstring(f"{self.name}:{getattr(node, 'lineno', 1)}", text)
-            if isinstance(node, ast.ClassDef | ast.Module):
-                for field, text in pairwise(node.body):
-                    is_field = isinstance(field, ast.AnnAssign | ast.Assign)
-                    if is_field and isinstance(text, ast.Expr) and _is_string(text.value):
-                        yield Docstring(f"{self.name}:{text.lineno}", ast.literal_eval(text.value))
-
-    @property
     def private_functions(self) -> Iterator[tuple[str, int]]:
         """Private functions and methods with the number of their uses in this module."""
         uses = Counter(
@@ -183,8 +129,6 @@ def import_layers() -> int:
 def table(files: list[SourceFile]) -> dict[str, str]:
     """Compute the metrics of some files, by the name of the metric."""
     lengths = [length for each in files for length in each.function_lengths]
-    docstrings = [docstring for each in files for docstring in each.docstrings]
-    dialect = sum(bool(each.avoided) for each in docstrings)
     private = [uses for each in files for _, uses in each.private_functions]
     code = sum(len(each.code_lines) for each in files)
     comments = sum(each.comment_lines for each in files)
@@ -193,7 +137,6 @@ def table(files: list[SourceFile]) -> dict[str, str]:
         "code lines": f"{code:,}",
         "files": f"{len(files)} ({small} under 60 lines)",
         "private functions used once": f"{private.count(1)} of {len(private)}",
-        "docstrings with words to avoid": f"{dialect / len(docstrings):.1%} of {len(docstrings)}",
         "function code lines, median / p90 / max": spread([each.code_lines for each in lengths]),
         "with docstrings, median / p90 / max": spread([each.lines for each in lengths]),
         "comment lines": f"{comments / (code + comments):.1%}",
@@ -216,7 +159,7 @@ def main() -> None:
     """Print the table, or the list behind one of its rows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("packages", nargs="*", help="modules or folders of src/rl_teacher")
-    parser.add_argument("--list", choices=("words", "once", "long"), help="list what a row counts")
+    parser.add_argument("--list", choices=("once", "long"), help="list what a row counts")
     given = parser.parse_args()
     files = [SourceFile(path) for path in sorted(PACKAGE.rglob("*.py"))]
     columns = {"src": files}
@@ -228,10 +171,6 @@ def main() -> None:
             parser.error(f"{PACKAGE.relative_to(ROOT)} has no {package}")
     listed = [each for name in given.packages or ["src"] for each in columns[name]]
     match given.list:
-        case "words":
-            for each in (docstring for file in listed for docstring in file.docstrings):
-                if each.avoided:
-                    print(f"{each.place} ({', '.join(each.avoided)}): {each.text[:80]!r}")
         case "once":
             for place in (
                 place for file in listed for place, uses in file.private_functions if uses == 1
