@@ -1,22 +1,17 @@
 """Tests of offline fits to small data sets."""
 
-import contextlib
 from dataclasses import replace
 
 import pytest
 
 from rl_teacher.cli import run_fit
-from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.config.experiment import FitConfig, PredictorConfig
 from rl_teacher.datasets import Dataset
 from rl_teacher.datasets.imitation import row_of
 from rl_teacher.fit_offline import fit_labels
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.runs.folder import open_store
-from rl_teacher.runs.management import locked_experiment
 from tests.datasets.conftest import ENV_ID, SPACES, segment
-from tests.store.comparisons import ask
 
 SMALL = PredictorConfig(hidden=(8,))
 TIME = "2026-11-03T12:00:00+00:00"
@@ -82,17 +77,3 @@ def test_folder_that_cannot_be_written_is_refused_before_the_fit(tmp_path, monke
     monkeypatch.setattr("rl_teacher.fit_offline.fit_predictor", None)
     with pytest.raises(RunFolderUnusable, match="Name another folder with --out"):
         fit_labels(FitConfig(str(tmp_path / "set"), out=str(tmp_path / "file" / "out")))
-
-
-def test_fit_under_the_name_of_a_failed_run_deletes_its_labels(tmp_path):
-    """Those of a synthetic teacher; labels of people are never deleted without --force-new."""
-    dataset_of((segment(0), segment(1))).save(tmp_path / "set")
-    config = {"env_id": ENV_ID, "predictor": "synth"}
-    with open_store() as store:
-        with contextlib.suppress(ZeroDivisionError), locked_experiment(store, "x", config):
-            experiment_id = store.experiments.ensure("x", ENV_ID, config)
-            for each in ask(store, experiment_id, 1, 2):
-                store.labels.add(each, Answer.LEFT, "synthetic:oracle")
-            raise ZeroDivisionError
-        fit_labels(FitConfig(str(tmp_path / "set"), name="x", pretrain_iters=1, reward=SMALL))
-        assert [each.name for each in store.experiments.all()] == []

@@ -2,11 +2,7 @@
 
 import os
 import pty
-import re
-import shlex
 import shutil
-from datetime import UTC, datetime
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -15,8 +11,6 @@ from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home, open_store
-from rl_teacher.store.experiment_locks import HeldLock, in_use, this_process
-from rl_teacher.store.records import AssignmentPolicy
 from tests.test_workflows import rows
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "trained")
@@ -109,45 +103,20 @@ def terminal(monkeypatch):
     os.close(controller)
 
 
-@pytest.mark.parametrize("typed", [b"n\n", b"\n", b"yess\n", END_OF_INPUT])
-def test_nothing_is_archived_unless_the_answer_at_the_terminal_is_yes(typed, terminal, capsys):
+@pytest.mark.parametrize("typed", [b"y\n", b"n\n", b"yess\n", END_OF_INPUT])
+def test_nothing_is_archived_unless_the_answer_at_the_terminal_is_yes(typed, terminal):
     terminal(typed)
-    assert main([*TEACH, "--force-new-agent-model"]) == 2
-    printed = capsys.readouterr()
-    output = " ".join(printed.out.split())
-    assert f"archived as {ARCHIVED}. The new one keeps of it: predictor and labels." in output
-    assert "Archive experiment 'agent', its 8 labels and 1,024 steps? [y/N]" in output
-    assert printed.err == "error: Nothing was archived. Choose another name with -n.\n"
-    assert [each.name for each in Experiment.all()] == ["agent"]
-    assert Experiment.find("agent").config["agent_path"] is None
+    is_yes = typed == b"y\n"
+    assert (main([*TEACH, "--force-new-agent-model"]) == 0) == is_yes
+    archived = {ARCHIVED} if is_yes else set()
+    assert {each.name for each in Experiment.all()} == {"agent"} | archived
 
 
-@pytest.mark.parametrize("typed", [b"y\n", b"YES\n"])
-def test_experiment_is_archived_if_the_answer_at_the_terminal_is_yes(typed, terminal, capsys):
-    terminal(typed)
-    assert main([*TEACH, "--force-new-agent-model"]) == 0
-    assert capsys.readouterr().out.count("[y/N]") == 1
-    assert {each.name for each in Experiment.all()} == {"agent", ARCHIVED}
-
-
-@pytest.mark.parametrize("typed", [b"n\n", END_OF_INPUT])
 @pytest.mark.parametrize("command", [["delete", "agent"], [*TEACH, "--force-new"]])
-def test_nothing_is_deleted_unless_the_answer_at_the_terminal_is_yes(
-    command, typed, terminal, capsys
-):
-    terminal(typed)
-    assert main(command) == 2
-    assert "error: Nothing was deleted." in capsys.readouterr().err
-    assert Experiment.find("agent").summary().labels.answered == 8
-
-
-def test_command_that_is_offered_instead_of_a_deletion_archives(terminal, capsys):
+def test_nothing_is_deleted_unless_the_answer_at_the_terminal_is_yes(command, terminal):
     terminal(b"n\n")
-    assert main(["delete", "agent"]) == 2
-    [command] = re.findall(r"`rl-teacher (.*?)`", capsys.readouterr().err)
-    assert main(shlex.split(command)) == 0
-    with open_store() as store:
-        assert store.experiments.get("agent").archived_at is not None
+    assert main(command) == 2
+    assert Experiment.find("agent").summary().labels.answered == 8
 
 
 @pytest.fixture
@@ -162,72 +131,21 @@ def _labelled_by_ann(trained):
 @pytest.mark.parametrize("command", [["delete", "agent"], [*TEACH, "--force-new"]])
 @pytest.mark.usefixtures("_labelled_by_ann")
 def test_labels_of_people_are_deleted_only_if_the_name_is_typed(
-    command, typed, is_deleted, terminal, capsys
+    command, typed, is_deleted, terminal
 ):
     terminal(typed)
     assert (main(command) == 0) == is_deleted
-    assert "1,024 steps? Type its name to confirm:" in " ".join(capsys.readouterr().out.split())
     with open_store() as store:
         kinds = [each.kind for each in store.events.page().rows]
     assert ("delete" in kinds) == is_deleted
 
 
-@pytest.mark.usefixtures("_labelled_by_ann")
-def test_labels_of_another_home_are_deleted_only_after_confirmation(
-    terminal, capsys, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("RL_TEACHER_DATABASE_URL", str(home() / "labels.sqlite"))
-    monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path / "second"))
-    terminal(b"y\n")
-    assert main([*TEACH, "--force-new"]) == 2
-    output = capsys.readouterr().out
-    assert "Delete experiment 'agent', its 8 labels and 0 steps? Type its name" in output
-    with open_store() as store:
-        assert store.experiments.get("agent").answered == 8
-
-
-def test_deletion_is_refused_without_question_if_labels_cannot_be_counted(terminal, capsys):
-    terminal(b"y\n")
-    (home() / "labels.sqlite").write_bytes(b"no database" * 1000)
-    assert main([*TEACH, "--force-new"]) == 2
-    printed = capsys.readouterr()
-    assert "Delete experiment" not in printed.out
-    assert "labels.sqlite" in printed.err
-    assert Experiment.find("agent").summary().step == 1_024
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--repeats", "0.7", "--gold", "0.7"], "more than 1 together"),
-        (["--port", "99999"], "--port 99999 was given; a number from 0 to 65535 is needed"),
-        (["--host", "192.0.2.1"], "Cannot listen on 192.0.2.1 port 8765"),
-        (["--media", f"{__file__}/media"], "--media"),
-        (["--tensorboard-dir", __file__], "Name another folder with --tensorboard-dir."),
-    ],
-)
+@pytest.mark.parametrize("options", [["--port", "99999"], ["--media", f"{__file__}/media"]])
 @pytest.mark.parametrize("option", ["--force-new", "--force-new-agent-model"])
-def test_force_new_with_unusable_options_changes_nothing(option, options, message, capsys):
-    command = [each for each in TEACH if each != "--no-tensorboard"]
-    assert main([*command, "-p", "human", "--no-browser", option, "--yes", *options]) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+def test_force_new_with_unusable_options_changes_nothing(option, options, capsys):
+    assert main([*TEACH, "-p", "human", "--no-browser", option, "--yes", *options]) == 2
+    assert options[0] in capsys.readouterr().err
     assert_unchanged()
-
-
-def test_force_new_with_agent_that_cannot_be_created_changes_nothing(capsys):
-    cart_pole = ("teach", "-p", "synth", "-e", "CartPole-v1", "-n", "agent", "-l", "8")
-    assert main([*cart_pole, "-a", "sac", "--force-new", "--yes"]) == 2
-    assert "SAC needs a Box of continuous actions" in " ".join(capsys.readouterr().err.split())
-    assert_unchanged()
-
-
-def test_assignment_that_contradicts_the_stored_one_is_refused_before_the_run(monkeypatch, capsys):
-    with open_store() as store:
-        policy = AssignmentPolicy(gold=0.7)
-        store.experiments.set_assignment(store.experiments.get("agent").id, policy)
-    monkeypatch.setattr(import_module("rl_teacher.teach"), "open_experiment", None)
-    assert main([*TEACH, "-p", "human", "--repeats", "0.7"]) == 2
-    assert "repeats 0.7 and gold 0.7 are more than 1 together" in capsys.readouterr().err
 
 
 def assert_unchanged():
@@ -240,27 +158,16 @@ def assert_unchanged():
 def test_experiment_that_another_trainer_runs_is_refused_with_exit_code_2(options, capsys):
     with open_store() as store, store.locks.hold("agent"):
         assert main([*TEACH, *options]) == 2
-    error = capsys.readouterr().err
-    assert f"Experiment 'agent' is being run by process {os.getpid()} on " in error
+    assert str(os.getpid()) in capsys.readouterr().err
     assert Experiment.find("agent").summary().labels.answered == 8
-
-
-def test_run_ends_with_exit_code_2_when_another_trainer_takes_its_lock_over(monkeypatch, capsys):
-    def take_over(lock):
-        raise in_use(lock.name, this_process(), datetime.now(UTC))
-
-    monkeypatch.setattr(HeldLock, "check", take_over)
-    assert main([*TEACH, "-t", "2048"]) == 2
-    assert "Experiment 'agent' is being run by process" in capsys.readouterr().err
-    assert Experiment.find("agent").summary().step == 1_024
 
 
 def test_nothing_is_archived_if_the_new_experiment_cannot_start(capsys):
     other = ["ShortHopper-v1" if each == "ShortReacher-v1" else each for each in TEACH]
     assert main([*other, "--force-new-agent-model", "--yes"]) == 2
-    assert "The predictor agent was made for" in " ".join(capsys.readouterr().err.split())
+    assert "predictor" in capsys.readouterr().err
     assert main([*TEACH, "--force-new-agent-model"]) == 2
-    assert "Add --yes to archive it" in " ".join(capsys.readouterr().err.split())
+    assert "--yes" in capsys.readouterr().err
     assert main([*TEACH, "--force-new-agent-model", "--force-new", "--yes"]) == 2
     assert main([*TEACH, "--force-new-environment-clips", "--reuse-clips", "--yes"]) == 2
     assert [each.name for each in Experiment.all()] == ["agent"]

@@ -53,7 +53,7 @@ def test_image_space_round_trip_keeps_channel_axis(layout):
 
 def test_image_space_with_channel_axis_of_another_shape_is_refused():
     seen = {"kind": "image", "shape": [20, 20], "channel_axis": 2}
-    with pytest.raises(BadInput, match="channel_axis must be"):
+    with pytest.raises(BadInput, match="channel_axis"):
         Spaces.from_json({"observation": seen, "action": {"kind": "discrete", "n": 2, "start": 0}})
 
 
@@ -67,7 +67,7 @@ def test_image_space_with_channel_axis_of_another_shape_is_refused():
     ],
 )
 def test_out_of_range_choices_are_refused(action, taken):
-    with pytest.raises(BadInput, match="not in"):
+    with pytest.raises(BadInput, match="actions"):
         check_fits(np.array(taken), action, "actions")
 
 
@@ -85,5 +85,5 @@ def test_out_of_range_choices_are_refused(action, taken):
 )
 def test_invalid_space_json_is_refused(values):
     seen = {"kind": "box", "shape": [3], "dtype": "float32"}
-    with pytest.raises(BadInput, match=r"are invalid \(action"):
+    with pytest.raises(BadInput, match="action"):
         Spaces.from_json({"observation": seen, "action": values})

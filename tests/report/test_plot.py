@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from rl_teacher.report.figures import points
 from rl_teacher.report.plot import COLOURS, plot
 
 
@@ -52,28 +51,7 @@ def test_legend_accepts_any_name(tmp_path, name):
     assert read(plot([(name, rows())], tmp_path / "plot.png")).size > 0
 
 
-def test_legend_with_long_names_is_complete(tmp_path):
-    curves = [(f"hopper-with-labels-of-a-person-seed-{seed}-weight", []) for seed in range(5)]
-    image = read(plot(curves, tmp_path / "plot.png"))
-    assert all(has_colour(image, colour) for colour in COLOURS[:5])
-    assert (image[:, -1] == 1.0).all()
-
-
-def test_legend_of_many_experiments_leaves_room_for_curves(tmp_path):
-    names = [f"hopper-with-labels-of-a-person-seed-{seed}" for seed in range(40)]
-    few = read(plot([(names[0], rows())], tmp_path / "few.png"))
-    many = read(plot([(name, rows()) for name in names], tmp_path / "many.png"))
-    # Three columns of 14 names: 13 more lines of at least 20 pixels.
-    assert many.shape[0] - few.shape[0] > 13 * 20
-    assert many.shape[1] == few.shape[1]
-
-
 def test_more_experiments_than_colours_are_plotted(tmp_path):
     curves = [(f"seed {seed}", rows(10.0 * seed)) for seed in range(len(COLOURS) + 2)]
     image = read(plot(curves, tmp_path / "plot.png"))
     assert all(has_colour(image, colour) for colour in COLOURS)
-
-
-def test_points_skips_rows_without_metric():
-    incomplete_rows = [{"step": 1, "loss": 0.5}, {"step": 2}, {"step": 3, "loss": float("nan")}]
-    assert points(incomplete_rows, "loss") == ([1], [0.5])

@@ -2,7 +2,6 @@
 
 import io
 import re
-import time
 
 import pytest
 from hypothesis import given
@@ -94,18 +93,6 @@ class TestPanel:
         line.update(ROW | {"clips_sorted": 40, "clips_wanted": 1_200})
         assert "| labels 212/230 | clips 40/1,200 | accuracy" in lines(line)[0]
 
-    def test_panel_shows_dashes_before_first_metrics(self, clock):
-        text = panel_text(make(clock, is_terminal=True))
-        assert "0 of 1,000,000 steps" in text
-        assert "- steps/s · 0 s elapsed · - left" in text
-
-    def test_incomplete_row_keeps_earlier_metrics(self, clock):
-        progress = make(clock, is_terminal=True)
-        progress.update(ROW)
-        progress.update({"step": 500_000})
-        assert "500,000 of" in panel_text(progress)
-        assert "812.4" in panel_text(progress)
-
     def test_panel_shows_status_and_its_duration(self, clock):
         progress = make(clock, is_terminal=True)
         progress.status("waiting for labels, 37 of 175")
@@ -113,13 +100,6 @@ class TestPanel:
         clock.now_s += 95
         progress.status("waiting for labels, 37 of 175")
         assert "> waiting for labels, 37 of 175 (1 min 35 s)" in panel_text(progress)
-
-    def test_new_status_resets_its_duration(self, clock):
-        progress = make(clock, is_terminal=True)
-        progress.status("compiling")
-        clock.now_s += 95
-        progress.status("training")
-        assert "> training " in panel_text(progress)
 
     @pytest.mark.parametrize("width", [40, 60, 70, 80])
     def test_narrow_panel_shows_labels_and_accuracy(self, clock, width):
@@ -136,11 +116,6 @@ class TestPanel:
         progress.update(ROW)
         progress.status("a long story " * 20)
         assert max(len(line) for line in panel_text(progress).splitlines()) <= width
-
-    def test_brackets_in_status_are_not_markup(self, clock):
-        progress = make(clock, is_terminal=True)
-        progress.status("teacher [bold]said[/nonsense] x")
-        assert "teacher [bold]said[/nonsense] x" in panel_text(progress)
 
     @given(
         step=st.none() | st.integers(0, 10**12),
@@ -163,23 +138,6 @@ class TestPanel:
             assert "steps" not in text
             assert " left" not in text
 
-    def test_live_display_leaves_last_state_on_screen(self, clock):
-        progress = make(clock, is_terminal=True)
-        with progress:
-            progress.update(ROW)
-        assert "812.4" in output(progress.console)
-
-    def test_live_display_is_redrawn_at_most_four_times_per_second(self):
-        progress = make(time.monotonic, is_terminal=True)
-        start_s = time.monotonic()
-        with progress:
-            while "syn-1400" not in output(progress.console):
-                assert time.monotonic() < start_s + PATIENCE_S
-                progress.update(ROW)
-                progress.status("training")
-        elapsed_s = time.monotonic() - start_s
-        assert output(progress.console).count("syn-1400") <= 3 + 4 * elapsed_s
-
 
 class TestLines:
     def test_line_has_every_metric(self, clock):
@@ -197,24 +155,6 @@ class TestLines:
             clock.now_s += 0.1
         assert len(lines(progress)) == 30 / LINE_EVERY_S
 
-    def test_each_change_of_status_prints_one_line(self, clock):
-        progress = make(clock, is_terminal=False)
-        for text in ("compiling", "waiting for labels", "waiting for labels", "training"):
-            progress.status(text)
-            clock.now_s += 0.1
-        assert [line.split(" | ")[-1] for line in lines(progress)] == [
-            "compiling",
-            "waiting for labels",
-            "training",
-        ]
-
-    def test_unchanged_status_is_printed_again_with_duration(self, clock):
-        progress = make(clock, is_terminal=False)
-        for _ in range(25):
-            progress.status("waiting for labels")
-            clock.now_s += 1
-        assert lines(progress)[-1].endswith("waiting for labels (20 s)")
-
     def test_last_line_has_final_step(self, clock):
         with make(clock, is_terminal=False) as progress:
             progress.update({"step": 0})
@@ -226,8 +166,3 @@ class TestLines:
         progress = Progress("syn-1400", "Hopper-v1", 1_000_000, ROW, console, clock)
         progress.status("setting up")
         assert lines(progress)[0].startswith("412,345/1,000,000 steps")
-
-    def test_line_is_not_wrapped_at_console_width(self, clock):
-        progress = make(clock, is_terminal=False, width=40)
-        progress.update(ROW)
-        assert len(lines(progress)) == 1

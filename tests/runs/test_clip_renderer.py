@@ -1,6 +1,4 @@
 import io
-import os
-import signal
 import threading
 from contextlib import closing
 
@@ -13,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.poses import unpack
 from rl_teacher.clips.recorder import Recorder
-from rl_teacher.common.errors import BadInput, RendererKilled
+from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.runs.clip_renderer import (
@@ -129,20 +127,6 @@ def test_deleted_clip_is_rendered_again(clip_store):
     venv.close()
 
 
-def test_clip_in_another_folder_of_media_is_rendered_again(clip_store, tmp_path):
-    venv, segments = record("ShortHopper-v1")
-    clip_renderer = make_renderer("ShortHopper-v1", venv, clip_store)
-    show_and_wait(clip_renderer, segments[:1])
-    clip_renderer.close()
-    elsewhere = MediaFiles(tmp_path / "elsewhere")
-    clip_renderer = make_renderer("ShortHopper-v1", venv, ClipStore(clip_store.store, elsewhere))
-    show_and_wait(clip_renderer, segments[:1])
-    clip_renderer.close()
-    venv.close()
-    key = clip_store.store.clips.get(segments[0].content_hash).media_key
-    assert elsewhere.get(key) == clip_store.media.get(key)
-
-
 def test_clip_whose_episode_is_forgotten_is_hidden(clip_store):
     venv, segments = record("CartPole-v1", keep_steps=0)
     clip_renderer = make_renderer("CartPole-v1", venv, clip_store)
@@ -204,7 +188,7 @@ def test_images_of_episode_that_cannot_be_replayed_are_refused():
     venv, segments = record(env_id)
     with closing(SegmentRenderer(get_env_info(env_id))) as renderer, closing(venv):
         replayed = renderer.replay_record(venv, segments[0])
-        with pytest.raises(BadInput, match="would show what never happened"):
+        with pytest.raises(BadInput, match=MODULE):
             list(renderer.images(segments[0], np.arange(3), replayed))
 
 
@@ -220,17 +204,6 @@ def test_failed_required_clip_raises(clip_store):
     clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, clip_store)
     with pytest.raises(BadInput, match="no frame buffer"):
         show_and_wait(clip_renderer, segments)
-    clip_renderer.close()
-    venv.close()
-
-
-def test_killed_rendering_process_is_reported_with_remedy(clip_store):
-    venv, segments = record("CartPole-v1")
-    clip_renderer = make_renderer("CartPole-v1", venv, clip_store)
-    show_and_wait(clip_renderer, segments[:1])
-    os.kill(clip_renderer._renderer._pool.submit(os.getpid).result(), signal.SIGKILL)
-    with pytest.raises(RendererKilled, match="Free memory"):
-        show_and_wait(clip_renderer, segments[1:])
     clip_renderer.close()
     venv.close()
 

@@ -36,12 +36,6 @@ class TestIsDue:
     def test_moments_are_a_hundredth_apart_at_first_and_a_quarter_later(self):
         assert moments(1_000, 1)[:11] == [0, 10, 20, 30, 40, 50, 63, 79, 99, 124, 155]
 
-    def test_run_has_at_most_twenty_moments(self):
-        assert len(moments(100_000, 1)) == 19
-
-    def test_long_rollouts_are_all_kept(self):
-        assert moments(1_000, 250) == [0, 250, 500, 750]
-
     def test_extended_run_keeps_earlier_moments_and_adds_ten(self):
         first = moments(10_000, 10)
         longer = moments(100_000, 10, first)
@@ -57,13 +51,6 @@ class TestPolicyHistory:
             history.add(step, policy(step))
         assert history.steps == [0, 3, 20]
         assert [action(history, step) for step in history.steps] == [0, 3, 20]
-
-    def test_policy_of_same_step_is_replaced(self, tmp_path):
-        history = PolicyHistory(tmp_path)
-        for value in (1, 2):
-            history.add(5, policy(value))
-        assert history.steps == [5]
-        assert action(history, 5) == 2
 
     def test_later_and_unfinished_policies_are_dropped(self, tmp_path):
         history = PolicyHistory(tmp_path)
@@ -87,12 +74,6 @@ class TestEpisodeVideos:
         names = sorted(each.name for each in videos.folder.iterdir())
         assert names == ["step-000000000.mp4", "step-000012288.mp4", "step-001048576.mp4"]
         assert videos.steps == [0, 12_288, 1_048_576]
-
-    def test_video_of_same_step_is_replaced(self, tmp_path):
-        videos = EpisodeVideos(tmp_path)
-        for content in (b"longer", b"new"):
-            videos.add(5, content)
-        assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"new"]
 
     def test_later_and_unfinished_videos_are_dropped(self, tmp_path):
         videos = EpisodeVideos(tmp_path)

@@ -170,13 +170,6 @@ def test_episodes_are_kept_at_steps_spread_over_run_with_their_clips(board):
     }
 
 
-def test_episode_that_is_due_is_kept_at_once(board):
-    for step in (0, 50):
-        board.watcher.latest = an_episode(float(step))
-        board.reporter.watch(NO_ROLLOUT, NO_REWARDS, step, 1_000)
-    assert history(board) == [0, 50]
-
-
 def test_next_episode_is_kept_in_place_of_one_that_was_not_rendered(board):
     renderer = board.reporter._clip_renderer
     renderer.answers = False
@@ -223,25 +216,6 @@ def test_videos_are_written_of_kept_episodes_only(board, videos):
     assert history(board) == videos.steps == [0, 3]
 
 
-def test_missing_videos_are_written_of_kept_episodes_whose_clips_exist(board, videos):
-    shown = [show(board, reward, num_steps=300) for reward in (0, 3, 6, 9)]
-    board.media.remove(f"clips/{shown[1]}.poses")
-    board.reporter.videos = videos
-    videos.write(6, ClipFile("poses", b"written before", 6, 60.0))
-    videos.wait()
-    board.reporter.write_missing_videos()
-    videos.wait()
-    assert history(board) == [0, 3, 6, 9]
-    contents = {
-        step: path.read_bytes() for step, path in zip(videos.steps, files(videos), strict=True)
-    }
-    assert contents == {0: b"poses", 6: b"written before", 9: b"poses"}
-
-
-def files(videos):
-    return sorted(videos._videos.folder.iterdir())
-
-
 def kept(board, shown):
     """Return the indices of the clips that still have a file; the store must agree."""
     files = [n for n, each in enumerate(shown) if board.media.exists(f"clips/{each}.poses")]
@@ -261,19 +235,6 @@ def test_clip_of_compared_episode_is_kept(board):
     board.store.comparisons.add(board.experiment_id, [(shown[0], shown[1])], "ShortHopper-v1", 6, 0)
     shown += [show(board, reward) for reward in range(2, 8)]
     assert kept(board, shown) == [0, 1, 4, 5, 6, 7]
-
-
-def test_clip_shown_by_another_experiment_is_kept(board):
-    shown = [show(board, reward) for reward in range(2)]
-    other = board.store.experiments.ensure("other", "ShortHopper-v1", {})
-    board.store.experiments.set_latest_episode(other, {"clip": shown[1]})
-    shown += [show(board, reward) for reward in range(2, 8)]
-    assert kept(board, shown) == [0, 1, 4, 5, 6, 7]
-
-
-def test_episode_shown_again_counts_as_new(board):
-    shown = [show(board, reward) for reward in (0, 1, 2, 3, 0, 4, 5)]
-    assert kept(board, [shown[n] for n in (0, 1, 2, 3, 5, 6)]) == [0, 3, 4, 5]
 
 
 def an_episode(reward):
@@ -313,27 +274,6 @@ def test_diagnostics_cover_shown_clips_and_are_written_at_most_every_10_s(board)
     assert written["step"] == 5
     assert written["best"] == [{"clip": "a", "predicted_return": 1.0}]
     assert written["least"] == [{"clip": "b", "predicted_return": -2.0}]
-
-
-def test_diagnostics_written_at_a_fit_postpone_the_next_ones(board):
-    for num_fits in (1, 2):
-        fitted = diagnostics_of({}, {7: (1.5, -0.25)}, num_fits)
-        board.reporter.write_diagnostics(lambda shown, fitted=fitted: fitted, 3)
-    board.reporter.update_diagnostics(lambda shown: diagnostics_of({}), 4)
-    written = board.store.experiments.diagnostics(1)
-    assert (written["num_fits"], written["num_labels"]) == (2, 1)
-    assert written["comparisons"] == [[7, 1.5, -0.25]]
-
-
-def test_diagnostics_contain_predictions_for_newest_comparisons():
-    comparisons = dict.fromkeys(range(1, 1000), (0.0, 0.0))
-    written = diagnostics_of({}, comparisons).to_json(0)["comparisons"]
-    assert [each[0] for each in written] == list(range(500, 1000))
-
-
-def test_no_diagnostics_are_written_without_predictor(board):
-    board.reporter.update_diagnostics(lambda shown: None, 3)
-    assert not board.store.experiments.diagnostics(1)
 
 
 def test_best_and_worst_lists_have_four_clips_and_no_overlap():

@@ -2,8 +2,9 @@
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -96,18 +97,19 @@ def given_labels(
     if experiment is not None and experiment.has_records:
         copy = experiment.folder / COPY
         return GivenLabels(load_copy(copy), are_fitted, is_copy=True) if copy.exists() else None
-    run = _Run(env_info, InputSpace.from_spaces(*env_spaces(env_info.id, config.frames)), num_steps)
+    space = InputSpace.from_spaces(*env_spaces(env_info.id, config.frames))
+    check = partial(check_suits, env_info=env_info, needed=space, num_steps=num_steps)
     earlier = None
     if config.predictor_path is not None and with_predictor_labels:
-        earlier = _labels_to_keep(config.predictor_path, run)
+        earlier = _labels_to_keep(config.predictor_path, check)
     given = None
     if config.labels is not None:
         given = usable_labels(config.labels)
-        run.check(given, f"--labels {config.labels}")
+        check(given, f"--labels {config.labels}")
     held_out = None
     if config.held_out is not None:
         held_out = usable_labels(config.held_out)
-        run.check(held_out, f"--held-out {config.held_out}")
+        check(held_out, f"--held-out {config.held_out}")
     parts = [each for each in (earlier, given) if each is not None]
     if not parts and held_out is None:
         return None
@@ -173,60 +175,55 @@ def check_unseen(held_out: Dataset, fitted: Dataset, predictor: str) -> None:
 # --- do they suit the run? ---
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What labels must match.
+def check_suits(
+    dataset: Dataset, source: str, env_info: EnvInfo, needed: InputSpace, num_steps: int
+) -> None:
+    """Check that labels are of the environment, the spaces and the clip length of a run.
 
-    Attributes:
+    Args:
+        dataset: the labels.
+        source: option that names them, for the error text.
         env_info: the environment.
-        space: input space of the predictor.
+        needed: input space of the predictor.
         num_steps: L, length of segments.
+
+    Raises:
+        BadInput: they are not.
     """
-
-    env_info: EnvInfo
-    space: InputSpace
-    num_steps: int
-
-    def check(self, dataset: Dataset, source: str) -> None:
-        """Check that labels are of the environment, the spaces and the clip length of the run.
-
-        Raises:
-            BadInput: they are not.
-        """
-        env_id = self.env_info.id
-        if dataset.env_id != env_id:
-            raise BadInput(
-                f"{source} has labels of {dataset.env_id}, and the run is in {env_id}. Give "
-                f"-e {dataset.env_id}, or labels of {env_id}."
-            )
-        space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
-        shapes = {each.observations.shape[1:] for each in dataset.segments.values()}
-        if space != self.space or shapes != {dataset.spaces.observation.shape}:
-            raise BadInput(
-                f"{source} has labels for {space.description}; {env_id} has "
-                f"{self.space.description}. Give labels that were recorded with the same "
-                "preprocessing (--stacked-frames, --frame-size and --colour for images)."
-            )
-        longest = max(len(each) for each in dataset.segments.values())
-        # Where episodes may end early, all segments of a small data set may be shorter.
-        is_equal = longest == self.num_steps
-        if not is_equal and not (self.env_info.can_terminate and longest < self.num_steps):
-            fps = self.env_info.fps
-            raise BadInput(
-                f"{source} compares clips of {longest} steps, and those of the run have "
-                f"{self.num_steps} ({self.num_steps / fps:.6g} s). Give --clip-length "
-                f"{longest / fps:.6g}, or labels of clips with {self.num_steps} steps."
-            )
+    env_id = env_info.id
+    if dataset.env_id != env_id:
+        raise BadInput(
+            f"{source} has labels of {dataset.env_id}, and the run is in {env_id}. Give "
+            f"-e {dataset.env_id}, or labels of {env_id}."
+        )
+    space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
+    shapes = {each.observations.shape[1:] for each in dataset.segments.values()}
+    if space != needed or shapes != {dataset.spaces.observation.shape}:
+        raise BadInput(
+            f"{source} has labels for {space.description}; {env_id} has "
+            f"{needed.description}. Give labels that were recorded with the same "
+            "preprocessing (--stacked-frames, --frame-size and --colour for images)."
+        )
+    longest = max(len(each) for each in dataset.segments.values())
+    # Where episodes may end early, all segments of a small data set may be shorter.
+    is_equal = longest == num_steps
+    if not is_equal and not (env_info.can_terminate and longest < num_steps):
+        fps = env_info.fps
+        raise BadInput(
+            f"{source} compares clips of {longest} steps, and those of the run have "
+            f"{num_steps} ({num_steps / fps:.6g} s). Give --clip-length "
+            f"{longest / fps:.6g}, or labels of clips with {num_steps} steps."
+        )
 
 
 # --- labels of a saved predictor ---
 
 
-def _labels_to_keep(predictor_path: str, run: _Run) -> Dataset | None:
+def _labels_to_keep(predictor_path: str, check: Callable[[Dataset, str], None]) -> Dataset | None:
     """Return the labels that a saved predictor was fitted to; warn if they cannot be kept."""
     try:
         dataset = labels_of_predictor(predictor_path)
-        run.check(dataset, predictor_path)
+        check(dataset, predictor_path)
     except RlTeacherError as error:
         logger.warning(
             "The labels that the predictor %s was fitted to are not used, only newer ones: %s",

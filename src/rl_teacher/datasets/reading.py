@@ -20,7 +20,6 @@ from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
 from rl_teacher.datasets.dataset import Dataset, pair_of, with_newest_current
 from rl_teacher.datasets.rows import (
-    MAX_DETAILS_LENGTH,
     LabelColumns,
     check_version,
     invalid_field,
@@ -43,14 +42,7 @@ MIN_BYTES_PER_LABEL = 15
 """A label has a request id of 122 random bits, which no compression makes shorter."""
 MAX_FEW_LABELS = 1_000
 """Number of labels that a file of any size may have."""
-MAX_TEXT_BYTES = 1_000
-"""Maximum size of a text of a label in Parquet; details are longer."""
-MAX_DETAILS_BYTES = 6 * MAX_DETAILS_LENGTH
-"""Maximum size of the details in Parquet: JSON escapes a character with up to six times as many
-bytes."""
-PARQUET_BATCH = 100
-MAX_MEMBERS = 20
-"""Maximum number of files in an archive; a data set has three."""
+PARQUET_BATCH = 20
 MAX_ENV_ID_LENGTH = 200
 
 Read = Callable[[str, int], bytes | None]
@@ -137,39 +129,27 @@ def folder_reader(folder: Path) -> Read:
 
 
 def archive_reader(file: zipfile.ZipFile, max_bytes: int) -> Read:
-    """Return a reader of the files of an archive, which is not unpacked to disk.
+    """Return a reader of the files of an archive, or of one folder in it.
+
+    Nothing is unpacked to disk.
 
     Raises:
-        BadInput: The archive has unexpected names, or is too large.
+        BadInput: The archive is too large.
     """
-    members = [info for info in file.infolist() if not info.is_dir()]
-    names = {info.filename: info for info in members}
-    if len(members) > MAX_MEMBERS or len(names) != len(members):
-        raise BadInput(f"the archive has {len(members)} files, or two of one name; 3 are needed")
-    check_size(sum(info.file_size for info in members), max_bytes)
-    for name in names:
-        if not is_safe_name(name):
-            raise BadInput(f"the archive has a file {name!r:.100}, which leads out of it")
-    prefix, *others = {name.rpartition("/")[0] for name in names} or {""}
-    if others:
-        raise BadInput("the archive has files in several folders; those of one are needed")
+    check_size(sum(info.file_size for info in file.infolist()), max_bytes)
 
     def read_member(name: str, max_bytes: int) -> bytes | None:
-        info = names.get(f"{prefix}/{name}" if prefix else name)
-        if info is None:
+        found = [info for info in file.infolist() if info.filename.split("/")[-1] == name]
+        if len(found) > 1:
+            raise BadInput(f"it has {len(found)} files called {name}; one is needed")
+        if not found:
             return None
-        check_size(info.file_size, max_bytes)
-        with file.open(info) as opened:
+        check_size(found[0].file_size, max_bytes)
+        with file.open(found[0]) as opened:
             # Stop at the declared size, which was checked: a zip bomb unpacks to more.
-            return opened.read(info.file_size)
+            return opened.read(found[0].file_size)
 
     return read_member
-
-
-def is_safe_name(name: str) -> bool:
-    """Return True if a name in an archive is a file, or a file in one folder."""
-    parts = name.split("/")
-    return len(parts) <= 2 and not {"", ".", ".."} & set(parts) and not {"\\", ":"} & set(name)
 
 
 def read(read_file: Read, max_bytes: int, packed_bytes: int) -> Dataset:
@@ -278,25 +258,9 @@ def rows_of_parquet(content: bytes, max_bytes: int) -> Iterator[Row]:
     )
     if not file.schema_arrow.equals(schema):
         raise BadInput(f"the columns of {LABELS['parquet']} are not those of a label export")
-    # As dictionaries, repeated texts take no memory before their lengths are checked.
-    texts = [field.name for field in schema if field.type == arrow.string()]
-    dictionaries = arrow.parquet.ParquetFile(io.BytesIO(content), read_dictionary=texts)
-    for batch in dictionaries.iter_batches(batch_size=PARQUET_BATCH):
-        for name in texts:
-            check_texts(name, batch.column(name).dictionary, arrow)
+    # Few at a time, since a compressed text may be long and repeated.
+    for batch in file.iter_batches(batch_size=PARQUET_BATCH):
         yield from map(from_parquet, batch.to_pylist())
-
-
-def check_texts(name: str, texts: Any, arrow: Any) -> None:
-    """Check the lengths of the texts of a Parquet column.
-
-    Raises:
-        BadInput: One is too long.
-    """
-    limit = MAX_DETAILS_BYTES if name == "details" else MAX_TEXT_BYTES
-    longest = arrow.compute.max(arrow.compute.binary_length(texts)).as_py() or 0
-    if longest > limit:
-        raise BadInput(f"a label has {longest:,} bytes for its {name}; {limit:,} are allowed")
 
 
 def from_parquet(row: Mapping[str, Any]) -> Row:

@@ -2,10 +2,9 @@
 
 import logging
 import os
-import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from platform import node
 from typing import TYPE_CHECKING, Any
@@ -119,8 +118,7 @@ class TensorBoard:
 
 def open_records(log_dir: Path) -> "RecordWriter":
     """Create a file of events; none has the name of another one."""
-    with _hidden_torch():
-        from tensorboardX.record_writer import RecordWriter  # noqa: PLC0415 - heavy
+    from tensorboardX.record_writer import RecordWriter  # noqa: PLC0415 - heavy
 
     now_ns = time.time_ns()
     name = f"events.out.tfevents.{now_ns // 10**9}.{node()}.{os.getpid()}.{now_ns}"
@@ -129,8 +127,7 @@ def open_records(log_dir: Path) -> "RecordWriter":
 
 def session_start(first_step: int) -> list[bytes]:
     """Return the first events of a file, which make TensorBoard hide points from a step on."""
-    with _hidden_torch():
-        from tensorboardX.proto import event_pb2  # noqa: PLC0415 - heavy
+    from tensorboardX.proto import event_pb2  # noqa: PLC0415 - heavy
 
     # Its classes are made at run time.
     proto: Any = event_pb2
@@ -148,24 +145,6 @@ def scalar_event(name: str, value: float, step: int) -> bytes:
     proto: Any = event_pb2
     event = proto.Event(wall_time=time.time(), step=step, summary=scalar(name, value))
     return event.SerializeToString()
-
-
-@contextmanager
-def _hidden_torch() -> Iterator[None]:
-    """Hide PyTorch, unless it is loaded already.
-
-    tensorboardX imports it if it is installed, which takes two seconds. It needs it only for
-    tensors, which are not logged here.
-    """
-    is_loaded = "torch" in sys.modules
-    modules: dict[str, Any] = sys.modules
-    if not is_loaded:
-        modules["torch"] = None
-    try:
-        yield
-    finally:
-        if not is_loaded:
-            del modules["torch"]
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
