@@ -642,9 +642,9 @@ def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
     """
     from rich.console import Console
 
+    from rl_teacher.common.files import write_errors
     from rl_teacher.report.plot import plot as draw
     from rl_teacher.runs.folder import Experiment
-    from rl_teacher.store.files import write_errors
 
     if not names:
         raise BadInput("No name was given. `rl-teacher runs` lists the experiments.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput, RlTeacherError
+from rl_teacher.common.files import check_writable, folder_errors
 from rl_teacher.common.paths import user_path
 from rl_teacher.config.experiment import FitConfig, PredictorConfig, validate_fit
 from rl_teacher.config.fields import as_flag
@@ -33,7 +34,6 @@ from rl_teacher.runs.warm_start import (
     load_predictor,
     with_network_settings,
 )
-from rl_teacher.store.files import check_writable, folder_errors
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from rl_teacher.agents.agent import Agent
 from rl_teacher.agents.registry import check_agent, make_agent
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound
+from rl_teacher.common.files import check_writable
 from rl_teacher.common.paths import user_path
 from rl_teacher.config.experiment import RunOptions, TeachConfig, validate
 from rl_teacher.config.fields import check_bounds
@@ -36,7 +37,6 @@ from rl_teacher.runs.warm_start import (
     parts_to_keep,
 )
 from rl_teacher.store.experiments import check_assignment
-from rl_teacher.store.files import check_writable
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.teachers.registry import teacher_named

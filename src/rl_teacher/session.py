@@ -19,6 +19,7 @@ from rl_teacher.common.errors import (
     INVALID_CONTENT,
     CorruptCheckpoint,
 )
+from rl_teacher.common.files import folder_errors
 from rl_teacher.common.runtime import StopRequest
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.common.text import counted
@@ -36,7 +37,6 @@ from rl_teacher.runs.opening import OpenExperiment
 from rl_teacher.runs.reporting import MetricsLogger, RunReporter, StatusReporter
 from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.video_writer import VideoWriter
-from rl_teacher.store.files import folder_errors
 
 logger = logging.getLogger(__name__)
 

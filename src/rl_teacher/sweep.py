@@ -32,6 +32,7 @@ from rl_teacher.common.errors import (
     ExperimentInUse,
     RlTeacherError,
 )
+from rl_teacher.common.files import folder_errors, is_finite
 from rl_teacher.common.parallel import in_parallel
 from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions, TeachConfig
@@ -50,7 +51,6 @@ from rl_teacher.runs.management import idle_folder
 from rl_teacher.runs.metrics_file import MetricsFile
 from rl_teacher.runs.status import Phase
 from rl_teacher.store.experiment_locks import STALE_AFTER
-from rl_teacher.store.files import folder_errors, is_finite
 from rl_teacher.store.records import ExperimentView
 
 OWN_FLAGS = {"-n": "name", "--name": "name", "-s": "seeds", "--seed": "seeds"}

@@ -28,6 +28,7 @@ from rl_teacher.agents.collector import (
 from rl_teacher.agents.registry import check_losses
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadConfig, TeacherFailed
+from rl_teacher.common.files import folder_errors, jsonable
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.runtime import stop_requests
 from rl_teacher.common.text import counted
@@ -60,7 +61,6 @@ from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.runs.warm_start import KeptParts
 from rl_teacher.session import PreferenceSession, SessionSettings, query_store
-from rl_teacher.store.files import folder_errors, jsonable
 
 logger = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from rl_teacher.common.errors import (
     RunFolderUnusable,
     StoreUnavailable,
 )
+from rl_teacher.common.files import folder_errors
 from rl_teacher.runs.config_comparison import differences, flatten
 from rl_teacher.runs.folder import (
     Experiment,
@@ -35,7 +36,6 @@ from rl_teacher.runs.folder import (
     validate_name,
 )
 from rl_teacher.runs.status import Phase
-from rl_teacher.store.files import folder_errors
 from rl_teacher.store.records import Counts
 from tests.runs.statuses import report
 from tests.store.comparisons import ask

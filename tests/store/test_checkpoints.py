@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rl_teacher.common.errors import CorruptCheckpoint
+from rl_teacher.common.files import pack
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles, list_checkpoints
-from rl_teacher.store.files import pack
 
 dtypes = st.sampled_from(
     [np.float64, np.float32, np.uint32, np.uint64, np.int64, np.bool_, np.uint8, np.float16]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rl_teacher.clips.segment import SEGMENT_ARRAYS, Segment
 from rl_teacher.common.errors import CorruptCheckpoint, RunFolderUnusable
-from rl_teacher.store.files import TEMPORARY_SUFFIX, pack
+from rl_teacher.common.files import TEMPORARY_SUFFIX, pack
 from rl_teacher.store.media import SegmentFiles, slug
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rl_teacher.common import files
 from rl_teacher.common.errors import (
     BadInput,
     CorruptClip,
@@ -15,7 +16,6 @@ from rl_teacher.common.errors import (
     RunFolderUnusable,
     StoreUnavailable,
 )
-from rl_teacher.store import files
 from rl_teacher.store.media import SEAL_BYTES, MediaFiles
 
 HASH = "0123456789abcdef" * 4

@@ -11,11 +11,11 @@ import numpy as np
 
 from rl_teacher.clips.segment import SEGMENT_ARRAYS, Segment
 from rl_teacher.common.errors import BadInput
+from rl_teacher.common.files import check_no_other_files, write_atomically, write_errors
 from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import add_member, pack_npz
 from rl_teacher.datasets.dataset import Dataset, used
 from rl_teacher.report.label_export import ENCODERS, FORMATS
-from rl_teacher.store.files import check_no_other_files, write_atomically, write_errors
 
 FORMAT_NAME = "rl-teacher-labels"
 SCHEMA_VERSION = 1

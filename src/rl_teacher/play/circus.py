@@ -25,6 +25,7 @@ from rich.table import Table
 from rl_teacher.clips.offscreen import OffscreenRenderer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
+from rl_teacher.common.files import write_atomically, write_errors
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.config.fields import MAX_SEED, AtLeast, Between, check_bounds
 from rl_teacher.play.actors import Actor
@@ -34,7 +35,6 @@ from rl_teacher.play.examples import train_experiment
 from rl_teacher.play.film import write_film
 from rl_teacher.play.options import PlayOptions
 from rl_teacher.runs.clip_renderer import SegmentRenderer
-from rl_teacher.store.files import write_atomically, write_errors
 from rl_teacher.teachers.tasks import TASKS, TaskTeacher
 from rl_teacher.web.schemas.shared import Clip
 from rl_teacher.web.settings import BUILT_PAGE

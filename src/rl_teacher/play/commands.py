@@ -12,12 +12,12 @@ from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, export_policy
 from rl_teacher.agents.registry import is_library_agent
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput
+from rl_teacher.common.files import check_no_other_files, write_errors
 from rl_teacher.common.paths import user_path
 from rl_teacher.play.actors import Actor, load_actor, load_config
 from rl_teacher.play.options import PlayOptions, validate
 from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.folder import Experiment, home
-from rl_teacher.store.files import check_no_other_files, write_errors
 
 
 def play(options: PlayOptions) -> int:

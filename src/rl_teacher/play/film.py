@@ -18,6 +18,7 @@ from rich.progress import Progress
 
 from rl_teacher.clips.segment import Segment, frame_steps, frame_stride, playback_speed
 from rl_teacher.clips.video import RgbImage, encode_gif, encode_mp4, side_by_side
+from rl_teacher.common.files import write_atomically, write_errors
 from rl_teacher.common.text import counted
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
@@ -30,7 +31,6 @@ from rl_teacher.play.reward_overlay import (
     with_title,
 )
 from rl_teacher.runs.clip_renderer import SegmentRenderer
-from rl_teacher.store.files import write_atomically, write_errors
 
 SMALLEST_WIDTH, LARGEST_WIDTH = 320, 640
 HOLD_S = 0.5

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rl_teacher.store.files import is_finite
+from rl_teacher.common.files import is_finite
 
 UNKNOWN = "-"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rl_teacher.common.errors import BadInput, MissingExtra
-from rl_teacher.store.files import replaced_atomically, write_errors
+from rl_teacher.common.files import replaced_atomically, write_errors
 from rl_teacher.store.records import ExportedLabel
 from rl_teacher.store.store import Store
 

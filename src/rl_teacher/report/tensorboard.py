@@ -9,8 +9,8 @@ from pathlib import Path
 from platform import node
 from typing import TYPE_CHECKING, Any
 
+from rl_teacher.common.files import folder_errors
 from rl_teacher.report.figures import is_missing
-from rl_teacher.store.files import folder_errors
 
 if TYPE_CHECKING:
     from tensorboardX.record_writer import RecordWriter

@@ -27,6 +27,14 @@ from rl_teacher.common.errors import (
     MediaNotFound,
     RunFolderUnusable,
 )
+from rl_teacher.common.files import (
+    TEMPORARY_SUFFIX,
+    folder_errors,
+    make_private_home,
+    replaced_atomically,
+    sync_file,
+    sync_folder,
+)
 from rl_teacher.common.text import counted
 from rl_teacher.runs.folder import home, open_store
 from rl_teacher.store.database import (
@@ -36,14 +44,6 @@ from rl_teacher.store.database import (
     default_url,
     file_of,
     open_database,
-)
-from rl_teacher.store.files import (
-    TEMPORARY_SUFFIX,
-    folder_errors,
-    make_private_home,
-    replaced_atomically,
-    sync_file,
-    sync_folder,
 )
 from rl_teacher.store.media import MEDIA_KEY, MediaFiles, default_media, keys_of, seal, unseal
 from rl_teacher.store.snapshot import copy_tables, faults_of, save_snapshot

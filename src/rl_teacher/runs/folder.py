@@ -37,6 +37,13 @@ from rl_teacher.common.errors import (
     StoreUnavailable,
     UnknownName,
 )
+from rl_teacher.common.files import (
+    TEMPORARY_SUFFIX,
+    folder_errors,
+    make_private_home,
+    remove_unfinished,
+    write_atomically,
+)
 from rl_teacher.common.paths import user_path
 from rl_teacher.runs.config_comparison import OFFLINE_FIT, check_same_config, kind_of
 from rl_teacher.runs.history import EpisodeVideos, PolicyHistory
@@ -47,13 +54,6 @@ from rl_teacher.store.checkpoints import (
     CheckpointFile,
     CheckpointFiles,
     list_checkpoints,
-)
-from rl_teacher.store.files import (
-    TEMPORARY_SUFFIX,
-    folder_errors,
-    make_private_home,
-    remove_unfinished,
-    write_atomically,
 )
 from rl_teacher.store.lock import FolderLock, is_locked
 from rl_teacher.store.media import SegmentFiles, default_media

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rl_teacher.agents.numpy_policy import NumpyPolicy
-from rl_teacher.store.files import (
+from rl_teacher.common.files import (
     TEMPORARY_SUFFIX,
     folder_errors,
     remove_unfinished,

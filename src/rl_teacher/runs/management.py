@@ -13,6 +13,7 @@ from rl_teacher.common.errors import (
     ExperimentInUse,
     ExperimentNotFound,
 )
+from rl_teacher.common.files import folder_errors
 from rl_teacher.runs.folder import (
     Experiment,
     experiments_folder,
@@ -22,7 +23,6 @@ from rl_teacher.runs.folder import (
     write_json,
 )
 from rl_teacher.store.experiment_locks import HeldLock
-from rl_teacher.store.files import folder_errors
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.lock import FolderLock
 from rl_teacher.store.sql import experiment_not_found

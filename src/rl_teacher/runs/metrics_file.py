@@ -7,7 +7,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from rl_teacher.store.files import is_finite, jsonable, write_atomically
+from rl_teacher.common.files import is_finite, jsonable, write_atomically
 
 Row = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rl_teacher.common.errors import INVALID_CONTENT, CorruptCheckpoint
-from rl_teacher.store.files import pack, remove_unfinished, unpack, write_atomically
+from rl_teacher.common.files import pack, remove_unfinished, unpack, write_atomically
 
 log = logging.getLogger(__name__)
 

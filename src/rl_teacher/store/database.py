@@ -46,8 +46,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from rl_teacher.common.errors import StoreUnavailable
-from rl_teacher.common.paths import user_path
-from rl_teacher.store.files import (
+from rl_teacher.common.files import (
     TEMPORARY_SUFFIX,
     folder_errors,
     make_private,
@@ -55,6 +54,7 @@ from rl_teacher.store.files import (
     sync_file,
     sync_folder,
 )
+from rl_teacher.common.paths import user_path
 
 BUSY_TIMEOUT_S = 10.0
 """Time that a transaction waits for one of another process."""

@@ -5,8 +5,8 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select
 
+from rl_teacher.common.files import jsonable
 from rl_teacher.store.database import Database
-from rl_teacher.store.files import jsonable
 from rl_teacher.store.records import EventView, Page
 from rl_teacher.store.sql import MAX_ID, columns_of, decode_cursor, encode_cursor, page_of
 from rl_teacher.store.tables import Event, Experiment, Labeler

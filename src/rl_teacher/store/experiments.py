@@ -10,10 +10,10 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
 from rl_teacher.common.errors import BadConfig, ConfigMismatch, ExperimentExists
+from rl_teacher.common.files import jsonable
 from rl_teacher.store import sql
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
-from rl_teacher.store.files import jsonable
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import AssignmentPolicy, Control, Counts, ExperimentView
 from rl_teacher.store.tables import (

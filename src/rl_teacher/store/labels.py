@@ -10,11 +10,11 @@ from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound, StoreUnavailable
+from rl_teacher.common.files import jsonable
 from rl_teacher.store import sql
 from rl_teacher.store.counters import recount, tally_from
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
-from rl_teacher.store.files import jsonable
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.leases import delete_old_leases, end_leases
 from rl_teacher.store.records import (

@@ -16,7 +16,7 @@ from rl_teacher.common.errors import (
     CorruptClip,
     MediaNotFound,
 )
-from rl_teacher.store.files import (
+from rl_teacher.common.files import (
     TEMPORARY_SUFFIX,
     folder_errors,
     pack,

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rl_teacher.common.errors import BadInput, StoreUnavailable
+from rl_teacher.common.files import folder_errors, write_atomically
 from rl_teacher.common.paths import user_path
-from rl_teacher.store.files import folder_errors, write_atomically
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 """Optional dependencies of this package by the protocols of object stores."""

@@ -12,7 +12,7 @@ from rl_teacher.common.errors import (
     RunFolderUnusable,
     StoreUnavailable,
 )
-from rl_teacher.store.files import trim_folder
+from rl_teacher.common.files import trim_folder
 from rl_teacher.store.media import MediaFiles
 
 CACHE_FOLDER = Path("cache") / "media"

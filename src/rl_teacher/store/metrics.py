@@ -6,8 +6,8 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from rl_teacher.common.files import jsonable
 from rl_teacher.store.database import Database
-from rl_teacher.store.files import jsonable
 from rl_teacher.store.records import MetricsRow
 from rl_teacher.store.sql import experiment_deleted
 from rl_teacher.store.tables import Metrics

@@ -25,10 +25,10 @@ from itsdangerous import URLSafeSerializer
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rl_teacher.common.errors import BadInput, RunFolderUnusable
+from rl_teacher.common.files import folder_errors, make_private_home, write_atomically
 from rl_teacher.common.paths import user_path
 from rl_teacher.config.fields import MAX_PORT
 from rl_teacher.runs.folder import database_url, home
-from rl_teacher.store.files import folder_errors, make_private_home, write_atomically
 
 SERVICES_FOLDER = "services"
 """Folder with one file per running service."""

@@ -18,7 +18,7 @@ from rl_teacher.clips.poses import unpack
 from rl_teacher.clips.scene import aim_camera
 from rl_teacher.clips.video import Frame, decode_mp4, encode_gif, encode_mp4, side_by_side
 from rl_teacher.common.errors import BadInput, CorruptClip
-from rl_teacher.store.files import folder_errors, trim_folder, write_atomically
+from rl_teacher.common.files import folder_errors, trim_folder, write_atomically
 from rl_teacher.web.problems import NotRendered, TooMany, describe_errors
 from rl_teacher.web.schemas.shared import Scene
 

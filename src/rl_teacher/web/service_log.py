@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from rl_teacher.store.files import folder_errors, make_private_home
+from rl_teacher.common.files import folder_errors, make_private_home
 
 LOG_NAME = "service.log"
 MAX_LOG_BYTES = 5_000_000
