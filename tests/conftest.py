@@ -260,8 +260,8 @@ def _no_waiting_for_the_disk(monkeypatch):
     """Disable fsync: tests kill processes, but never the operating system."""
     set_up = store_database.set_up_sqlite
 
-    def set_up_unsynced(connection, busy_timeout_s, *, is_synced):
-        set_up(connection, busy_timeout_s, is_synced=is_synced)
+    def set_up_unsynced(connection, *, is_synced):
+        set_up(connection, is_synced=is_synced)
         connection.execute("PRAGMA synchronous=OFF")
 
     monkeypatch.setattr(store_database, "set_up_sqlite", set_up_unsynced)

@@ -8,7 +8,15 @@ import pytest
 from rl_teacher.store.store import Store
 from tests.store.comparisons import ENV_ID
 
-BOTH = pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+BOTH = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+"""Parameters of the fixture `url` in the tests of the contract that both databases fulfil."""
+
+
+def new_database(request):
+    """Return the URL of an empty database with the current schema, for a parameter of `BOTH`."""
+    fixture = "shared_postgres_url" if request.param == "postgres" else "database"
+    found = request.getfixturevalue(fixture)
+    return found if request.param == "postgres" else f"sqlite:///{found}"
 
 
 @pytest.fixture
@@ -16,20 +24,10 @@ def path(tmp_path):
     return tmp_path / "labels.sqlite"
 
 
-@BOTH
-def url(request):
-    """Return the URL of an empty database with the current schema, on both systems."""
-    if request.param == "sqlite":
-        return f"sqlite:///{request.getfixturevalue('database')}"
-    return request.getfixturevalue("shared_postgres_url")
-
-
-@BOTH
-def new_url(request):
-    """Return the URL of a database without tables, on both systems."""
-    if request.param == "sqlite":
-        return f"sqlite:///{request.getfixturevalue('path')}"
-    return request.getfixturevalue("postgres_url")
+@pytest.fixture
+def url(database):
+    """Return the URL of an empty SQLite file with the current schema."""
+    return f"sqlite:///{database}"
 
 
 @pytest.fixture

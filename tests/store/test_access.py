@@ -1,7 +1,6 @@
 """Tests of labelers, credentials and invites, on SQLite and on PostgreSQL."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -19,9 +18,7 @@ from rl_teacher.common.errors import (
     LabelerExists,
     LabelerNotFound,
 )
-from rl_teacher.store.counters import find_wrong_counts
 from rl_teacher.store.records import Counts, Identity
-from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Credential, Event, Invite
 from tests.store.comparisons import ENV_ID, ask, ask_and_show, ids_of, open_comparisons, rows_of
 from tests.store.credentials import identify, issue_credential
@@ -39,6 +36,8 @@ BAD_NAMES = [
     "ImporTed:me",
     "\u043ewner",
     "imported\uff1ame",
+    "owner\ufe0f",
+    "\u3164",
 ]
 
 STRANGE_TOKENS = ["", "rlt_", "\x00", "rlt_\ud800", "rlt_" + "x" * 10**6, "'; --"]
@@ -89,80 +88,21 @@ class TestLabelers:
             store.labelers.add(name)
         assert store.labelers.all() == []
 
-    def test_markup_in_name_is_unchanged(self, store):
-        store.labelers.add("<script>alert(1)</script> & Söhne")
-        assert store.labelers.all()[0].name == "<script>alert(1)</script> & Söhne"
-
     def test_labeler_cannot_be_added_as_teacher(self, store):
         with pytest.raises(BadConfig, match="'teacher' is not a role"):
             store.labelers.add("Zoë", "teacher")
 
     @pytest.mark.parametrize(
-        "name", ["ANNA", "\uff21nna", "\u0410nn\u0430", "\u0391nn\u03b1", "anna "]
+        "name",
+        ["ANNA", "\uff21nna", "\u0410nn\u0430", "\u0391nn\u03b1", "anna ", "A\u034fnna\ufe0f"],
     )
     def test_name_that_looks_like_another_is_refused(self, store, name):
-        """Full width, Cyrillic and Greek letters."""
+        """Full width, Cyrillic and Greek letters, and invisible characters."""
         store.labelers.add("Anna")
         with pytest.raises(LabelerExists, match="Anna"):
             store.labelers.add(name)
         store.labelers.add("\u0410\u043d\u043d\u0430")
         store.labelers.add("\u00c1nna")
-
-    @pytest.mark.parametrize(
-        ("name", "other"),
-        [
-            ("Zo\u00eb", "Zo\u0451"),
-            ("Jes\u00fas", "J\u0435s\u00fas"),
-            ("Ren\u00e9", "R\u0435n\u0435\u0301"),
-            ("Ben", "\u0392en"),
-            ("Nick", "\u039dick"),
-            ("Yan", "\u03a5an"),
-            ("vera", "\u03bdera"),
-        ],
-    )
-    def test_accented_letter_or_greek_capital_that_looks_latin_is_refused(self, store, name, other):
-        store.labelers.add(name)
-        with pytest.raises(LabelerExists, match=name):
-            store.labelers.add(other)
-
-    @pytest.mark.parametrize(
-        "other", ["Ann\ufe0f", "A\u034fnn", "\u3164Ann", "Ann\u2800", "An\U000e0100n\u1160"]
-    )
-    def test_invisible_characters_do_not_make_another_name(self, store, other):
-        store.labelers.add("Ann")
-        with pytest.raises(LabelerExists, match="Ann"):
-            store.labelers.add(other)
-
-    @pytest.mark.parametrize("name", ["owner\ufe0f", "imported\u034f:zoe"])
-    def test_reserved_name_with_invisible_character_is_refused(self, store, name):
-        with pytest.raises(BadLabelerName, match="reserved"):
-            store.labelers.add(name)
-
-    @pytest.mark.parametrize("name", ["\u3164", "\u2800 \u2800", "\ufe0f"])
-    def test_invisible_name_is_refused(self, store, name):
-        with pytest.raises(BadLabelerName, match="printable"):
-            store.labelers.add(name)
-
-    def test_names_that_look_alike_do_not_race(self, store, url):
-        """The second name is compared before the first one is committed."""
-        errors = []
-
-        def add_second():
-            with Store.open(url) as other:
-                try:
-                    other.labelers.add("\uff21NNA")
-                except LabelerExists as error:
-                    errors.append(error)
-
-        with store.database.writing() as connection:
-            store.labelers.add_within(connection, "Anna", "labeler")
-            thread = threading.Thread(target=add_second)
-            thread.start()
-            thread.join(0.5)
-            assert thread.is_alive()
-        thread.join(30)
-        assert len(errors) == 1
-        assert [each.name for each in store.labelers.all()] == ["Anna"]
 
     @pytest.mark.parametrize("name", ["synthetic:oracle", "imported:zoe"])
     def test_nobody_acts_as_teacher_or_imported_labeler(self, store, tomorrow, name):
@@ -189,14 +129,6 @@ class TestLabelers:
         store.labels.add(ids[1], None, "Zoë")
         [view] = store.labelers.all()
         assert (view.num_labels, view.last_label_at) == (2, clock())
-
-    def test_counts_match_a_recount_after_the_clock_is_set_back(self, store, clock, experiment_id):
-        first, second = ask(store, experiment_id, 1, 2)
-        store.labels.add(first, Answer.LEFT, "Zoë")
-        clock.advance(-3600)
-        store.labels.add(second, Answer.LEFT, "Zoë")
-        with store.database.reading() as connection:
-            assert find_wrong_counts(connection) == []
 
 
 class TestExcluding:
@@ -240,10 +172,6 @@ class TestCredentials:
         assert token.startswith("rlt_")
         assert len(token) == 4 + 43
 
-    def test_tokens_of_one_labeler_differ(self, store):
-        store.labelers.add("Zoë")
-        assert len({issue_credential(store, "Zoë") for _ in range(50)}) == 50
-
     @pytest.mark.parametrize(
         "change", [lambda t: t[:-1], lambda t: t + "A", str.swapcase, str.upper]
     )
@@ -251,23 +179,12 @@ class TestCredentials:
         store.labelers.add("Zoë")
         assert identify(store, change(issue_credential(store, "Zoë"))) is None
 
-    @pytest.mark.parametrize(
-        "token", ["", "rlt_", "\x00", "rlt_\ud800", "rlt_" + "x" * 10**6, "'; --"]
-    )
-    def test_unknown_token_has_no_holder(self, store, token):
-        assert identify(store, token) is None
-
     def test_expired_token_has_no_holder(self, store, clock, tomorrow):
         _, token = store.access.add_labeler("Zoë", expires_at=tomorrow)
         clock.advance(86_399)
         assert identify(store, token) is not None
         clock.advance(1)
         assert identify(store, token) is None
-
-    def test_scoped_token_names_experiment(self, store):
-        store.experiments.ensure("walker", "ShortWalker-v1", {})
-        _, token = store.access.add_labeler("Zoë", experiment="walker")
-        assert identify(store, token).experiment == "walker"
 
     def test_scoped_token_is_refused_for_unknown_experiment_and_owner(self, store):
         store.experiments.ensure("walker", "ShortWalker-v1", {})
@@ -303,12 +220,6 @@ class TestCredentials:
             clock.advance(30)
         assert noted[0] == noted[1] < noted[2] == noted[3]
 
-    def test_labeler_is_not_added_without_credential(self, store):
-        """The time cannot be stored, which the database reports after the labeler was added."""
-        with pytest.raises(StatementError):
-            store.access.add_labeler("Zoë", expires_at=datetime(2027, 1, 1))
-        assert "Zoë" not in {each.name for each in store.labelers.all()}
-
     def test_identifying_never_writes(self, store, clock):
         store.labelers.add("Zoë")
         token = issue_credential(store, "Zoë")
@@ -321,15 +232,17 @@ class TestCredentials:
         store.access.write_uses()
         assert not store.access.has_uses_to_write
 
+    def test_labeler_is_not_added_without_credential(self, store):
+        """The time cannot be stored, which the database reports after the labeler was added."""
+        with pytest.raises(StatementError):
+            store.access.add_labeler("Zoë", expires_at=datetime(2027, 1, 1))
+        assert "Zoë" not in {each.name for each in store.labelers.all()}
+
     def test_database_contains_no_secret(self, store, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
         _, token = store.access.accept_invite(invite, "Zoë")
         assert token not in kept_text(store)
         assert invite not in kept_text(store)
-
-    def test_revoking_credentials_of_unknown_labeler_raises_not_found(self, store):
-        with pytest.raises(LabelerNotFound):
-            store.access.revoke_credentials("Zoë")
 
 
 class TestInvites:
@@ -341,14 +254,6 @@ class TestInvites:
         [view] = store.access.invites()
         assert (view.status, view.used_by) == ("used", "Zoë")
         assert kinds(store) == ["invite", "accept"]
-
-    def test_invite_can_be_used_once(self, store, tomorrow):
-        invite = store.access.invite("labeler", expires_at=tomorrow).token
-        store.access.accept_invite(invite, "Zoë")
-        with pytest.raises(InviteUnusable, match="already been used") as caught:
-            store.access.accept_invite(invite, "Ada")
-        assert caught.value.reason == "used"
-        assert [each.name for each in store.labelers.all() if each.role == "labeler"] == ["Zoë"]
 
     def test_concurrent_uses_of_invite_admit_one(self, store, tomorrow):
         invite = store.access.invite("labeler", expires_at=tomorrow).token
@@ -378,22 +283,6 @@ class TestInvites:
         assert identify(store, token) == identity
         assert len(rows_of(store, select(Credential.id))) == 1
         assert kinds(store) == ["invite", "accept"]
-
-    @pytest.mark.parametrize("max_uses", [1, 3])
-    def test_request_repeated_before_its_end_gives_same_credential(self, store, tomorrow, max_uses):
-        invite = store.access.invite("labeler", expires_at=tomorrow, max_uses=max_uses).token
-        request_id = uuid4()
-        start = threading.Barrier(6)
-
-        def accept():
-            start.wait()
-            return store.access.accept_invite(invite, "Zoë", request_id)
-
-        with ThreadPoolExecutor(6) as threads:
-            futures = [threads.submit(accept) for _ in range(6)]
-            given = {each.result() for each in futures}
-        assert len(given) == 1
-        assert store.access.invites()[0].num_uses == 1
 
     def test_another_request_gives_no_known_credential(self, store, tomorrow):
         request_id = uuid4()
@@ -461,14 +350,6 @@ class TestInvites:
         with pytest.raises(BadConfig, match="has the role owner"):
             store.access.invite("labeler", "Zoë", expires_at=tomorrow)
 
-    def test_invite_names_experiment(self, store, experiment_id, tomorrow):
-        store.access.invite("labeler", experiment="human-175", expires_at=tomorrow)
-        assert store.access.invites()[0].experiment == "human-175"
-        with pytest.raises(ExperimentNotFound):
-            store.access.invite("labeler", experiment="other", expires_at=tomorrow)
-        store.experiments.delete("human-175")
-        assert store.access.invites()[0].experiment == "human-175"
-
     def test_accents_of_an_experiment_may_be_decomposed(self, store, tomorrow):
         composed, decomposed = "\u00e9", "e\u0301"
         store.experiments.ensure(composed, ENV_ID, {})
@@ -488,21 +369,6 @@ class TestInvites:
         assert by_hand is not None
         assert by_hand.sees("other")
 
-    def test_recreated_experiment_is_visible_to_invited_labelers(
-        self, store, experiment_id, tomorrow
-    ):
-        invite = store.access.invite(experiment="human-175", expires_at=tomorrow).token
-        store.experiments.delete("human-175")
-        identity, _ = store.access.accept_invite(invite, "Zoë")
-        assert identity.experiment == "human-175"
-
-    def test_owner_invite_covers_all_experiments(self, store, experiment_id, tomorrow):
-        with pytest.raises(BadConfig, match="every experiment"):
-            store.access.invite("owner", experiment="human-175", expires_at=tomorrow)
-        store.labelers.add("Olga", "owner")
-        made = store.access.invite("owner", "Olga", expires_at=tomorrow)
-        assert store.access.accept_invite(made.token)[0].experiment is None
-
     def test_new_invite_separates_secret_and_view(self, store, experiment_id, tomorrow):
         made = store.access.invite("labeler", "Zoë", "human-175", expires_at=tomorrow)
         assert [made.invite] == store.access.invites()
@@ -512,14 +378,3 @@ class TestInvites:
     def test_unknown_invite_cannot_be_revoked(self, store, invite_id):
         with pytest.raises(InviteNotFound):
             store.access.revoke_invite(invite_id)
-
-    def test_revoking_used_invite_changes_nothing(self, store, tomorrow):
-        invited = store.access.invite("labeler", expires_at=tomorrow)
-        _, token = store.access.accept_invite(invited.token, "Zoë")
-        store.access.revoke_invite(store.access.invites()[0].id)
-        assert store.access.invites()[0].status == "used"
-        assert identify(store, token) is not None
-
-    def test_invite_for_teacher_role_is_refused(self, store, tomorrow):
-        with pytest.raises(BadConfig):
-            store.access.invite("teacher", expires_at=tomorrow)

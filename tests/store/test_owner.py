@@ -14,7 +14,6 @@ from tests.store.comparisons import ENV_ID, ask, ask_and_show, clip, ids_of, pai
 
 PEOPLE = ("Ada", "Bob", "Eve")
 
-MADE_UP = ["", "x", "W10", "WzEsMl0", "Wy0xXQ", "WzFlOTld", "é", "W" * 9999]
 """Cursors; some say `[]`, `[1,2]`, `[-1]` and `[1e99]`."""
 
 
@@ -123,16 +122,7 @@ class TestComparisons:
         assert store.clips.of_experiment(experiment_id).keys() == hashes
         assert store.comparisons.num_clips(experiment_id) == len(hashes)
 
-    def test_details_are_in_the_order_given(self, store, experiment_id, ids):
-        asked = [ids[2], 999_999, ids[0]]
-        rows = store.comparisons.details(asked)
-        assert ids_of(rows) == [ids[2], ids[0]]
-        page = {each.id: each for each in store.comparisons.page(experiment_id).rows}
-        assert rows == [page[ids[2]], page[ids[0]]]
-
-    @pytest.mark.parametrize(
-        "cursor", ["", "x", "W10", "WzEsMl0", "Wy0xXQ", "WzFlOTld", "é", "W" * 9999]
-    )
+    @pytest.mark.parametrize("cursor", ["", "x", "1-2", "-1", "1e9", "é", "1" * 9999])
     def test_invalid_cursor_is_refused(self, store, experiment_id, cursor):
         with pytest.raises(BadCursor, match="no valid cursor of this list"):
             store.comparisons.page(experiment_id, after=cursor)
@@ -174,11 +164,6 @@ class TestLibrary:
         asked = {row.clip.content_hash: row.num_comparisons for row in rows}
         assert asked == {left: 3, right: 1, pair(2)[0]: 2, pair(2)[1]: 1}
         assert len(rows) == 4
-
-    def test_unknown_cursor_returns_empty_page(self, store, experiment_id):
-        ask_and_show(store, experiment_id, 1)
-        assert store.clips.page(ENV_ID, "made up").rows == []
-        assert store.clips.page("Other-v1").rows == []
 
 
 class TestEvents:

@@ -79,6 +79,7 @@ with Store.open(sys.argv[1], is_synced=sys.argv[2] == "synced") as store:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["synced", "unsynced"])
 def test_acknowledged_labels_survive_sigkill(url, durability):
     acknowledged = kill_after(start(LABEL_FOR_EVER, url, durability), 50, then_s=0.0037)
@@ -97,6 +98,7 @@ for step in range(1, 10**9):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("then_s", [0.004, 0.009])
 def test_sigkill_while_writing_keeps_last_checkpoint(tmp_path, then_s):
     saved = kill_after(start(CHECKPOINT_FOR_EVER, tmp_path), 10, then_s)
@@ -118,12 +120,13 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
-def test_racing_processes_agree_on_ids_and_keep_all_labels(new_url):
+@pytest.mark.slow
+def test_racing_processes_agree_on_ids_and_keep_all_labels(url):
     """The processes also race to create the database and its tables."""
-    racers = [start(ASK_THE_SAME, new_url, f"racer {number}") for number in range(3)]
+    racers = [start(ASK_THE_SAME, url, f"racer {number}") for number in range(3)]
     ids = [finish(racer) for racer in racers]
     assert ids[0] == ids[1] == ids[2]
-    with Store.open(new_url) as store:
+    with Store.open(url) as store:
         experiment_id = store.experiments.ensure("x", "E", {})
         assert store.experiments.counts(experiment_id).asked == 41
         with store.database.reading() as connection:
@@ -156,16 +159,6 @@ def test_killed_process_releases_lock(tmp_path):
     lock.release()
 
 
-def test_checking_lock_does_not_acquire(tmp_path):
-    lock = FolderLock(tmp_path / "lock")
-    assert lock.acquire()
-    assert is_locked(lock.path)
-    lock.release()
-    assert not is_locked(lock.path)
-    assert lock.acquire()
-    lock.release()
-
-
 def test_shared_locks_exclude_exclusive_lock(tmp_path):
     one, two = SharedLock(tmp_path / "lock"), SharedLock(tmp_path / "lock")
     alone = FolderLock(tmp_path / "lock")
@@ -179,7 +172,3 @@ def test_shared_locks_exclude_exclusive_lock(tmp_path):
     alone.release()
     assert one.acquire(timeout_s=0.0)
     one.release()
-
-
-def test_missing_lock_file_is_not_locked(tmp_path):
-    assert not is_locked(tmp_path / "no such folder" / "lock")

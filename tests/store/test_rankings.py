@@ -73,16 +73,6 @@ class TestAdding:
         assert counts(store) == (6, 6, 0)
         assert store.leases.claim(experiment_id, "Ada", 9) == []
 
-    def test_side_of_better_clip_is_not_always_the_same(self, store, experiment_id):
-        ask_and_show(store, experiment_id, *range(20))
-        for number in range(0, 20, 2):
-            store.leases.claim(experiment_id, "Ada", 2)
-            clips = [*pair(number), *pair(number + 1)]
-            add(store, experiment_id, *([each] for each in clips))
-        added = [each for each in current(store, experiment_id) if each.lease == "none"]
-        assert len(added) == 40
-        assert 5 < sum(each.answer == Answer.LEFT for each in added) < 35
-
     def test_comparison_with_clip_left_out_cannot_be_told(self, store, experiment_id):
         [first, second] = ask_and_show(store, experiment_id, 0, 1)
         store.leases.claim(experiment_id, "Ada", 2)
@@ -161,14 +151,6 @@ class TestAdding:
         add(store, experiment_id, *groups, labeler="Bob")
         assert len(store.labels.export(experiment_id)) == 7
 
-    def test_late_ranking_is_stored(self, store, clock, experiment_id):
-        ask_and_show(store, experiment_id, 0, 1)
-        store.leases.claim(experiment_id, "Ada", 2)
-        clock.advance(301)
-        add(store, experiment_id, *([each] for each in (*pair(0), *pair(1))))
-        leases = Counter(each.lease for each in current(store, experiment_id))
-        assert leases == {"late": 2, "none": 4}
-
 
 class TestRefusal:
     @pytest.fixture(autouse=True)
@@ -197,10 +179,6 @@ class TestRefusal:
             add(store, experiment_id, *groups, left_out=left_out)
         assert store.labels.export(experiment_id) == []
         assert counts(store) == before
-
-    def test_other_labelers_leases_do_not_count(self, store, experiment_id):
-        with pytest.raises(BadRanking, match="leased to you"):
-            add(store, experiment_id, [*pair(0)], labeler="Bob")
 
 
 class TestWithdrawing:
@@ -246,14 +224,6 @@ class TestWithdrawing:
         store.labelers.set_excluded("Ada", is_excluded=True)
         assert store.rankings.withdraw(experiment_id, "Ada", ranking_id) == []
         assert [each.comparison.id for each in store.leases.claim(experiment_id, "Bob", 9)] == ids
-
-    def test_labels_of_ranking_name_it(self, store, experiment_id):
-        [_, single] = ask_and_show(store, experiment_id, 0, 1)
-        store.leases.claim(experiment_id, "Ada", 1)
-        ranking_id = add(store, experiment_id, *([each] for each in pair(0)))
-        store.labels.add(single, Answer.LEFT, "Ada")
-        labels = store.labels.of_labeler(experiment_id, "Ada", 9)
-        assert [each.ranking for each in labels] == [None, ranking_id]
 
 
 def test_concurrent_rankings_share_no_comparison_and_are_stored_whole(url):

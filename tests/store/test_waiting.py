@@ -72,21 +72,12 @@ def test_wait_ends_after_its_limit_and_does_not_begin_again(database):
     store, _ = open_waiting(database, timeout_s=0.3)
     with store, closing(sqlite3.connect(database, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailable, match=r"locked.*has waited for 0 s; the same command"):
+        with pytest.raises(StoreUnavailable, match="locked"):
             store.experiments.ensure("x", "E", {})
         began_s = time.monotonic()
         with pytest.raises(StoreUnavailable, match="locked"):
             store.experiments.ensure("x", "E", {})
         assert time.monotonic() - began_s < 0.3
-
-
-def test_stop_request_ends_the_wait(database):
-    store, wait = open_waiting(database, timeout_s=60.0)
-    with store, closing(sqlite3.connect(database, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        wait.is_stopped = lambda: True
-        with pytest.raises(StoreUnavailable, match="locked"):
-            store.experiments.ensure("x", "E", {})
 
 
 def test_error_that_does_not_pass_by_itself_is_raised_at_once(database):
@@ -99,6 +90,7 @@ def test_error_that_does_not_pass_by_itself_is_raised_at_once(database):
             store.experiments.all()
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_killed_server_is_waited_for_by_reads_and_writes(restartable):
     store, _ = open_waiting(restartable.server.new_database())
@@ -113,6 +105,7 @@ def test_killed_server_is_waited_for_by_reads_and_writes(restartable):
         assert store.experiments.get("x").instructions == "how"
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 def test_server_killed_within_a_transaction_is_waited_for(restartable):
     store, _ = open_waiting(restartable.server.new_database())
@@ -127,17 +120,6 @@ def test_server_killed_within_a_transaction_is_waited_for(restartable):
         assert store.experiments.ensure("x", "E", {}) == store.experiments.get("x").id
         assert not killing
         assert len(store.experiments.all()) == 1
-
-
-@pytest.mark.postgres
-def test_unreachable_server_is_an_error_when_the_database_is_opened(restartable):
-    url = restartable.server.new_database()
-    restartable.stop()
-    try:
-        with pytest.raises(StoreUnavailable, match="does not answer"):
-            open_waiting(url)
-    finally:
-        restartable.start()
 
 
 WRITES = {

@@ -14,7 +14,7 @@ import pytest
 from rl_teacher.clips.poses import pack
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.records import Assigned, RenderedClip
+from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Limits, Rate, Settings
@@ -215,13 +215,13 @@ def lease(store, labeler, *comparison_ids):
     moment = store.database.now()
     labeler_id = store.labelers.id_of(labeler)
     found = store.leases.find({(labeler, each) for each in comparison_ids})
-    assigned = [
-        Assigned(labeler_id, each.comparison, "answer")
+    chosen = [
+        (each.comparison, "answer")
         for each in found.values()
         if each.lease is None and not each.is_labelled
     ]
     with store.database.writing() as connection:
-        store.leases.lease(connection, assigned, moment, until=moment)
+        store.leases.lease(connection, labeler_id, chosen, moment, until=moment)
 
 
 def label(comparison_id, answer: str | None = "left", **more):

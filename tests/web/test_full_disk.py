@@ -39,6 +39,6 @@ def accepts(client, given, acknowledged):
         assert response.json()["accepted"] == [given["request_id"]]
         acknowledged.add(given["request_id"])
         return True
-    assert "the disk is full" in assert_problem(response, 503)
+    assert "Free some space" in assert_problem(response, 503)
     assert int(response.headers["Retry-After"]) > 0
     return False

@@ -56,9 +56,11 @@ def test_clips_that_were_read_stay_available_while_the_store_does_not_answer(
     assert response.status_code == 503
     assert int(response.headers["Retry-After"]) > 0
     assert response.json()["detail"].startswith("The media cannot be used.")
-    assert "does not answer" in caplog.text
+    assert BUCKET in caplog.text
     for place in (BUCKET, s3.endpoint, SECRET, KEY_ID):
-        assert place not in response.text + caplog.text
+        assert place not in response.text
+    for secret in (SECRET, KEY_ID):
+        assert secret not in caplog.text
 
 
 def test_missing_object_is_reported_without_the_bucket(program, trainer, media, caplog):

@@ -87,10 +87,10 @@ class TestComparisons:
             "disputed=perhaps",
             "gold=2",
             "after=x",
-            "after=WzFd",
+            "after=1",
             "after=%00",
             "after=" + "x" * 300,
-            "after=WzFlOTk5XQ",
+            "after=1e999",
             "labeler=%00",
             "limit=0",
             "limit=201",
@@ -99,7 +99,7 @@ class TestComparisons:
     @pytest.mark.parametrize("sort", ["&sort=labels", ""])
     def test_invalid_query_is_rejected(self, program, trainer, query, sort):
         response = program.get(f"{URL}/comparisons?{query}{'' if 'sort' in query else sort}")
-        if query == "after=WzFd" and not sort:
+        if query == "after=1" and not sort:
             assert response.status_code == 200
             return
         assert_problem(response, 422)
@@ -287,7 +287,7 @@ class TestQuality:
         )
 
     def test_quality_of_many_labels_uses_the_newest(self, program, answered, monkeypatch):
-        monkeypatch.setattr(label_quality, "MAX_LABELS", 3)
+        monkeypatch.setattr(label_quality, "MAX_LABELS", 2)
         response = program.get(f"{URL}/quality").json()
         assert (response["is_complete"], response["num_labels"], response["num_shared"]) == (
             False,

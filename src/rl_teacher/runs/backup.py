@@ -211,7 +211,6 @@ def restore_backup(source: Path) -> BackupSummary:
                     BUSY_TIMEOUT_S,
                     utc_now,
                     is_synced=True,
-                    keeps_copy=False,
                 )
                 with closing(database):
                     summary = summary_of(archive, database)

@@ -22,7 +22,6 @@ from rl_teacher.runs.folder import (
     open_store,
     segment_files,
 )
-from rl_teacher.store import sql
 from rl_teacher.store.checkpoints import read_checkpoint
 from rl_teacher.store.counters import find_wrong_counts, recount_all
 from rl_teacher.store.database import as_url, file_of
@@ -179,7 +178,6 @@ def check_counts(store: Store, *, is_repairing: bool) -> Check:
     check = Check("counts", len(store.experiments.all()), faults)
     if faults and is_repairing:
         with store.database.writing() as connection:
-            sql.lock_labels(connection)
             recount_all(connection)
         check.repairs, check.faults = [f"{fault}: recounted" for fault in faults], []
     return check

@@ -464,7 +464,7 @@ def is_expired(expires_at: datetime | None, moment: datetime) -> bool:
 
 
 def consume_invite(connection: Connection, token: str, moment: datetime) -> Mapping[Any, Any]:
-    """Count a use of an invite; concurrent attempts never exceed the maximum.
+    """Count a use of an invite.
 
     Raises:
         InviteUnusable: The invite is used as often as allowed, expired, revoked or unknown.
@@ -472,23 +472,13 @@ def consume_invite(connection: Connection, token: str, moment: datetime) -> Mapp
     if len(token) > MAX_TOKEN_LENGTH:
         raise InviteUnusable("unknown")
     this = Invite.token_hash == hash_token(token)
-    take = (
-        update(Invite)
-        .where(
-            this,
-            Invite.num_uses < Invite.max_uses,
-            Invite.revoked_at.is_(None),
-            Invite.expires_at > moment,
-        )
-        .values(num_uses=Invite.num_uses + 1, used_at=moment)
-    )
-    # One statement tests and counts. After a SELECT, two people could take the same last use.
-    is_taken = bool(connection.execute(take).rowcount)
     row = connection.execute(select(*Invite.__table__.columns).where(this)).mappings().one_or_none()
     if row is None:
         raise InviteUnusable("unknown")
-    if not is_taken:
-        raise InviteUnusable(status_of(row, moment))
+    if (status := status_of(row, moment)) != "open":
+        raise InviteUnusable(status)
+    used = {"num_uses": Invite.num_uses + 1, "used_at": moment}
+    connection.execute(update(Invite).where(this).values(used))
     return row
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_, union_all, update
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import aliased
 
 from rl_teacher.common.errors import MediaNotFound
@@ -99,8 +98,6 @@ class Clips:
             for content_hash in sorted(clips)
         ]
         with self._database.writing() as connection:
-            # `reopen` changes counters, which submitted labels change too.
-            sql.lock_labels(connection)
             connection.execute(self._upsert, rows)
             found: set[int] = set()
             for chunk in sql.in_chunks(sorted(clips)):
@@ -189,7 +186,6 @@ class Clips:
         if not content_hashes:
             return hidden
         with self._database.writing() as connection:
-            sql.lock_labels(connection)
             for chunk in sql.in_chunks(content_hashes):
                 rows = connection.execute(RENDERED.where(Clip.content_hash.in_(chunk))).mappings()
                 views = [ClipView(**row) for row in rows]
@@ -227,10 +223,5 @@ class Clips:
             )
             .returning(Clip.media_key)
         )
-        try:
-            with self._database.writing() as connection:
-                # `Comparisons.add` inserts the clips before the comparisons that refer to them.
-                sql.lock_labels(connection)
-                return connection.execute(statement).scalar_one_or_none()
-        except IntegrityError:  # another process has just added a comparison of it
-            return None
+        with self._database.writing() as connection:
+            return connection.execute(statement).scalar_one_or_none()

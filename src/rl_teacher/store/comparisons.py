@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
@@ -26,7 +25,6 @@ from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.experiments import hash_uniform, read_assignment
 from rl_teacher.store.labelers import OWNER, Labelers
-from rl_teacher.store.leases import LOCK_LEASES
 from rl_teacher.store.records import (
     AskedComparison,
     ComparedPair,
@@ -39,13 +37,7 @@ from rl_teacher.store.records import (
 )
 from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler, Lease
 
-# Locked, so that the experiment cannot be deleted in the meantime. `key_share` means FOR NO KEY
-# UPDATE: a plain FOR UPDATE would also block inserts of rows that refer to the experiment.
-NUM_ASKED = (
-    select(Experiment.num_asked)
-    .where(Experiment.id == bindparam("experiment_id"))
-    .with_for_update(key_share=True)
-)
+NUM_ASKED = select(Experiment.num_asked).where(Experiment.id == bindparam("experiment_id"))
 
 INSERT = insert(Comparison).returning(
     Comparison.id, Comparison.left_hash, Comparison.right_hash, sort_by_parameter_order=True
@@ -95,8 +87,6 @@ WITHDRAW = (
     .returning(Comparison.id)
 )
 
-TOKENS = select(Lease.token).where(sql.IS_LEASE_OF_THESE)
-
 END_LEASES = delete(Lease).where(
     Lease.comparison_id.in_(select(Comparison.id).where(sql.THESE, Comparison.wanted == 0))
 )
@@ -119,9 +109,6 @@ DETAILS_BY_ID = DETAILS.where(sql.THESE)
 
 CURRENT_LABELS = sql.EXPORTED_LABELS.where(sql.OF_THESE, sql.IS_CURRENT)
 
-# Adding 0 keeps SQLite from choosing an index on num_labels, which would need a sort.
-HAS_LABELS = Comparison.num_labels + 0 > 0
-
 NUM_PRACTICE = 3
 
 PRACTICE = (
@@ -129,7 +116,7 @@ PRACTICE = (
     .where(
         sql.OF_EXPERIMENT,
         Comparison.gold.is_not(None),
-        HAS_LABELS,
+        Comparison.num_labels > 0,
         Comparison.is_open.is_(False),
         IS_RENDERED,
     )
@@ -181,14 +168,12 @@ class Comparisons:
         """
         if not pairs:
             return []
-        # Sorted, so that two processes that add the same clips cannot deadlock.
         hashes = sorted({content_hash for pair in pairs for content_hash in pair})
         steps_of = num_steps if isinstance(num_steps, Mapping) else dict.fromkeys(hashes, num_steps)
         shared = {"env_id": env_id, "created_at": self._database.now()}
         clips = [{"content_hash": each, "num_steps": steps_of[each], **shared} for each in hashes]
         with self._database.writing() as connection:
-            sql.lock_labels(connection)
-            num_asked = lock_numbers(connection, experiment_id)
+            num_asked = read_num_asked(connection, experiment_id)
             id_of = find_ids(connection, experiment_id, pairs)
             ask_again(connection, experiment_id, id_of.values())
             new_pairs = [pair for pair in dict.fromkeys(pairs) if pair not in id_of]
@@ -207,8 +192,6 @@ class Comparisons:
         withdrawn: list[int] = []
         if comparison_ids:
             with self._database.writing() as connection:
-                sql.lock_labels(connection)
-                lock_leases(connection, comparison_ids)
                 for chunk in sql.in_chunks(comparison_ids):
                     parameters = {"comparison_ids": chunk}
                     withdrawn += connection.execute(WITHDRAW, parameters).scalars()
@@ -328,25 +311,14 @@ class Comparisons:
             rows = connection.execute(PRACTICE, {"experiment_id": experiment_id}).mappings().all()
             if len(rows) < NUM_PRACTICE:
                 return []
-            # Locked, so that two calls at once do not forget what the other has added.
-            practised_by_me = select(Labeler.practised).where(me).with_for_update(key_share=True)
-            known = connection.execute(practised_by_me).scalar()
+            known = connection.execute(select(Labeler.practised).where(me)).scalar()
             practised = sorted({*(known or ()), *(row["id"] for row in rows)})
             connection.execute(update(Labeler).where(me).values(practised=practised))
         return [(sql.comparison_view(row), Answer(row["gold"])) for row in rows]
 
 
-def lock_leases(connection: Connection, comparison_ids: Sequence[int]) -> None:
-    """Lock all leases of comparisons in the common order, before the comparisons."""
-    tokens: list[UUID] = []
-    for chunk in sql.in_chunks(comparison_ids):
-        tokens += connection.execute(TOKENS, {"comparison_ids": chunk}).scalars()
-    for chunk in sql.in_chunks(sorted(tokens)):
-        sql.lock_rows(connection, LOCK_LEASES, {"tokens": chunk})
-
-
-def lock_numbers(connection: Connection, experiment_id: int) -> int:
-    """Return the number of comparisons, and lock it, so that numbers continue without gaps.
+def read_num_asked(connection: Connection, experiment_id: int) -> int:
+    """Return the number of comparisons of an experiment.
 
     Raises:
         ExperimentNotFound: The experiment was deleted.
@@ -367,10 +339,10 @@ def insert_pairs(
     """Insert comparisons of known clips and return the id of each pair.
 
     Args:
-        connection: Connection of the transaction, which holds `sql.lock_labels`.
+        connection: Connection of the transaction.
         experiment_id: Experiment.
         pairs: Content hashes of the left and the right clip; none has a comparison.
-        num_asked: Result of `lock_numbers`.
+        num_asked: Result of `read_num_asked`.
         asked: `asked_at_step` and `created_at`.
     """
     rows = [
@@ -430,7 +402,7 @@ def where(conditions: ComparisonFilter) -> list[ColumnElement[bool]]:
     """Convert a filter to SQL conditions."""
     found: list[ColumnElement[bool]] = []
     if conditions.status == "answered":
-        found.append(HAS_LABELS)
+        found.append(Comparison.num_labels > 0)
     if conditions.status == "open":
         found.append(Comparison.is_open.is_(True))
     if conditions.is_disputed is not None:

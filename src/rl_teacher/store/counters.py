@@ -1,7 +1,6 @@
 """Denormalised counts, updated in the transaction that changes them.
 
-Serving a comparison must not cost a count over the labels. Callers hold `sql.lock_labels`, so that
-no two transactions count at the same time.
+Serving a comparison must not cost a count over the labels.
 """
 
 from collections import Counter
@@ -130,7 +129,6 @@ NEW_TALLIES = (
         Label.labeler_id,
         func.sum(case((Label.purpose == "answer", DIFFERENCE), else_=0)).label("num_labels"),
         func.count(Label.answer).label("num_given"),
-        func.min(Label.id).label("first_label_id"),
         func.max(Label.id).label("last_label_id"),
         func.max(Label.created_at).label("last_label_at"),
     )
@@ -183,7 +181,7 @@ def find_wrong_counts(connection: Connection) -> list[str]:
 
 
 def recount_all(connection: Connection) -> None:
-    """Recompute all counts from the labels; callers hold `sql.lock_labels`."""
+    """Recompute all counts from the labels."""
     recount(connection, connection.execute(WRONG_COMPARISONS).scalars().all())
     connection.execute(update(Experiment).values(EXPERIMENT_COUNTS))
     connection.execute(delete(Tally))

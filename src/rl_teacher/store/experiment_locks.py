@@ -19,11 +19,10 @@ from pathlib import Path
 from platform import node
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from rl_teacher.common.errors import ExperimentInUse, StoreUnavailable
 from rl_teacher.common.timer import repeated
-from rl_teacher.store import sql
 from rl_teacher.store.database import Database
 from rl_teacher.store.tables import ExperimentLock
 
@@ -71,7 +70,6 @@ class ExperimentLocks:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._upsert = upsert(database.dialect)
 
     @contextmanager
     def hold(self, name: str, heartbeat_s: float = HEARTBEAT_S) -> Iterator[HeldLock]:
@@ -116,14 +114,12 @@ class ExperimentLocks:
             "acquired_at": moment,
             "heartbeat_at": moment,
         }
-        # Returns the row that exists, which stays locked until the transaction ends.
-        found = connection.execute(self._upsert, row).one()
-        if found.token == lock.token:
-            return
-        if not is_over(found.holder, moment - found.heartbeat_at):
+        of_name = ExperimentLock.name == lock.name
+        found = connection.execute(select(*ExperimentLock.__table__.columns).where(of_name)).first()
+        if found is not None and not is_over(found.holder, moment - found.heartbeat_at):
             raise in_use(lock.name, found.holder, found.acquired_at)
-        taken = update(ExperimentLock).where(ExperimentLock.name == lock.name)
-        connection.execute(taken.values(row))
+        connection.execute(delete(ExperimentLock).where(of_name))
+        connection.execute(insert(ExperimentLock), row)
 
     def _time(self, connection: Connection) -> datetime:
         """Return the time of the server, because the clocks of two machines may differ."""
@@ -135,18 +131,6 @@ class ExperimentLocks:
 def row_of(lock: HeldLock) -> ColumnElement[bool]:
     """Return the condition on the row of a lock that this process still holds."""
     return (ExperimentLock.name == lock.name) & (ExperimentLock.token == lock.token)
-
-
-def upsert(dialect: str) -> Any:
-    """Return an INSERT that returns the row of the name, also if there is one already."""
-    insert = sql.insert_into(dialect, ExperimentLock)
-    unchanged = {"name": insert.excluded.name}
-    return insert.on_conflict_do_update(index_elements=["name"], set_=unchanged).returning(
-        ExperimentLock.token,
-        ExperimentLock.holder,
-        ExperimentLock.acquired_at,
-        ExperimentLock.heartbeat_at,
-    )
 
 
 def is_over(holder: Holder, silence: timedelta) -> bool:

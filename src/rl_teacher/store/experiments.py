@@ -1,12 +1,11 @@
 """Experiments: configuration, status, assignment policy and the owner's commands."""
 
 import hashlib
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any, Literal
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from sqlalchemy.orm import InstrumentedAttribute
 
 from rl_teacher.common.errors import BadConfig, ConfigMismatch, ExperimentExists
@@ -16,21 +15,9 @@ from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import AssignmentPolicy, Control, Counts, ExperimentView
-from rl_teacher.store.tables import (
-    Comparison,
-    Credential,
-    Experiment,
-    ExperimentLock,
-    Invite,
-    Lease,
-)
+from rl_teacher.store.tables import Credential, Experiment, ExperimentLock, Invite
 
 ClearableSetting = Literal["seconds_between", "target_labels"]
-
-STATES = ("run", "pause", "stop")
-REWARDS = ("predicted", "true")
-
-MAX_INSTRUCTIONS_LENGTH = 20_000
 
 MAX_OVERLAP_LABELERS = 100
 
@@ -58,13 +45,6 @@ EXPERIMENT_KEY = select(
 ).where(Experiment.name == bindparam("name"))
 
 
-LOCK_LEASES_OF_EXPERIMENT = (
-    sql.LEASES_IN_ORDER.join(Comparison, Comparison.id == Lease.comparison_id)
-    .join(Experiment, Experiment.id == Comparison.experiment_id)
-    .where(Experiment.name == bindparam("name"))
-)
-
-
 class Experiments:
     """The experiments of a store."""
 
@@ -72,7 +52,6 @@ class Experiments:
         self._database = database
         self._labelers = labelers
         self._events = events
-        self._insert = sql.insert_or_skip(database.dialect, Experiment, "name")
 
     def ensure(self, name: str, env_id: str, config: Mapping[str, Any]) -> int:
         """Return the id of an experiment, which is created if it does not exist.
@@ -90,9 +69,10 @@ class Experiments:
             "created_at": self._database.now(),
         }
         with self._database.writing() as connection:
-            # Inserted before it is read: two processes that create it find the same row.
-            connection.execute(self._insert, row)
-            found = connection.execute(EXPERIMENT_KEY, {"name": name}).one()
+            found = connection.execute(EXPERIMENT_KEY, {"name": name}).one_or_none()
+            if found is None:
+                added = insert(Experiment).returning(Experiment.id)
+                return connection.execute(added, row).scalar_one()
             if found.num_asked and found.env_id != env_id:
                 raise ConfigMismatch(
                     f"The store knows experiment {name!r} with environment {found.env_id}, not "
@@ -115,10 +95,6 @@ class Experiments:
         gone = delete(Experiment).where(Experiment.name == name)
         counted = gone.returning(Experiment.num_asked, Experiment.num_answered)
         with self._database.writing() as connection:
-            # Before any row: a transaction that stores labels of this experiment locks its
-            # comparisons first and its row last.
-            sql.lock_labels(connection)
-            sql.lock_rows(connection, LOCK_LEASES_OF_EXPERIMENT, {"name": name})
             counts = connection.execute(counted).one_or_none()
             if counts is not None:
                 details = {
@@ -251,7 +227,7 @@ class Experiments:
         """Set the assignment policy of future comparisons.
 
         Raises:
-            BadConfig: A share or the number of labelers is out of range.
+            BadConfig: See `check_assignment`.
             ExperimentNotFound: The experiment was deleted.
         """
         check_assignment(policy)
@@ -287,17 +263,15 @@ class Experiments:
             by: Name of the owner.
 
         Raises:
-            BadConfig: A value is out of range.
             ExperimentNotFound: The experiment was deleted.
         """
-        check_control(control)
         by_id = self._labelers.id_of(by)
         # Cleared settings are None, and left out of the stored JSON below.
         changes: dict[str, Any] = dict.fromkeys(cleared)
         changes |= {name: value for name, value in vars(control).items() if value is not None}
         instructions = changes.pop("instructions", None)
         with self._database.writing() as connection:
-            before = read_control(connection, experiment_id, is_locked=True)
+            before = read_control(connection, experiment_id)
             merged = before | changes
             columns: dict[str, Any] = {
                 "control": {name: value for name, value in merged.items() if value is not None}
@@ -346,20 +320,9 @@ def read_assignment(connection: Connection, experiment_id: int) -> AssignmentPol
     return AssignmentPolicy(**(stored or {}))
 
 
-def read_control(
-    connection: Connection, experiment_id: int, *, is_locked: bool = False
-) -> dict[str, Any]:
-    """Return the settings that the owner has given.
-
-    Args:
-        connection: Connection of the transaction.
-        experiment_id: Experiment.
-        is_locked: Lock the experiment, so that another transaction does not change them meanwhile.
-    """
-    query = column(Experiment.control, experiment_id)
-    if is_locked:
-        query = query.with_for_update(key_share=True)
-    return dict(connection.execute(query).scalar() or {})
+def read_control(connection: Connection, experiment_id: int) -> dict[str, Any]:
+    """Return the settings that the owner has given."""
+    return dict(connection.execute(column(Experiment.control, experiment_id)).scalar() or {})
 
 
 def hash_uniform(*key: object) -> float:
@@ -373,49 +336,12 @@ def hash_uniform(*key: object) -> float:
 
 
 def check_assignment(policy: AssignmentPolicy) -> None:
-    """Check the ranges of an assignment policy.
+    """Check that repeats and gold questions fit together; the settings check each range.
 
     Raises:
-        BadConfig: A share or the number of labelers is out of range.
+        BadConfig: They do not.
     """
-    for name in ("overlap", "repeats", "gold"):
-        share = getattr(policy, name)
-        if not 0 <= share <= 1:
-            raise BadConfig(f"{name} must be a share between 0 and 1, not {share}.")
     if policy.repeats + policy.gold > 1:
         raise BadConfig(
             f"repeats {policy.repeats} and gold {policy.gold} are more than 1 together. Lower one."
-        )
-    if not 1 <= policy.overlap_labelers <= MAX_OVERLAP_LABELERS:
-        raise BadConfig(
-            f"overlap_labelers must be between 1 and {MAX_OVERLAP_LABELERS}, not "
-            f"{policy.overlap_labelers}."
-        )
-
-
-def check_control(control: Control) -> None:
-    """Check the ranges of the owner's commands.
-
-    Raises:
-        BadConfig: A value is out of range.
-    """
-    if control.state not in (None, *STATES):
-        raise BadConfig(
-            f"state must be one of {', '.join(STATES)}, not {str(control.state)[:80]!r}."
-        )
-    if control.reward not in (None, *REWARDS):
-        raise BadConfig(
-            f"reward must be one of {', '.join(REWARDS)}, not {str(control.reward)[:80]!r}."
-        )
-    seconds = control.seconds_between
-    if seconds is not None and not 0 < seconds < math.inf:
-        raise BadConfig(f"seconds_between must be more than 0, not {seconds}.")
-    for name in ("target_labels", "target_steps"):
-        target = getattr(control, name)
-        if target is not None and not 0 < target <= sql.MAX_ID:
-            raise BadConfig(f"{name} must be between 1 and {sql.MAX_ID}, not {target}.")
-    if control.instructions is not None and len(control.instructions) > MAX_INSTRUCTIONS_LENGTH:
-        raise BadConfig(
-            f"instructions may have {MAX_INSTRUCTIONS_LENGTH} characters; these have "
-            f"{len(control.instructions)}. Shorten them."
         )

@@ -4,21 +4,14 @@ import unicodedata
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from rl_teacher.common.errors import BadConfig, BadLabelerName, LabelerExists, LabelerNotFound
 from rl_teacher.store.counters import COMPARISONS_OF_LABELER, recount
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.records import LabelerView, Role
-from rl_teacher.store.sql import (
-    LEASES_IN_ORDER,
-    columns_of,
-    insert_into,
-    insert_or_skip,
-    lock_labels,
-    lock_rows,
-)
+from rl_teacher.store.sql import columns_of
 from rl_teacher.store.tables import Experiment, Labeler, Lease, Tally
 
 OWNER = "owner"
@@ -87,18 +80,12 @@ NAMES = select(Labeler.name)
 EXCLUDED_IDS = select(Labeler.id).where(Labeler.excluded_at.is_not(None))
 
 
-LOCK_LEASES_OF_LABELER = LEASES_IN_ORDER.where(Lease.labeler_id == bindparam("labeler_id"))
-
-
 class Labelers:
     """The labelers; they are never deleted."""
 
     def __init__(self, database: Database, events: EventLog) -> None:
         self._database = database
         self._events = events
-        self._insert = insert_or_skip(database.dialect, Labeler, "name")
-        insert = insert_into(database.dialect, Labeler)
-        self._insert_new = insert.on_conflict_do_nothing().returning(Labeler.id)
         self._ids: dict[str, int] = {}
 
     def all(self) -> list[LabelerView]:
@@ -131,10 +118,12 @@ class Labelers:
                 found |= read_ids(connection, unknown)
         if new := unknown - found.keys():
             moment = self._database.now()
-            rows = [{"name": each, "role": role_of(each), "created_at": moment} for each in new]
             with self._database.writing() as connection:
-                connection.execute(self._insert, rows)
-                found |= read_ids(connection, new)
+                found |= read_ids(connection, new)  # another process may have added one
+                for name in new - found.keys():
+                    row = {"name": name, "role": role_of(name), "created_at": moment}
+                    added = insert(Labeler).returning(Labeler.id)
+                    found[name] = connection.execute(added, row).scalar_one()
         self._ids.update(found)
         return found
 
@@ -160,17 +149,8 @@ class Labelers:
         taken = (each for each in connection.execute(NAMES).scalars() if appearance(each) == looks)
         if (other := next(taken, None)) is not None:
             raise LabelerExists(other)
-        row = {
-            "name": normalised,
-            "role": role,
-            "created_at": self._database.now(),
-            "appearance": looks,
-        }
-        # Skipped if another transaction, which was not visible above, adds a name that looks alike.
-        labeler_id = connection.execute(self._insert_new, row).scalar()
-        if labeler_id is None:
-            raise LabelerExists(normalised)
-        return labeler_id
+        row = {"name": normalised, "role": role, "created_at": self._database.now()}
+        return connection.execute(insert(Labeler).returning(Labeler.id), row).scalar_one()
 
     def set_excluded(self, name: str, is_excluded: bool, *, by: str = OWNER) -> None:
         """Exclude a labeler from training, or include them again; the labels are kept.
@@ -180,7 +160,6 @@ class Labelers:
         """
         by_id = self.id_of(by)
         with self._database.writing() as connection:
-            lock_labels(connection)
             labeler = find_labeler(connection, name)
             if (labeler.excluded_at is not None) == is_excluded:
                 return
@@ -189,7 +168,6 @@ class Labelers:
             connection.execute(change.values(excluded_at=excluded_at))
             if is_excluded:
                 # Others can answer these comparisons at once.
-                lock_rows(connection, LOCK_LEASES_OF_LABELER, {"labeler_id": labeler.id})
                 held = update(Lease).where(
                     Lease.labeler_id == labeler.id, Lease.expires_at > excluded_at
                 )

@@ -1,11 +1,12 @@
 """The append-only label log."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, bindparam, exists, func, select
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.clips.answer import Answer
@@ -16,7 +17,7 @@ from rl_teacher.store.counters import recount, tally_from
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.labelers import OWNER, Labelers
-from rl_teacher.store.leases import delete_old_leases, end_leases
+from rl_teacher.store.leases import KEPT_AFTER_EXPIRY, read_leases
 from rl_teacher.store.records import (
     ExportedLabel,
     GivenAnswer,
@@ -25,7 +26,7 @@ from rl_teacher.store.records import (
     NewLabel,
     SampledLabel,
 )
-from rl_teacher.store.tables import Comparison, Label, Labeler, Tally
+from rl_teacher.store.tables import Comparison, Label, Labeler, Lease, Tally
 
 LEASE_CLEANUP_INTERVAL = timedelta(minutes=10)
 """Old leases are deleted with a label now and then, so that most labels do not wait for it."""
@@ -52,9 +53,26 @@ NEWEST_ID = select(func.max(Tally.last_label_id)).where(
 
 KNOWN_COMPARISONS = select(Comparison.id).where(sql.THESE)
 
-BY_REQUEST_IDS = select(
-    Label.request_id, Label.comparison_id, Label.labeler_id, Label.answer
-).where(sql.WITH_REQUEST_IDS)
+# Not ordered: with ORDER BY, SQLite would scan all labels of these labelers.
+RELATED = select(
+    Label.id,
+    Label.request_id,
+    Label.comparison_id,
+    Label.labeler_id,
+    Label.purpose,
+    Label.answer,
+).where(
+    or_(
+        sql.WITH_REQUEST_IDS,
+        and_(sql.OF_THESE, Label.labeler_id.in_(bindparam("labeler_ids", expanding=True))),
+    )
+)
+
+INSERT = insert(Label).returning(Label.id)
+
+END = delete(Lease).where(Lease.token.in_(bindparam("tokens", expanding=True)))
+
+DELETE_EXPIRED = delete(Lease).where(Lease.expires_at <= bindparam("moment"))
 
 # A subquery on the label; with a join, SQLite might start with all comparisons.
 EXPERIMENT_OF_LABEL = (
@@ -105,19 +123,12 @@ TOO_FAST = select(Labeler.name).where(
 
 # --- statements of a sample ---
 
-NUM_LABELS_OF_COMPARISON = (
-    select(func.count())
-    .select_from(Label)
-    .where(Label.comparison_id == Comparison.id)
-    .correlate(Comparison)
-    .scalar_subquery()
-)
-
-NEWEST_LABELLED = (
-    select(Comparison.id, NUM_LABELS_OF_COMPARISON.label("num_labels"))
-    .where(sql.OF_EXPERIMENT, exists().where(Label.comparison_id == Comparison.id))
+LAST_LEFT_OUT = (
+    select(Comparison.id)
+    .where(sql.OF_EXPERIMENT, Comparison.num_labels > 0)
     .order_by(Comparison.id.desc())
-    .limit(bindparam("limit"))
+    .offset(bindparam("at_most"))
+    .limit(1)
 )
 
 GOLD = (
@@ -150,7 +161,6 @@ class Labels:
         self._labelers = labelers
         self._events = events
         self._leases_cleaned_at = datetime.min.replace(tzinfo=UTC)
-        self._insert = sql.insert_or_skip(database.dialect, Label, "request_id").returning(Label.id)
         self._tally_from = tally_from(database.dialect)
 
     # --- writing ---
@@ -183,14 +193,11 @@ class Labels:
             return {}
         if any(not 0 < label.comparison_id <= sql.MAX_ID for label in labels):
             raise ComparisonNotFound(self._unknown_comparisons(labels))
-        moment = self._database.now()
         # Before the transaction, since it may need one of its own.
-        labeler_ids = self._labelers.ids_of({label.labeler for label in labels})
-        rows = [row_of(label, labeler_ids[label.labeler], moment) for label in labels]
+        id_of = self._labelers.ids_of({label.labeler for label in labels})
         try:
             with self._database.writing() as connection:
-                sql.lock_labels(connection)
-                refused = self.write(connection, rows, labels, moment)
+                return self.write(connection, labels, id_of)
         except IntegrityError as error:
             # A restored database may have other ids for the same names.
             self._labelers.forget_ids()
@@ -200,7 +207,6 @@ class Labels:
                 f"The database {self._database.label} refused the labels: {error.orig}. If it was "
                 "restored from a backup, restore all of it, and send them again."
             ) from error
-        return refused
 
     def adjudicate(self, comparison_id: int, answer: Answer | None, *, by: str = OWNER) -> None:
         """Store the owner's own label of a comparison, with an event in the audit log.
@@ -210,53 +216,48 @@ class Labels:
         Raises:
             ComparisonNotFound: The comparison does not exist.
         """
-        label = NewLabel(comparison_id, answer, by)
         by_id = self._labelers.id_of(by)
-        moment = self._database.now()
         with self._database.writing() as connection:
-            sql.lock_labels(connection)
             experiment_id = sql.experiment_of(connection, comparison_id)
-            self.write(connection, [row_of(label, by_id, moment)], [label], moment)
+            self.write(connection, [NewLabel(comparison_id, answer, by)], {by: by_id})
             details = {"comparison": comparison_id, "answer": answer}
             self._events.append(connection, "adjudicate", details, by_id, experiment_id)
 
     def write(
-        self,
-        connection: Connection,
-        rows: list[dict[str, Any]],
-        labels: Sequence[NewLabel],
-        moment: datetime,
+        self, connection: Connection, labels: Sequence[NewLabel], id_of: Mapping[str, int]
     ) -> dict[UUID, Answer | None]:
         """Insert labels, end their leases and update the counts, within a transaction.
 
         Args:
-            connection: Connection of the transaction, which holds `sql.lock_labels`.
-            rows: `row_of` each label.
-            labels: The labels.
-            moment: Time of the labels.
+            connection: Connection of the transaction.
+            labels: The labels, which are stored as if one came after the other.
+            id_of: Ids of the labelers by name.
 
         Returns:
             The refused labels, as in `add_many`.
         """
-        rows, labels, reused = without_repetitions(rows, labels)
-        reused |= read_reused(connection, rows)
-        if reused:
-            rows = [row for row in rows if row["request_id"] not in reused]
-            labels = [label for label in labels if label.request_id not in reused]
+        moment = self._database.now()
+        before = read_before(connection, labels, sorted(id_of.values()))
+        rows: list[dict[str, Any]] = []
+        refused: dict[UUID, Answer | None] = {}
+        for label in labels:
+            row = row_of(label, id_of[label.labeler], moment)
+            answer = before.refusal(row, label.lease)
+            if answer is not None:
+                refused |= answer
+                continue
+            before.follow(row, label.lease, moment)
+            rows.append(row)
         if moment - self._leases_cleaned_at >= LEASE_CLEANUP_INTERVAL:
-            delete_old_leases(connection, moment)
+            connection.execute(DELETE_EXPIRED, {"moment": moment - KEPT_AFTER_EXPIRY})
             self._leases_cleaned_at = moment
-        # Before the insert, because it sets `purpose` and `lease` of the rows.
-        answered = end_leases(connection, rows, labels, moment)
-        kept = [row for row in rows if row["request_id"] not in answered]
-        new = connection.execute(self._insert, kept).scalars().all() if kept else []
-        if new:
-            # Ids rise under the lock, so that exactly the new labels have these ids.
+        if before.ended:
+            connection.execute(END, {"tokens": before.ended})
+        if rows:
+            new = connection.execute(INSERT, rows).scalars().all()
             connection.execute(self._tally_from, {"first_new": min(new)})
-            recount(connection, sorted({label.comparison_id for label in labels}))
-        answer_of = {label.request_id: label.answer for label in labels}
-        refused = {each: stored for each, stored in answered.items() if stored != answer_of[each]}
-        return refused | dict.fromkeys(reused)
+            recount(connection, sorted({row["comparison_id"] for row in rows}))
+        return refused
 
     def _unknown_comparisons(self, labels: Sequence[NewLabel]) -> list[int]:
         """Return the ids of comparisons that do not exist, each once."""
@@ -302,7 +303,7 @@ class Labels:
         """Return the answers of an experiment after a label's id, oldest first, without repeats.
 
         Labels commit in the order of their ids, so none can appear later before one that was
-        returned; see `sql.lock_labels`.
+        returned.
         """
         parameters = {"experiment_id": experiment_id, "label_id": label_id}
         with self._database.reading() as connection:
@@ -356,19 +357,17 @@ class Labels:
         return [sql.exported_label(row) for row in self._database.rows(EXPORT, **parameters)]
 
     def sample(self, experiment_id: int, at_most: int) -> LabelSample:
-        """Return the newest labels of an experiment for quality estimates.
+        """Return labels of an experiment for quality estimates.
 
-        Comparisons are complete, each with all its labels, so that agreement among labelers can be
-        computed. At least one comparison is included.
+        Args:
+            experiment_id: Experiment.
+            at_most: Number of its newest comparisons, each of them with all its labels, so that
+                agreement among labelers can be computed.
         """
         parameters = {"experiment_id": experiment_id}
         with self._database.reading() as connection:
-            newest = connection.execute(NEWEST_LABELLED, parameters | {"limit": at_most}).all()
-            from_id, num_labels, num_taken = 0, 0, 0
-            for comparison_id, num in newest:
-                if num_taken and num_labels + num > at_most:
-                    break
-                from_id, num_labels, num_taken = comparison_id, num_labels + num, num_taken + 1
+            last = connection.execute(LAST_LEFT_OUT, parameters | {"at_most": at_most}).scalar()
+            from_id = 0 if last is None else last + 1
             gold = {row.id: Answer(row.gold) for row in connection.execute(GOLD, parameters)}
             older_gold = [each for each in gold if each < from_id]
             rows = [
@@ -384,48 +383,94 @@ class Labels:
             from_id=from_id,
             gold=gold,
             num_answered=num_answered,
-            # As many comparisons as the limit of the query: there may be more.
-            is_all=num_taken == len(newest) < at_most,
+            is_all=last is None,
         )
 
 
-def without_repetitions(
-    rows: Sequence[dict[str, Any]], labels: Sequence[NewLabel]
-) -> tuple[list[dict[str, Any]], list[NewLabel], set[UUID]]:
-    """Leave out labels that are given again, as when a page is reloaded while it sends them.
+@dataclass
+class Before:
+    """What is known before a label is stored; ids of comparison and labeler are the keys.
 
-    Returns:
-        The other rows and labels, and the request ids under which different labels are given.
+    Attributes:
+        contents: Stored labels by request id, see `content_of`.
+        newest: Purpose and answer of the newest label.
+        leases: Rows of `read_leases`.
+        ended: Tokens of the leases that labels have ended.
     """
-    contents: dict[UUID, tuple[Any, ...]] = {}
-    kept: list[tuple[dict[str, Any], NewLabel]] = []
-    reused: set[UUID] = set()
-    for row, label in zip(rows, labels, strict=True):
-        request_id, content = row["request_id"], content_of(row)
-        if request_id not in contents:
-            contents[request_id] = content
-            kept.append((row, label))
-        elif contents[request_id] != content:
-            reused.add(request_id)
-    return [row for row, _ in kept], [label for _, label in kept], reused
+
+    contents: dict[UUID, tuple[Any, ...]]
+    newest: dict[tuple[int, int], tuple[str, str | None]]
+    leases: dict[tuple[int, int], Any]
+    ended: list[UUID] = field(default_factory=list)
+
+    def refusal(
+        self, row: Mapping[str, Any], token: UUID | None
+    ) -> dict[UUID, Answer | None] | None:
+        """Return the result for a label that is not to be stored; None for one that is.
+
+        It was stored before, has the request id of a different label, or its lease was used up or
+        replaced by another tab in which its labeler has given an answer.
+        """
+        request_id, key = row["request_id"], (row["comparison_id"], row["labeler_id"])
+        if request_id in self.contents:
+            return {} if self.contents[request_id] == content_of(row) else {request_id: None}
+        lease = self.leases.get(key)
+        is_stale = token is not None and (lease is None or lease.token != token)
+        _, stored = self.newest.get(key, ("answer", None))
+        if not is_stale or row["answer"] is None or stored is None:
+            return None
+        return {} if stored == row["answer"] else {request_id: Answer(stored)}
+
+    def follow(self, row: dict[str, Any], token: UUID | None, moment: datetime) -> None:
+        """Set `purpose` and `lease` of a new label's row, and take it into account.
+
+        A label without a lease answers the comparison itself: a repeat stays to be answered. A
+        labeler who withdraws their newest label of a comparison withdraws the repeat, if it was
+        one, and the label that follows is the new answer to the repeat.
+        """
+        key = row["comparison_id"], row["labeler_id"]
+        lease = self.leases.get(key)
+        purpose, answer = self.newest.get(key, ("answer", None))
+        has_lease = lease is not None and lease.token == token
+        if has_lease:
+            row["purpose"] = lease.purpose
+            row["lease"] = "held" if lease.expires_at > moment else "late"
+        elif (row["answer"] is None) != (answer is None):
+            row["purpose"] = purpose
+        is_answered = lease is not None and lease.purpose == "answer" and row["answer"] is not None
+        if has_lease or is_answered:
+            self.ended.append(self.leases.pop(key).token)
+        self.contents[row["request_id"]] = content_of(row)
+        self.newest[key] = row["purpose"], row["answer"]
+
+
+def read_before(
+    connection: Connection, labels: Sequence[NewLabel], labeler_ids: Sequence[int]
+) -> Before:
+    """Read what is known before labels are stored."""
+    stored: list[Any] = []
+    leases: dict[tuple[int, int], Any] = {}
+    for chunk in sql.in_chunks(labels):
+        parameters = {
+            "comparison_ids": sorted({label.comparison_id for label in chunk}),
+            "labeler_ids": labeler_ids,
+            "request_ids": [label.request_id for label in chunk],
+        }
+        stored += connection.execute(RELATED, parameters)
+        leases |= read_leases(connection, parameters)
+    contents = {
+        label.request_id: (label.comparison_id, label.labeler_id, label.answer) for label in stored
+    }
+    newest = {
+        (label.comparison_id, label.labeler_id): (label.purpose, label.answer)
+        for label in sorted(stored, key=lambda label: label.id)
+    }
+    return Before(contents, newest, leases)
 
 
 def content_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what distinguishes a label from another one under the same request id."""
     return row["comparison_id"], row["labeler_id"], row["answer"]
-
-
-def read_reused(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> set[UUID]:
-    """Return the request ids of labels under which a different label was stored before."""
-    stored: dict[UUID, tuple[Any, ...]] = {}
-    for chunk in sql.in_chunks([row["request_id"] for row in rows]):
-        for known in connection.execute(BY_REQUEST_IDS, {"request_ids": chunk}):
-            stored[known.request_id] = tuple(known)[1:]
-    return {
-        row["request_id"]
-        for row in rows
-        if content_of(row) != stored.get(row["request_id"], content_of(row))
-    }
 
 
 def sampled_label(row: Mapping[Any, Any]) -> SampledLabel:
@@ -454,7 +499,7 @@ def row_of(label: NewLabel, labeler_id: int, moment: datetime) -> dict[str, Any]
             None if label.response_ms is None else min(label.response_ms, MAX_RESPONSE_MS)
         ),
         "details": None if label.details is None else jsonable(label.details),
-        # Unless `end_leases` finds the lease that the label refers to.
+        # Unless `Before.follow` finds the lease that the label refers to.
         "purpose": "answer",
         "lease": "none" if label.lease is None else "late",
         "is_too_fast": label.is_too_fast,

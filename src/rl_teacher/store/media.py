@@ -165,8 +165,8 @@ class MediaFiles:
         Raises:
             StoreUnavailable: It does not answer, the bucket does not exist, or access is denied.
         """
-        if isinstance(self._backend, RemoteFolder):
-            self._backend.check(scene_key("0" * 64))
+        if self.is_remote:
+            self._backend.read(scene_key("0" * 64))
 
     def put(self, key: str, content: bytes) -> None:
         """Write the content of a key, unless it exists; a damaged file is replaced.

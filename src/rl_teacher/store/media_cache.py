@@ -1,7 +1,6 @@
-"""Local copies of media in a remote storage, so that many labelers cause one request per clip."""
+"""Local copies of media in a remote storage, so that many labelers cause few requests per clip."""
 
 import os
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,6 @@ CACHE_FOLDER = Path("cache") / "media"
 MAX_BYTES = 1_000_000_000
 TRIMMED_SHARE = 0.05
 """New copies, as a share of the limit, after which the least recently used ones are deleted."""
-NUM_LOCKS = 64
 FAILING_S = 2.0
 """Least time for which a failure answers further requests, which would each wait for a timeout.
 
@@ -47,27 +45,16 @@ class CachedMedia(MediaFiles):
         self._folder, self._max_bytes = folder, max_bytes
         self._copies = MediaFiles(folder)
         self._copied_bytes = 0
-        self._locks = [threading.Lock() for _ in range(NUM_LOCKS)]
         self._failure: tuple[float, StoreUnavailable] | None = None
 
     def get(self, key: str) -> bytes:
         """Read the content of a key; see `MediaFiles.get`."""
-        copy = self._copy(key)
-        if copy is not None:
-            return copy
-        # Requests for the same clip wait for the first one.
-        with self._locks[hash(key) % NUM_LOCKS]:
-            copy = self._copy(key)
-            return self._fetch(key) if copy is None else copy
-
-    def _copy(self, key: str) -> bytes | None:
-        """Return a local copy and mark it as used; None if there is none."""
         with suppress(MediaNotFound, CorruptClip, RunFolderUnusable):
             content = self._copies.get(key)
             with suppress(OSError):
-                os.utime(self._folder / key)
+                os.utime(self._folder / key)  # used last, see `trim_folder`
             return content
-        return None
+        return self._fetch(key)
 
     def _fetch(self, key: str) -> bytes:
         """Read from the remote storage, and keep a copy."""

@@ -5,7 +5,7 @@ comparison yet get one, so that everything that reads labels reads rankings too.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import chain
 from typing import Any
 from uuid import UUID, uuid5
@@ -16,14 +16,13 @@ from sqlalchemy.orm import aliased
 from rl_teacher.clips.answer import Answer, mirror_answer, pairwise_answers
 from rl_teacher.common.errors import BadRanking, RankingNotFound
 from rl_teacher.store import sql
-from rl_teacher.store.assignment import LEASE_S, times
-from rl_teacher.store.comparisons import find_ids, insert_pairs, lock_numbers
+from rl_teacher.store.comparisons import find_ids, insert_pairs, read_num_asked
 from rl_teacher.store.database import Database
 from rl_teacher.store.labelers import Labelers
-from rl_teacher.store.labels import RANKING, Labels, row_of
-from rl_teacher.store.leases import Leases, lock_labelers
-from rl_teacher.store.records import Assigned, ClaimedComparison, NewLabel, NewRanking
-from rl_teacher.store.tables import Comparison, Label, Lease
+from rl_teacher.store.labels import RANKING, Labels
+from rl_teacher.store.leases import LEASE_S, Leases
+from rl_teacher.store.records import ClaimedComparison, NewLabel, NewRanking
+from rl_teacher.store.tables import Comparison, Label, Labeler, Lease
 
 MIN_CLIPS, MAX_CLIPS = 2, 5
 """Clips of one ranking."""
@@ -78,6 +77,8 @@ WITHDRAWN = select(Label.comparison_id).where(
     sql.OF_THESE, Label.labeler_id == bindparam("me"), Label.answer.is_(None)
 )
 
+IS_EXCLUDED = select(Labeler.excluded_at.is_not(None)).where(Labeler.id == bindparam("me"))
+
 LEASES_OF_THESE = (
     sql.COMPARISONS.add_columns(Lease.token, Lease.expires_at, Lease.purpose)
     .join(Lease, Lease.comparison_id == Comparison.id)
@@ -117,7 +118,6 @@ class Rankings:
         moment = self._database.now()
         who = {"experiment_id": experiment_id, "me": self._labelers.id_of(ranking.labeler)}
         with self._database.writing() as connection:
-            sql.lock_labels(connection)
             if known := read_labels(connection, who, ranking.request_id):
                 if not is_order_of(known, ranking):
                     raise request_reused()
@@ -152,7 +152,7 @@ class Rankings:
                 )
             ]
             # Labels under the request_id of another labeler's ranking are refused.
-            if self._write(connection, labels, who["me"], moment):
+            if self._labels.write(connection, labels, {ranking.labeler: who["me"]}):
                 raise request_reused()
         return [label.comparison_id for label in labels]
 
@@ -171,16 +171,8 @@ class Rankings:
             RankingNotFound: The labeler has submitted no such ranking in this experiment.
         """
         moment = self._database.now()
-        who = {
-            "experiment_id": experiment_id,
-            "me": self._labelers.id_of(labeler),
-            **times(moment),
-        }
+        who = {"experiment_id": experiment_id, "me": self._labelers.id_of(labeler)}
         with self._database.writing() as connection:
-            # In this order, as when a labeler is excluded. The second one delays claims of the same
-            # labeler.
-            sql.lock_labels(connection)
-            is_excluded = who["me"] not in lock_labelers(connection, [who["me"]])
             rows = read_labels(connection, who, ranking_id)
             if not rows:
                 raise RankingNotFound(
@@ -198,16 +190,12 @@ class Rankings:
                 )
                 for number, comparison_id in enumerate(current)
             ]
-            if labels:
-                self._write(connection, labels, who["me"], moment)
+            self._labels.write(connection, labels, {labeler: who["me"]})
             views = connection.execute(sql.COMPARISONS_BY_ID, {"comparison_ids": [*current]})
-            assigned = [
-                Assigned(who["me"], sql.comparison_view(row), current[row["id"]])
-                for row in views.mappings()
-            ]
-            if not is_excluded:
+            chosen = [(sql.comparison_view(row), current[row["id"]]) for row in views.mappings()]
+            if not connection.execute(IS_EXCLUDED, who).scalar():
                 until = moment + timedelta(seconds=LEASE_S)
-                self._leases.lease(connection, assigned, moment, until)
+                self._leases.lease(connection, who["me"], chosen, moment, until)
             these = {"comparison_ids": [row.comparison_id for row in rows], "me": who["me"]}
             return [
                 ClaimedComparison(
@@ -215,17 +203,6 @@ class Rankings:
                 )
                 for row in connection.execute(LEASES_OF_THESE, these).mappings()
             ]
-
-    def _write(
-        self,
-        connection: Connection,
-        labels: Sequence[NewLabel],
-        labeler_id: int,
-        moment: datetime,
-    ) -> Mapping[UUID, Answer | None]:
-        """Store labels within a transaction, and return those that were refused."""
-        rows = [row_of(label, labeler_id, moment) for label in labels]
-        return self._labels.write(connection, rows, labels, moment)
 
 
 def label_request_id(ranking_id: UUID, number: int) -> UUID:
@@ -328,7 +305,7 @@ def find_or_insert(
 
     One that the labeler holds comes before one that exists, in either order, before a new one.
     """
-    num_asked = lock_numbers(connection, experiment_id)
+    num_asked = read_num_asked(connection, experiment_id)
     both = [*answers, *(pair[::-1] for pair in answers)]
     known = find_ids(connection, experiment_id, both)
     # Sorted by hash, which is random: otherwise the left clip would always be the better one.

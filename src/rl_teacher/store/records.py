@@ -346,15 +346,6 @@ class ClaimRequest:
 
 
 @dataclass(frozen=True)
-class Assigned:
-    """A comparison that was chosen for a labeler, and its purpose."""
-
-    labeler_id: int
-    comparison: ComparisonView
-    purpose: Purpose
-
-
-@dataclass(frozen=True)
 class ClaimedComparison:
     """A comparison that a labeler has leased.
 

@@ -11,7 +11,6 @@ from rl_teacher.store.database import (
     Database,
     driver_errors,
     open_database,
-    raw_errors,
 )
 from rl_teacher.store.sql import CHUNK
 from rl_teacher.store.tables import Base, ExperimentLock
@@ -27,7 +26,7 @@ def save_snapshot(database: Database, path: Path) -> None:
         with driver_errors(database.label), database.engine.connect() as connection:
             source = connection.connection.driver_connection
             assert isinstance(source, sqlite3.Connection)  # noqa: S101 - the dialect's driver
-            with raw_errors(str(path)):
+            with driver_errors(str(path)):
                 source.execute("VACUUM INTO ?", (str(path),))
     else:
         copied = open_database(path, BUSY_TIMEOUT_S, database.now, is_synced=True)
@@ -38,7 +37,7 @@ def save_snapshot(database: Database, path: Path) -> None:
             copied.writing() as target,
         ):
             copy_tables(source, target)
-    with raw_errors(str(path)), closing(sqlite3.connect(path)) as connection:
+    with driver_errors(str(path)), closing(sqlite3.connect(path)) as connection:
         # Locks belong to processes, which continue with the original.
         connection.execute(f"DELETE FROM {ExperimentLock.__tablename__}")  # noqa: S608 - a constant
         connection.commit()

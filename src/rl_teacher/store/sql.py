@@ -1,19 +1,17 @@
 """SQL shared by the parts of the store: conditions, columns, pagination, upserts and locks."""
 
-import base64
-import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import Connection, Executable, and_, bindparam, exists, func, not_, select
+from sqlalchemy import Connection, and_, bindparam, exists, not_, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import aliased
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadCursor, ComparisonNotFound, ExperimentNotFound
-from rl_teacher.store.database import MIGRATION_LOCK
 from rl_teacher.store.records import ClipView, ComparisonView, ExportedLabel, Page
-from rl_teacher.store.tables import Base, Clip, Comparison, Experiment, Label, Labeler, Lease
+from rl_teacher.store.tables import Base, Clip, Comparison, Experiment, Label, Labeler
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -27,9 +25,6 @@ MAX_ID = 2**31 - 1
 
 CHUNK = 1_000
 """Rows per statement; databases accept some ten thousand parameters at most."""
-
-LABELS_LOCK = MIGRATION_LOCK + 1
-"""Key of the PostgreSQL advisory lock that serialises writers of labels."""
 
 Later = aliased(Label)
 
@@ -59,9 +54,6 @@ OF_THESE = Label.comparison_id.in_(bindparam("comparison_ids", expanding=True))
 WITH_REQUEST_IDS = Label.request_id.in_(bindparam("request_ids", expanding=True))
 """Condition on labels: those with these request ids."""
 
-IS_LEASE_OF_THESE = Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True))
-"""Condition on leases: those of the comparisons with these ids."""
-
 IS_NOT_EXCLUDED = Labeler.excluded_at.is_(None)
 
 
@@ -73,26 +65,6 @@ def insert_into(dialect: str, table: type[Base]) -> Any:
 def insert_or_skip(dialect: str, table: type[Base], *unique: str) -> Any:
     """Return an INSERT that skips rows which exist; conflicts on other columns still raise."""
     return insert_into(dialect, table).on_conflict_do_nothing(index_elements=unique)
-
-
-def lock_labels(connection: Connection) -> None:
-    """Serialise transactions that write labels, so that they commit in the order of their ids.
-
-    A reader that has seen a label can then ask for later ids without missing one. SQLite has a
-    single writer anyway; PostgreSQL assigns ids before it commits.
-    """
-    if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(LABELS_LOCK)))
-
-
-# Transactions that wait for leases lock them in this order, so that none waits in a circle.
-LEASES_IN_ORDER = select(Lease.token).order_by(Lease.token).with_for_update(of=Lease)
-
-
-def lock_rows(connection: Connection, statement: Executable, parameters: dict[str, Any]) -> None:
-    """Lock the rows of a query on PostgreSQL; SQLite has a single writer."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(statement, parameters)
 
 
 def valid_ids(ids: Iterable[int]) -> list[int]:
@@ -140,8 +112,8 @@ def as_answer(value: str | None) -> Answer | None:
 
 
 def encode_cursor(key: Sequence[int]) -> str:
-    """Encode the sort key of a row as URL-safe text."""
-    return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
+    """Encode the sort key of a row as text for a URL."""
+    return "-".join(map(str, key))
 
 
 def decode_cursor(cursor: str, length: int) -> list[int]:
@@ -150,15 +122,10 @@ def decode_cursor(cursor: str, length: int) -> list[int]:
     Raises:
         BadCursor: The text is not such a key.
     """
-    try:
-        # Deeply nested JSON raises RecursionError.
-        key = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (ValueError, RecursionError) as error:
-        raise BadCursor(cursor) from error
-    is_key = isinstance(key, list) and len(key) == length
-    if not is_key or not all(type(each) is int and 0 <= each <= MAX_ID for each in key):
+    parts = cursor.split("-")
+    if len(parts) != length or not all(re.fullmatch("[0-9]{1,10}", part) for part in parts):
         raise BadCursor(cursor)
-    return key
+    return [min(int(part), MAX_ID) for part in parts]
 
 
 def page_of(found: Sequence[Row], limit: int, cursor: Callable[[Row], str]) -> Page[Row]:

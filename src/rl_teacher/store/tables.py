@@ -202,9 +202,6 @@ class Comparison(Base):
         Index(None, "left_hash"),
         Index(None, "right_hash"),
         Index(None, "experiment_id", "id"),
-        Index(None, "experiment_id", "number", unique=True),
-        Index(None, "experiment_id", "num_labels", "id"),
-        Index(None, "experiment_id", "is_disputed", "id"),
         Index(
             "ix_comparisons_gold",
             "experiment_id",
@@ -246,11 +243,10 @@ class Labeler(Base):
         role: `owner`, `labeler` or `teacher`.
         excluded_at: Time since which their labels are not used; null while they are.
         practised: Ids of the gold comparisons with which they practised.
-        appearance: Text that is equal for names that look alike; null for a name that nobody chose.
     """
 
     __tablename__ = "labelers"
-    __table_args__ = (Index(None, "appearance", unique=True), {"sqlite_autoincrement": True})
+    __table_args__ = {"sqlite_autoincrement": True}  # noqa: RUF012 - SQLAlchemy's own spelling
 
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
@@ -258,7 +254,6 @@ class Labeler(Base):
     role: Mapped[str] = mapped_column(String(16), server_default="labeler")
     excluded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     practised: Mapped[list[int] | None] = mapped_column(MAYBE_JSON)
-    appearance: Mapped[str | None]
 
 
 class Credential(Base):
@@ -352,7 +347,6 @@ class Tally(Base):
     Attributes:
         num_labels: Number of comparisons that they currently answer.
         num_given: Number of answers ever given, including repeats.
-        first_label_id: Their first label.
         last_label_id: Their newest label.
         last_label_at: Time of their newest label.
     """
@@ -365,7 +359,6 @@ class Tally(Base):
     labeler_id: Mapped[int] = mapped_column(ForeignKey("labelers.id"), primary_key=True, index=True)
     num_labels: Mapped[int] = mapped_column(server_default="0")
     num_given: Mapped[int] = mapped_column(server_default="0")
-    first_label_id: Mapped[int]
     last_label_id: Mapped[int]
     last_label_at: Mapped[datetime] = mapped_column(UtcDateTime)
 

@@ -4,11 +4,18 @@ import functools
 import inspect
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from datetime import UTC, datetime, timedelta
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
 from typing import TypeVar
+
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    sleep_using_event,
+    stop_after_delay,
+    wait_exponential,
+)
 
 from rl_teacher.common.errors import StoreUnavailable
 
@@ -23,12 +30,6 @@ HEARTBEATS = frozenset({"renew"})
 """Methods that are not repeated, because they are called every few seconds anyway."""
 
 logger = logging.getLogger(__name__)
-
-
-@contextmanager
-def no_report(since: datetime) -> Iterator[None]:  # noqa: ARG001
-    """Report no waiting."""
-    yield
 
 
 class Wait:
@@ -56,14 +57,20 @@ class Wait:
             max_retry_s: Time between two attempts to which it doubles; None if it stays.
         """
         self.is_stopped: Callable[[], bool] = lambda: False
-        self.report: Callable[[datetime], AbstractContextManager[None]] = no_report
+        self.report: Callable[[datetime], AbstractContextManager[None]] = lambda _: nullcontext()
         self.since: datetime | None = None
         self._subject = subject
-        self._timeout_s, self._retry_s = timeout_s, retry_s
-        self._max_retry_s = retry_s if max_retry_s is None else max_retry_s
         self._over = threading.Event()
         self._num_waiting = 0
         self._lock = threading.Lock()
+        is_late = stop_after_delay(timeout_s)
+        self._retrying = Retrying(
+            retry=retry_if_exception(is_transient),
+            wait=wait_exponential(retry_s, max=max_retry_s or retry_s),
+            stop=lambda state: self.is_over or self.is_stopped() or is_late(state),
+            sleep=sleep_using_event(self._over),
+            reraise=True,
+        )
 
     @property
     def is_over(self) -> bool:
@@ -81,64 +88,46 @@ class Wait:
             StoreUnavailable: It has not answered in time, a stop was requested, or it cannot be
                 used for a reason that does not pass by itself.
         """
-        began_s = time.monotonic()
         try:
             return method(*args, **kwargs)
         except StoreUnavailable as error:
             if self.is_over or not error.is_transient:
                 raise
             first = error
-        since = datetime.now(UTC) - timedelta(seconds=time.monotonic() - began_s)
-        with self.report(since), self._logged(since, first):
-            retry_s = self._retry_s
-            while True:
-                self._pause(retry_s, began_s, first)
-                retry_s = min(2.0 * retry_s, self._max_retry_s)
-                try:
-                    return method(*args, **kwargs)
-                except StoreUnavailable as error:
-                    if not error.is_transient:
-                        raise
-
-    def _pause(self, retry_s: float, began_s: float, error: StoreUnavailable) -> None:
-        """Sleep before the next attempt, or end the wait and raise the error.
-
-        A run that ends for this reason does not wait again.
-        """
-        waited_s = time.monotonic() - began_s
-        if self.is_over or self.is_stopped() or waited_s >= self._timeout_s:
-            self.end()
-            raise StoreUnavailable(
-                f"{error} The run has waited for {waited_s:.0f} s; the same command continues it.",
-                error.public,
-            ) from error
-        self._over.wait(retry_s)
+        with self._waiting(first) as since, self.report(since):
+            try:
+                return self._retrying(method, *args, **kwargs)
+            except StoreUnavailable as error:
+                if not error.is_transient:
+                    raise
+                self.end()  # A run that ends for this reason does not wait again.
+                raise StoreUnavailable(
+                    f"{error} The same command continues the run.", error.public
+                ) from error
 
     @contextmanager
-    def _logged(self, since: datetime, error: StoreUnavailable) -> Iterator[None]:
+    def _waiting(self, error: StoreUnavailable) -> Iterator[datetime]:
         """Log the begin and the end of a wait, once for all threads."""
+        since = datetime.now(UTC)
         with self._lock:
             self._num_waiting += 1
             if self._num_waiting == 1:
                 self.since = since
-                logger.warning(
-                    "Waiting for the %s since %s. %s",
-                    self._subject,
-                    f"{since.astimezone():%H:%M:%S}",
-                    error,
-                )
+                logger.warning("Waiting for the %s. %s", self._subject, error)
         try:
-            yield
+            yield since
         finally:
             with self._lock:
                 self._num_waiting -= 1
                 if not self._num_waiting:
                     self.since = None
                     if not self.is_over:
-                        waited_s = max(0.0, (datetime.now(UTC) - since).total_seconds())
-                        logger.warning(
-                            "The %s answers again, after %.0f s.", self._subject, waited_s
-                        )
+                        logger.warning("The %s answers again.", self._subject)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether an error may pass by itself."""
+    return isinstance(error, StoreUnavailable) and error.is_transient
 
 
 class DatabaseWait(Wait):

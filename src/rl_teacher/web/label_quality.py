@@ -26,7 +26,7 @@ from rl_teacher.web.schemas.review import (
 )
 
 MAX_LABELS = 20_000
-"""Newest labels to analyse; more would hardly change the estimates and delay other requests."""
+"""Newest comparisons to analyse; more would hardly change the estimates and delay requests."""
 
 NUM_PERIODS = 12
 CACHE_S = 10.0

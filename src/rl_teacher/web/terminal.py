@@ -16,8 +16,8 @@ from rl_teacher.config.fields import check_bounds
 from rl_teacher.runs.config_comparison import RUN, kind_of
 from rl_teacher.runs.folder import open_store
 from rl_teacher.runs.status import ENDED
-from rl_teacher.store.assignment import LEASE_S
 from rl_teacher.store.labelers import OWNER
+from rl_teacher.store.leases import LEASE_S
 from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import comparison_link, one_time_link
