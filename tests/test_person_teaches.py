@@ -319,13 +319,13 @@ def test_first_comparisons_are_asked_while_the_agent_explores(monkeypatch):
         ppo=PPOConfig(num_envs=8, rollout_steps=8),
     )
     asked = []
-    explore_once = TrainingLoop._explore_once
+    observe = PreferenceSession.observe
 
-    def recorded(loop, num_explored):
-        asked.append(loop.session.learner.queue.num_asked)
-        explore_once(loop, num_explored)
+    def recorded(session, rollout, **options):
+        asked.append(session.learner.queue.num_asked)
+        return observe(session, rollout, **options)
 
-    monkeypatch.setattr(TrainingLoop, "_explore_once", recorded)
+    monkeypatch.setattr(PreferenceSession, "observe", recorded)
     with Labeler() as labeler, running(config):
         seconds_until(lambda: len(labeler.answers) == 30)
     assert asked[:10] == [0, 0, 0, *(30 * 64 * rollouts // 600 for rollouts in range(3, 10))]
@@ -433,15 +433,12 @@ def test_answers_after_last_checkpoint_survive_kill_of_trainer(monkeypatch):
     class Killed(BaseException):
         pass
 
-    from rl_teacher.teach import TrainingLoop
-
     train_step = TrainingLoop.train_step
 
     def train_and_die(self):
-        metrics = train_step(self)
+        train_step(self)
         if self.session.learner.read_answers() > 10:
             raise Killed
-        return metrics
 
     config = replace(CONFIG, num_timesteps=16_384)
     monkeypatch.setattr(TrainingLoop, "train_step", train_and_die)

@@ -211,15 +211,15 @@ def test_repeated_collection_reports_the_clips_that_it_has_sorted(queries):
 @pytest.mark.parametrize("stopped_at", ["exploration", "training"])
 def test_resumed_run_keeps_its_null_action_clip(stopped_at, monkeypatch):
     config = changed(queries="tree", n_clips=12, null_action_clip=True)
-    name = "train_step" if stopped_at == "training" else "_explore_once"
-    method = getattr(TrainingLoop, name)
+    observe = PreferenceSession.observe
 
-    def interrupted(self, *args):
-        self.session.stop.request()
-        return method(self, *args)
+    def interrupted(session, rollout, *, is_training=True):
+        if is_training == (stopped_at == "training"):
+            session.stop.request()
+        return observe(session, rollout, is_training=is_training)
 
     with monkeypatch.context() as patched:
-        patched.setattr(TrainingLoop, name, interrupted)
+        patched.setattr(PreferenceSession, "observe", interrupted)
         assert not teach(config, QUIET).is_finished
     assert teach(config, QUIET).is_finished
     assert len(list((home() / "segments").glob("*/*"))) == 12

@@ -105,12 +105,12 @@ class PreferenceSession:
         status: shows the status of the run on the page, and to the driver.
         control: commands of the owner.
         stop: set to end the run; Ctrl-C and the owner's stop request it.
-        on_fit: called after every fit of the predictor.
+        on_new_rewards: called when other rewards are predicted for the same steps: after every fit,
+            and when the owner has switched back from the true reward.
+        losses: latest metrics of the driver's agent, which are logged.
         step: environment steps taken.
         num_steps: environment steps of the whole run, with its extensions.
         training_steps: those of them that counted as training.
-        is_back_to_predicted: whether the latest rewards of training are predicted ones, and those
-            before them were true ones.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class PreferenceSession:
         self.metrics = MetricsLogger(experiment.store, experiment.id, experiment.folder)
         self.control = RunControl(experiment.store, experiment.id)
         self.stop = StopRequest()
-        self.on_fit: Callable[[], None] | None = None
+        self.on_new_rewards: Callable[[], None] | None = None
         self.step = self.training_steps = 0
         self.num_steps = settings.num_steps
-        self.is_back_to_predicted = self._gave_true_rewards = False
+        self._gave_true_rewards = False
         self._settings = settings
         self.timer = RunTimer()
         self.status = StatusReporter(experiment.store, experiment.id, self.timer)
@@ -160,6 +160,7 @@ class PreferenceSession:
             "predicted": self._predicted_returns,
         }
         self._steps_this_run = self._training_steps_this_run = 0
+        self.losses: Metrics = {}
         self._last_metrics: Metrics = {}
         self._reported_s = -math.inf
         self._warned: set[str] = set()
@@ -225,8 +226,10 @@ class PreferenceSession:
         self.count_episodes(rollout)
         uses_true_reward = self.control.uses_true_reward
         if is_training:
-            self.is_back_to_predicted = self._gave_true_rewards and not uses_true_reward
+            is_back_to_predicted = self._gave_true_rewards and not uses_true_reward
             self._gave_true_rewards = uses_true_reward
+            if is_back_to_predicted and self.on_new_rewards is not None:
+                self.on_new_rewards()
             self._predicted_returns.observe(rollout, rewarded.rewards)
             self._reporter.watch(rollout, rewarded.rewards, self.step, self.num_steps)
             self._last_metrics = rewarded.metrics
@@ -298,8 +301,8 @@ class PreferenceSession:
             return False
         with self.timer.part("fit"):
             is_fitted = fit(self.learner)
-        if is_fitted and self.on_fit is not None:
-            self.on_fit()
+        if is_fitted and self.on_new_rewards is not None:
+            self.on_new_rewards()
         if is_fitted and self.experiment.spec.asks_a_person:
             self._reporter.write_diagnostics(self.learner.diagnostics, self.step)
         return is_fitted
@@ -471,20 +474,16 @@ class PreferenceSession:
                 logger.warning("%s: %s", self.experiment.spec.name, text)
         return tuple(warnings.values())
 
-    def report_if_due(self, metrics: Metrics, phase: Phase = Phase.TRAINING) -> None:
+    def report_if_due(self, phase: Phase = Phase.TRAINING) -> None:
         """Log metrics, diagnostics and the phase, at most every `REPORT_EVERY_S` seconds."""
         if time.monotonic() - self._reported_s >= REPORT_EVERY_S:
-            self.report(metrics)
+            self.report()
             if self.learner is not None:
                 self._reporter.update_diagnostics(self.learner.diagnostics, self.step)
             self.set_phase(phase, "training")
 
-    def report(self, metrics: Metrics) -> None:
-        """Log a row of metrics.
-
-        Args:
-            metrics: further metrics of the driver, such as the agent's losses.
-        """
+    def report(self) -> None:
+        """Log a row of metrics."""
         self._reported_s = time.monotonic()
         row: dict[str, Any] = {
             "step": self.step,
@@ -494,7 +493,7 @@ class PreferenceSession:
             "true_return": self._true_returns.mean_return(),
             "episodes": self._true_returns.num_finished,
             **({} if self.learner is None else self.learner.metrics()),
-            **metrics,
+            **self.losses,
             **self._last_metrics,
         }
         if self.control.latest().reward is not None:

@@ -19,12 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_teacher.agents.agent import Agent
-from rl_teacher.agents.collector import (
-    Act,
-    Collector,
-    RolloutInterrupted,
-    RolloutSettings,
-)
+from rl_teacher.agents.collector import Collector, RolloutInterrupted, RolloutSettings
 from rl_teacher.agents.registry import check_losses
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadConfig, TeacherFailed
@@ -38,6 +33,7 @@ from rl_teacher.datasets.given_labels import GivenLabels, labelled_pairs
 from rl_teacher.envs.interface import Shard
 from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.first_labels import add_null_action_clip, ask_first_comparisons
 from rl_teacher.plan import RunPlan, resolve
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.preparation import (
@@ -52,7 +48,6 @@ from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard
 from rl_teacher.rewards.factory import make_reward_source
 from rl_teacher.rewards.learner import recorded_steps
-from rl_teacher.rewards.source import Metrics
 from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.folder import tensorboard_folder
 from rl_teacher.runs.history import is_due
@@ -69,11 +64,6 @@ if TYPE_CHECKING:
 
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
-FIRST_STEPS = 32_000
-"""Environment steps of whole episodes from which a person's first comparisons are chosen, at most;
-there are more if the comparisons need them."""
-MAX_EXPLORATION_ROLLOUTS = 100
-"""Rollouts, at most, until enough different segments are recorded for the first comparisons."""
 MAX_STOP_WAIT_S = 1.0
 """Seconds that a stop request waits for the end of a rollout."""
 
@@ -91,6 +81,362 @@ class Outcome:
     is_finished: bool
     step: int
     plot_path: Path
+
+
+class TrainingLoop:
+    """The loop of one run: environments and agent, around a `PreferenceSession`."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        experiment: OpenExperiment,
+        display: Display,
+        agent: Agent,
+        pretrained: RewardPredictor | None = None,
+    ) -> None:
+        """Make environments and session.
+
+        Args:
+            plan: plan of the run.
+            experiment: the open experiment.
+            display: live progress.
+            agent: its agent, see `initial_agent`.
+            pretrained: saved predictor to start from.
+        """
+        self._await_page: Callable[[], None] | None = None
+        self._plan = plan
+        self._display = display
+        self._collector = self._make_collector()
+        self._venv = self._collector.venv
+        self._agent = agent
+        self._agent_reset = AgentReset(plan.agent.labels_before_reset)
+        self._kept_step: int | None = None
+        self.session = self._make_session(experiment, pretrained)
+        self._num_given = 0
+        self._tensorboard: TensorBoard | None = None
+
+    def train_step(self) -> None:
+        """Take one turn of the loop (Christiano et al. 2017, 2.2)."""
+        session, agent = self.session, self._agent
+        # 1. The policy acts, and is updated by reinforcement learning from predicted rewards.
+        with session.timer.part("rollout"):
+            rollout = self._collect()
+        session.count_steps(rollout.num_steps)
+        rewards = session.observe(rollout).rewards
+        with session.timer.part("update"):
+            losses = agent.learn(rollout, rewards)
+        # Before the next checkpoint, which would replace the last good one.
+        check_losses(self._plan.agent.name, self._plan.agent.settings, losses)
+        # 2. Pairs of segments are selected and sent to the teacher.
+        session.ask()
+        # 3. The predictor is fitted to the labels; the session then relabels the replay buffer.
+        if not session.fit():
+            self._relabel_if_due(rollout.num_steps)
+        self._reset_agent_if_due()
+        # Custom agents may return numbers of another library.
+        session.losses = {f"agent/{name}": jsonable(value) for name, value in losses.items()}
+        session.report_if_due()
+
+    def _train(self) -> None:
+        """Train until all steps are done or a stop is requested; save."""
+        session, labels = self.session, self._plan.labels
+        try:
+            while session.step < session.num_steps and session.should_continue():
+                self._follow_extension()
+                self._keep_policy()
+                self.train_step()
+                # After the last step, the last labels are used first: a run that is killed before
+                # repeats its last steps.
+                if session.is_checkpoint_due and session.step < session.num_steps:
+                    session.save()
+                if labels is not None and labels.is_paced:
+                    session.wait_for_due_labels()
+        except RolloutInterrupted:
+            # Only states between two rollouts continue exactly: that of the last checkpoint.
+            return
+        if session.has_stepped:
+            self._display.status("saving")
+            if labels is not None and session.step >= session.num_steps:
+                session.use_last_labels()
+            session.report()
+            session.save()
+
+    def _collect(self) -> Rollout:
+        """Collect the next rollout of the agent; a stop request waits for its end, but not long.
+
+        Raises:
+            RolloutInterrupted: it had not ended `MAX_STOP_WAIT_S` after the request.
+        """
+        deadline_s = math.inf
+
+        def is_overdue() -> bool:
+            nonlocal deadline_s
+            if not self._is_stop_requested():
+                return False
+            now_s = time.monotonic()
+            deadline_s = min(deadline_s, now_s + MAX_STOP_WAIT_S)
+            return now_s >= deadline_s
+
+        return self._collector.collect(self._agent.act, self._agent.rollout_steps, is_overdue)
+
+    def run(self, await_page: Callable[[], None] | None = None) -> Outcome:
+        """Train until all steps are done or a stop is requested.
+
+        A person may extend a finished run on the page, which then trains again.
+
+        Args:
+            await_page: waits until the page is shown, and raises if it cannot be.
+        """
+        self._await_page = await_page
+        session, plan = self.session, self._plan
+        is_resumed = self._resume()
+        with stop_requests() as session.stop:
+            if plan.has_null_action_clip and not is_resumed:
+                add_null_action_clip(session, plan, self._collector, self._is_stop_requested)
+            if plan.collects_only:
+                self._collect_labels()
+                assert session.learner is not None  # noqa: S101 - a run that collects labels
+                is_finished = session.learner.read_answers() >= plan.first_labels
+                session.report()
+                return self._end(is_finished=is_finished)
+            # The first checkpoint is written after the first fit, so a resumed run has done this.
+            if (plan.first_labels or self._num_given) and not is_resumed:
+                self._pretrain()
+            self._wait_for_page()
+            session.timer.begin_training()
+            while True:
+                self._train()
+                outcome = self._end(is_finished=session.step >= session.num_steps)
+                if not (outcome.is_finished and plan.stays_open):
+                    return outcome
+                if not session.wait_for_extension():
+                    session.set_phase(Phase.FINISHED, "finished")
+                    return outcome
+
+    def _follow_extension(self) -> None:
+        """Adopt the number of steps of the whole run, which the owner may have extended."""
+        num_steps = self.session.num_steps
+        self._display.extend(num_steps)
+        # Its learning rate may have been annealed to 0.
+        extend = getattr(self._agent, "extend", None)
+        if extend is not None:
+            extend(num_steps)
+
+    def _relabel_if_due(self, num_steps: int) -> None:
+        """Relabel the replay buffer from time to time without a fit, given a rollout's steps.
+
+        Predicted rewards also change, slowly, with the window that normalises them, even where no
+        other fit follows because all labels are given.
+        """
+        step = self.session.step
+        if (
+            self._plan.learning is not None
+            and step // RELABEL_EVERY > (step - num_steps) // RELABEL_EVERY
+        ):
+            self._relabel_buffer()
+
+    def _reset_agent_if_due(self) -> None:
+        session = self.session
+        if session.learner is not None and not session.control.uses_true_reward:
+            num_labels = session.learner.queue.num_answered
+            self._agent_reset.apply_if_due(self._agent, session.step, session.num_steps, num_labels)
+
+    def _keep_policy(self) -> None:
+        """Save the policy from time to time, so that earlier agents can be played.
+
+        Agents of other libraries have their own formats and are not saved.
+        """
+        history, step = self.session.experiment.folder.history, self.session.step
+        is_kept = is_due(step, self._kept_step, self.session.num_steps)
+        export = getattr(self._agent, "numpy_policy", None)
+        if is_kept and export is not None:
+            history.add(step, export())
+            self._kept_step = step
+
+    def _relabel_buffer(self) -> None:
+        """Give the steps in the agent's replay buffer their current predicted rewards."""
+        session, predictor = self.session, self.session.rewards.predictor
+        # Relabelling would replace true rewards for good. Steps before training have none yet.
+        has_true_rewards = session.control.uses_true_reward and session.step > 0
+        if predictor is not None and not has_true_rewards:
+            self._agent.relabel_buffer(predictor)
+
+    def _pretrain(self) -> None:
+        """Collect the first labels and fit the first predictor.
+
+        A stop before that leaves only labels, which the next run finds.
+        """
+        session, num = self.session, self._plan.first_labels
+        assert session.learner is not None  # noqa: S101 - there are labels to learn from
+        if num:
+            self._collect_labels()
+        if session.stop:
+            return
+        labels = counted(num + self._num_given, "label")
+        session.set_phase(Phase.FITTING, f"fitting the reward predictor to {labels}")
+        # With a pretrained predictor, it may run in the background.
+        is_fitted = session.fit(force=True) or session.finish_fit()
+        if not session.learner.num_fits:
+            raise TeacherFailed(
+                f"All answers so far are `cannot tell` ({counted(num, 'comparison')}), so there is "
+                "nothing to learn from. Change some on the page (`rl-teacher serve`) and run the "
+                "same command again; or start another experiment with longer clips (-c) or "
+                "another --teacher."
+            )
+        if not is_fitted:  # too few usable labels to fine-tune a pretrained predictor
+            self._relabel_buffer()
+        session.save()
+
+    def _collect_labels(self) -> None:
+        """Ask the first comparisons, and wait for all answers."""
+        ask_first_comparisons(
+            self.session, self._plan, self._agent, self._collector, self._is_stop_requested
+        )
+        self._wait_for_page()
+        then = "the run ends" if self._plan.collects_only else "training starts"
+        self.session.wait_for_answers(self._plan.first_labels, then)
+
+    def _wait_for_page(self) -> None:
+        if self._await_page is not None:
+            self.session.set_phase(Phase.WAITING, "starting the page")
+            self._await_page()
+            self._await_page = None
+
+    # --- start and end ---
+
+    def _make_collector(self) -> "Collector | ClusterCollector":
+        """Make environments, which keep the steps that the first comparisons are chosen from."""
+        plan = self._plan
+        num_envs = plan.agent.settings.num_envs
+        kept = recorded_steps(plan.first_labels, plan.segment_steps, num_envs)
+        settings = RolloutSettings(
+            plan.env_info,
+            plan.seed,
+            stagger_steps(plan.env_info),
+            plan.hides_ends,
+            kept,
+            plan.frames,
+            plan.physics,
+        )
+        if plan.cluster is not None:
+            from rl_teacher.cluster.collector import ClusterCollector  # noqa: PLC0415 - optional
+
+            return ClusterCollector(settings, num_envs, plan.workers, self._wait_for_node)
+        return settings.make_collector(Shard(0, num_envs, num_envs), plan.workers)
+
+    def _wait_for_node(self, text: str) -> None:
+        # The environments are reset before there is a session.
+        if "session" in vars(self):
+            self.session.set_phase(Phase.WAITING, text)
+        else:
+            self._display.status(text)
+
+    def _make_session(
+        self, experiment: OpenExperiment, pretrained: RewardPredictor | None
+    ) -> PreferenceSession:
+        """Create the session with its rewards, and show its status and metrics."""
+        plan, env_info = self._plan, self._plan.env_info
+        renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, plan.frames)
+        queries = query_store(experiment, renderer)
+        rewards = make_reward_source(plan, self._venv, queries, pretrained)
+        settings = SessionSettings(
+            num_envs=self._venv.num_envs,
+            num_steps=plan.num_steps,
+            starts_with_whole_episodes=not stagger_steps(env_info),
+            # Poses cost nothing, but a video is rendered in a process of its own.
+            records_episodes=renderer.kind == "poses" or plan.serves_page or plan.has_videos,
+            # A run that collects more labels chooses other comparisons.
+            repeats_steps=not plan.collects_only,
+            checkpoint_seconds=plan.checkpoint_seconds,
+        )
+        videos = VideoWriter(env_info, experiment.folder.videos) if plan.has_videos else None
+        session = PreferenceSession(experiment, rewards, renderer, settings, videos)
+        session.status.listener = self._show_status
+        session.on_new_rewards = self._relabel_buffer
+        session.metrics.add_sink(self._display.update)
+        return session
+
+    def add_given_labels(self, given: GivenLabels) -> None:
+        """Add labels that the run starts with, before it runs."""
+        learner = self.session.learner
+        assert learner is not None  # noqa: S101 - other sources of rewards are given no labels
+        space = learner.predictor.space
+        training, held_out = given.dataset.training, given.dataset.held_out
+        pairs, clips = labelled_pairs(training, space), training.segments.keys()
+        learner.trainer.add_given(pairs, are_fitted=given.are_fitted)
+        # A run with the seed of the one that asked for the labels records the same clips.
+        learner.chooser.leave_out(clips, are_shared=False)
+        if len(held_out):
+            learner.trainer.hold_out(labelled_pairs(held_out, space))
+            learner.chooser.leave_out(held_out.segments.keys(), are_shared=True)
+        self._num_given = 0 if given.are_fitted else len(pairs)
+
+    def _resume(self) -> bool:
+        parts = {
+            "agent": self._agent,
+            "collector": self._collector,
+            "agent_reset": self._agent_reset,
+        }
+        is_resumed = self.session.resume(parts)
+        history = self.session.experiment.folder.history
+        history.drop_after(self.session.step)
+        self._kept_step = max(history.steps, default=None)
+        if not self._plan.collects_only:
+            self._follow_extension()
+        if self._plan.has_tensorboard:
+            self._open_tensorboard(self.session.step if is_resumed else None)
+        return is_resumed
+
+    def _open_tensorboard(self, resumed_at: int | None) -> None:
+        """Log metrics to TensorBoard, in a resumed run from the step where it continues."""
+        folder = tensorboard_folder(self._plan.name)
+        if self._plan.tensorboard_dir is not None:
+            folder = user_path(self._plan.tensorboard_dir) / self._plan.name
+        self._tensorboard = TensorBoard(folder, resumed_at)
+        self.session.metrics.add_sink(self._tensorboard.write)
+
+    def _show_status(self, status: RunStatus) -> None:
+        """Show the status in the terminal; while waiting, the numbers of labels too."""
+        learner, since = self.session.learner, self.session.status.waiting_since
+        if status.phase in (Phase.WAITING, Phase.PAUSED) and learner is not None:
+            self._display.update(learner.metrics())
+        waiting = f"; waiting since {since.astimezone():%H:%M:%S}" if since else ""
+        self._display.status(status.message + waiting)
+
+    def _is_stop_requested(self) -> bool:
+        """Return whether the run should stop, and show that it does."""
+        is_requested = self.session.is_stop_requested()
+        if is_requested:
+            self._display.status("stopping")
+        return is_requested
+
+    def _end(self, *, is_finished: bool) -> Outcome:
+        """Save the predictor, plot the curves, and report the end."""
+        from rl_teacher.report.plot import plot  # noqa: PLC0415 - imports matplotlib
+
+        session, folder = self.session, self.session.experiment.folder
+        if not self._plan.collects_only:
+            session.save_predictor()
+        with folder_errors(folder.folder):
+            path = plot([(folder.name, folder.metrics())], folder.plot_path)
+        if is_finished:
+            session.set_phase(Phase.FINISHED, "finished")
+        else:
+            session.set_phase(Phase.STOPPED, "stopped and saved")
+        return Outcome(is_finished, session.step, path)
+
+    def finish_videos(self) -> None:
+        """Wait until all videos are written; everything else has been saved by then."""
+        if self._plan.has_videos:
+            self._display.status("writing videos")
+            self.session.finish_videos()
+
+    def close(self) -> None:
+        """Close environments, threads and files."""
+        self.session.close()
+        self._collector.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
 
 
 def teach(
@@ -150,459 +496,6 @@ def teach(
         return outcome
 
 
-class TrainingLoop:
-    """The loop of one run: environments and agent, around a `PreferenceSession`."""
-
-    def __init__(
-        self,
-        plan: RunPlan,
-        experiment: OpenExperiment,
-        display: Display,
-        agent: Agent,
-        pretrained: RewardPredictor | None = None,
-    ) -> None:
-        """Make environments and session.
-
-        Args:
-            plan: plan of the run.
-            experiment: the open experiment.
-            display: live progress.
-            agent: its agent, see `initial_agent`.
-            pretrained: saved predictor to start from.
-        """
-        self._await_page: Callable[[], None] | None = None
-        self._plan = plan
-        self._display = display
-        self._collector = self._make_collector()
-        self._venv = self._collector.venv
-        self._agent = agent
-        self._agent_reset = AgentReset(plan.agent.labels_before_reset)
-        self._kept_step: int | None = None
-        self.session = self._make_session(experiment, pretrained)
-        self._num_given = 0
-        self._tensorboard: TensorBoard | None = None
-
-    def _make_collector(self) -> "Collector | ClusterCollector":
-        """Make environments, which keep the steps that the first comparisons are chosen from."""
-        plan = self._plan
-        num_envs = plan.agent.settings.num_envs
-        kept = recorded_steps(plan.first_labels, plan.segment_steps, num_envs)
-        settings = RolloutSettings(
-            plan.env_info,
-            plan.seed,
-            stagger_steps(plan.env_info),
-            plan.hides_ends,
-            kept,
-            plan.frames,
-            plan.physics,
-        )
-        if plan.cluster is not None:
-            from rl_teacher.cluster.collector import ClusterCollector  # noqa: PLC0415 - optional
-
-            return ClusterCollector(settings, num_envs, plan.workers, self._wait_for_node)
-        return settings.make_collector(Shard(0, num_envs, num_envs), plan.workers)
-
-    def _wait_for_node(self, text: str) -> None:
-        # The environments are reset before there is a session.
-        if "session" in vars(self):
-            self.session.set_phase(Phase.WAITING, text)
-        else:
-            self._display.status(text)
-
-    def _make_session(
-        self, experiment: OpenExperiment, pretrained: RewardPredictor | None
-    ) -> PreferenceSession:
-        """Create the session with its rewards, and show its status and metrics."""
-        plan, env_info = self._plan, self._plan.env_info
-        renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, plan.frames)
-        queries = query_store(experiment, renderer)
-        rewards = make_reward_source(plan, self._venv, queries, pretrained)
-        settings = SessionSettings(
-            num_envs=self._venv.num_envs,
-            num_steps=plan.num_steps,
-            starts_with_whole_episodes=not stagger_steps(env_info),
-            # Poses cost nothing, but a video is rendered in a process of its own.
-            records_episodes=renderer.kind == "poses" or plan.serves_page or plan.has_videos,
-            # A run that collects more labels chooses other comparisons.
-            repeats_steps=not plan.collects_only,
-            checkpoint_seconds=plan.checkpoint_seconds,
-        )
-        videos = VideoWriter(env_info, experiment.folder.videos) if plan.has_videos else None
-        session = PreferenceSession(experiment, rewards, renderer, settings, videos)
-        session.status.listener = self._show_status
-        session.on_fit = self._relabel_buffer
-        session.metrics.add_sink(self._display.update)
-        return session
-
-    def add_given_labels(self, given: GivenLabels) -> None:
-        """Add labels that the run starts with, before it runs."""
-        learner = self.session.learner
-        assert learner is not None  # noqa: S101 - other sources of rewards are given no labels
-        space = learner.predictor.space
-        training, held_out = given.dataset.training, given.dataset.held_out
-        pairs, clips = labelled_pairs(training, space), training.segments.keys()
-        learner.trainer.add_given(pairs, are_fitted=given.are_fitted)
-        # A run with the seed of the one that asked for the labels records the same clips.
-        learner.chooser.leave_out(clips, are_shared=False)
-        if len(held_out):
-            learner.trainer.hold_out(labelled_pairs(held_out, space))
-            learner.chooser.leave_out(held_out.segments.keys(), are_shared=True)
-        self._num_given = 0 if given.are_fitted else len(pairs)
-
-    def _is_stop_requested(self) -> bool:
-        """Return whether the run should stop, and show that it does."""
-        is_requested = self.session.is_stop_requested()
-        if is_requested:
-            self._display.status("stopping")
-        return is_requested
-
-    def run(self, await_page: Callable[[], None] | None = None) -> Outcome:
-        """Train until all steps are done or a stop is requested.
-
-        A person may extend a finished run on the page, which then trains again.
-
-        Args:
-            await_page: waits until the page is shown, and raises if it cannot be.
-        """
-        self._await_page = await_page
-        session, plan = self.session, self._plan
-        is_resumed = self._resume()
-        with stop_requests() as session.stop:
-            if plan.has_null_action_clip and not is_resumed:
-                self._add_null_action_clip()
-            if plan.collects_only:
-                self._collect_labels()
-                assert session.learner is not None  # noqa: S101 - a run that collects labels
-                is_finished = session.learner.read_answers() >= plan.first_labels
-                session.report({})
-                return self._end(is_finished=is_finished)
-            # The first checkpoint is written after the first fit, so a resumed run has done this.
-            if (self._plan.first_labels or self._num_given) and not is_resumed:
-                self._pretrain()
-            self._wait_for_page()
-            session.timer.begin_training()
-            while True:
-                self._train()
-                outcome = self._end(is_finished=session.step >= session.num_steps)
-                if not (outcome.is_finished and plan.stays_open):
-                    return outcome
-                if not session.wait_for_extension():
-                    session.set_phase(Phase.FINISHED, "finished")
-                    return outcome
-
-    def _train(self) -> None:
-        """Train until all steps are done or a stop is requested; save."""
-        session = self.session
-        is_paced = self._plan.labels is not None and self._plan.labels.is_paced
-        metrics: Metrics = {}
-        try:
-            while session.step < session.num_steps and session.should_continue():
-                self._follow_extension()
-                self._keep_policy()
-                metrics = self.train_step()
-                session.report_if_due(metrics)
-                # After the last step, the last labels are used first: a run that is killed before
-                # repeats its last steps.
-                if session.is_checkpoint_due and session.step < session.num_steps:
-                    session.save()
-                if is_paced:
-                    session.wait_for_due_labels()
-        except RolloutInterrupted:
-            # Only states between two rollouts continue exactly: that of the last checkpoint.
-            return
-        if session.has_stepped:
-            self._display.status("saving")
-            if self._plan.labels is not None and session.step >= session.num_steps:
-                session.use_last_labels()
-            session.report(metrics)
-            session.save()
-
-    def _follow_extension(self) -> None:
-        """Adopt the number of steps of the whole run, which the owner may have extended."""
-        num_steps = self.session.num_steps
-        self._display.extend(num_steps)
-        # Its learning rate may have been annealed to 0.
-        extend = getattr(self._agent, "extend", None)
-        if extend is not None:
-            extend(num_steps)
-
-    def _collect(self) -> Rollout:
-        """Collect the next rollout of the agent; a stop request waits for its end, but not long.
-
-        Raises:
-            RolloutInterrupted: it had not ended `MAX_STOP_WAIT_S` after the request.
-        """
-        deadline_s = math.inf
-
-        def is_overdue() -> bool:
-            nonlocal deadline_s
-            if not self._is_stop_requested():
-                return False
-            now_s = time.monotonic()
-            deadline_s = min(deadline_s, now_s + MAX_STOP_WAIT_S)
-            return now_s >= deadline_s
-
-        return self._collector.collect(self._agent.act, self._agent.rollout_steps, is_overdue)
-
-    def train_step(self) -> Metrics:
-        """Take one turn of the loop (Christiano et al. 2017, 2.2); return the agent's metrics."""
-        session, agent = self.session, self._agent
-        # 1. The policy acts, and is updated by reinforcement learning from predicted rewards.
-        with session.timer.part("rollout"):
-            rollout = self._collect()
-        session.count_steps(rollout.num_steps)
-        rewards = session.observe(rollout).rewards
-        if session.is_back_to_predicted:
-            self._relabel_buffer()
-        with session.timer.part("update"):
-            losses = agent.learn(rollout, rewards)
-        # Before the next checkpoint, which would replace the last good one.
-        check_losses(self._plan.agent.name, self._plan.agent.settings, losses)
-        # 2. Pairs of segments are selected and sent to the teacher.
-        session.ask()
-        # 3. The predictor is fitted to the labels; `on_fit` then relabels the replay buffer.
-        if not session.fit():
-            self._relabel_if_due(rollout.num_steps)
-        self._reset_agent_if_due()
-        # Custom agents may return numbers of another library.
-        return {f"agent/{name}": jsonable(value) for name, value in losses.items()}
-
-    def _relabel_if_due(self, num_steps: int) -> None:
-        """Relabel the replay buffer from time to time without a fit, given a rollout's steps.
-
-        Predicted rewards also change, slowly, with the window that normalises them, even where no
-        other fit follows because all labels are given.
-        """
-        step = self.session.step
-        if (
-            self._plan.learning is not None
-            and step // RELABEL_EVERY > (step - num_steps) // RELABEL_EVERY
-        ):
-            self._relabel_buffer()
-
-    def _reset_agent_if_due(self) -> None:
-        session = self.session
-        if session.learner is not None and not session.control.uses_true_reward:
-            num_labels = session.learner.queue.num_answered
-            self._agent_reset.apply_if_due(self._agent, session.step, session.num_steps, num_labels)
-
-    def _keep_policy(self) -> None:
-        """Save the policy from time to time, so that earlier agents can be played.
-
-        Agents of other libraries have their own formats and are not saved.
-        """
-        history, step = self.session.experiment.folder.history, self.session.step
-        is_kept = is_due(step, self._kept_step, self.session.num_steps)
-        export = getattr(self._agent, "numpy_policy", None)
-        if is_kept and export is not None:
-            history.add(step, export())
-            self._kept_step = step
-
-    def _relabel_buffer(self) -> None:
-        """Give the steps in the agent's replay buffer their current predicted rewards."""
-        session, predictor = self.session, self.session.rewards.predictor
-        # Relabelling would replace true rewards for good. Steps before training have none yet.
-        has_true_rewards = session.control.uses_true_reward and session.step > 0
-        if predictor is not None and not has_true_rewards:
-            self._agent.relabel_buffer(predictor)
-
-    # --- before training ---
-
-    def _add_null_action_clip(self) -> None:
-        """Begin the ranking with a clip of null actions, from which no other clip is cut.
-
-        A run that was killed before its first checkpoint repeats the steps and finds the same clip.
-        """
-        session, learner = self.session, self.session.learner
-        assert learner is not None  # noqa: S101 - only a learner sorts clips
-        session.set_phase(Phase.RANDOM, "taking null actions, for the first clip")
-        # In twice the length, there is a whole segment or a complete episode.
-        num_steps = 2 * self._plan.segment_steps
-        is_added = False
-        while not is_added and session.should_continue():
-            try:
-                rollout = self._collector.collect(
-                    self._collector.null_actions, num_steps, self._is_stop_requested
-                )
-            except RolloutInterrupted:
-                return
-            session.count_episodes(rollout)
-            is_added = learner.add_clip_to_sort(rollout)
-
-    def _pretrain(self) -> None:
-        """Collect the first labels and fit the first predictor.
-
-        A stop before that leaves only labels, which the next run finds.
-        """
-        if self._plan.first_labels:
-            self._collect_labels()
-        if self.session.stop:
-            return
-        labels = counted(self._plan.first_labels + self._num_given, "label")
-        self.session.set_phase(Phase.FITTING, f"fitting the reward predictor to {labels}")
-        # With a pretrained predictor, it may run in the background.
-        is_fitted = self.session.fit(force=True) or self.session.finish_fit()
-        if self.session.learner is None or not self.session.learner.num_fits:
-            raise TeacherFailed(no_usable_labels(self._plan))
-        if not is_fitted:  # too few usable labels to fine-tune a pretrained predictor
-            self._relabel_buffer()
-        self.session.save()
-
-    def _collect_labels(self) -> None:
-        """Act for long enough to cut the first segments, ask, and wait for all answers."""
-        session, num = self.session, self._plan.first_labels
-        assert session.learner is not None  # noqa: S101 - there are labels to collect
-        queue = session.learner.queue
-        per_rollout = self._collector.num_envs * self._agent.rollout_steps
-        num_steps = self._exploration_steps
-        self._show_exploration(0)
-        # At least these steps, then more rollouts for as long as too few distinct pairs are found.
-        for steps in range(per_rollout, num_steps + per_rollout, per_rollout):
-            if not session.should_continue():
-                return
-            self._explore_once(steps)
-            # A person compares the first clips while the agent explores.
-            if self._plan.asks_a_person and steps >= self._episode_steps:
-                session.ask(limit=num * steps // num_steps)
-        for _ in range(MAX_EXPLORATION_ROLLOUTS):
-            if queue.num_asked >= num or not session.should_continue():
-                break
-            if session.ask():
-                continue
-            # The next clips to compare follow from answers that are missing.
-            if self._plan.sorts_clips and queue.num_waiting:
-                break
-            self._explore_once(num_steps)
-        else:
-            raise TeacherFailed(no_different_segments(self._plan))
-        self._wait_for_page()
-        then = "the run ends" if self._plan.collects_only else "training starts"
-        session.wait_for_answers(num, then)
-
-    def _wait_for_page(self) -> None:
-        if self._await_page is not None:
-            self.session.set_phase(Phase.WAITING, "starting the page")
-            self._await_page()
-            self._await_page = None
-
-    @property
-    def _exploration_steps(self) -> int:
-        """Environment steps from which the first comparisons are chosen, over all environments.
-
-        A person is asked about whole episodes, so that the clips differ.
-        """
-        needed = 2 * self._plan.first_labels * self._plan.segment_steps
-        return max(needed, self._episode_steps) if self._plan.asks_a_person else needed
-
-    @property
-    def _episode_steps(self) -> int:
-        """Environment steps of one episode in all environments, but at most `FIRST_STEPS`."""
-        episode = self._plan.env_info.max_episode_steps or FIRST_STEPS
-        # Steps with images are slower, and a person waits for the first clips.
-        limit = FIRST_STEPS // (4 if self._plan.env_info.has_image_observations else 1)
-        return min(episode * self._collector.num_envs, limit)
-
-    @property
-    def _exploration(self) -> tuple[Act, str]:
-        """The policy that acts before the first labels, and what it does, for people."""
-        # The first comparisons are about the agent, if it is warm-started.
-        if self._plan.agent.is_warm:
-            return self._agent.predict, "acting as the agent it starts from"
-        explore = getattr(self._agent, "explore", None)
-        if explore is not None:
-            return explore, "exploring"
-        return self._collector.random_actions, "acting at random"
-
-    def _explore_once(self, num_explored: int) -> None:
-        """Collect a rollout; show that at least `num_explored` steps have been taken."""
-        act, _ = self._exploration
-        try:
-            rollout = self._collector.collect(
-                act, self._agent.rollout_steps, self._is_stop_requested
-            )
-        except RolloutInterrupted:
-            return
-        self.session.observe(rollout, is_training=False)
-        self._agent.observe(rollout)
-        self._show_exploration(num_explored)
-
-    def _show_exploration(self, steps: int) -> None:
-        """Show what the agent does, and how many of the first segments its steps make."""
-        _, doing = self._exploration
-        length = self._plan.segment_steps
-        total = self._exploration_steps // length
-        self.session.set_phase(
-            Phase.RANDOM,
-            f"{doing}, for the first comparisons: {min(steps // length, total):,} of "
-            f"{counted(total, 'segment')}",
-        )
-
-    # --- start and end ---
-
-    def _resume(self) -> bool:
-        parts = {
-            "agent": self._agent,
-            "collector": self._collector,
-            "agent_reset": self._agent_reset,
-        }
-        is_resumed = self.session.resume(parts)
-        history = self.session.experiment.folder.history
-        history.drop_after(self.session.step)
-        self._kept_step = max(history.steps, default=None)
-        if not self._plan.collects_only:
-            self._follow_extension()
-        if self._plan.has_tensorboard:
-            self._open_tensorboard(self.session.step if is_resumed else None)
-        return is_resumed
-
-    def _open_tensorboard(self, resumed_at: int | None) -> None:
-        """Log metrics to TensorBoard, in a resumed run from the step where it continues."""
-        folder = tensorboard_folder(self._plan.name)
-        if self._plan.tensorboard_dir is not None:
-            folder = user_path(self._plan.tensorboard_dir) / self._plan.name
-        self._tensorboard = TensorBoard(folder, resumed_at)
-        self.session.metrics.add_sink(self._tensorboard.write)
-
-    def _show_status(self, status: RunStatus) -> None:
-        """Show the status in the terminal; while waiting, the numbers of labels too."""
-        learner = self.session.learner
-        if status.phase in (Phase.WAITING, Phase.PAUSED) and learner is not None:
-            self._display.update(learner.metrics())
-        since = self.session.status.waiting_since
-        if since is None:
-            self._display.status(status.message)
-        else:
-            self._display.status(f"{status.message}; waiting since {since.astimezone():%H:%M:%S}")
-
-    def _end(self, *, is_finished: bool) -> Outcome:
-        """Save the predictor, plot the curves, and report the end."""
-        from rl_teacher.report.plot import plot  # noqa: PLC0415 - imports matplotlib
-
-        session, folder = self.session, self.session.experiment.folder
-        if not self._plan.collects_only:
-            session.save_predictor()
-        with folder_errors(folder.folder):
-            path = plot([(folder.name, folder.metrics())], folder.plot_path)
-        if is_finished:
-            session.set_phase(Phase.FINISHED, "finished")
-        else:
-            session.set_phase(Phase.STOPPED, "stopped and saved")
-        return Outcome(is_finished, session.step, path)
-
-    def finish_videos(self) -> None:
-        """Wait until all videos are written; everything else has been saved by then."""
-        if self._plan.has_videos:
-            self._display.status("writing videos")
-            self.session.finish_videos()
-
-    def close(self) -> None:
-        """Close environments, threads and files."""
-        self.session.close()
-        self._collector.close()
-        if self._tensorboard is not None:
-            self._tensorboard.close()
-
-
 def stagger_steps(env_info: EnvInfo) -> int:
     """Return the steps over which the first episodes of the environments start; 0 for together.
 
@@ -611,31 +504,6 @@ def stagger_steps(env_info: EnvInfo) -> int:
     """
     is_batched = env_info.backend in ("batch", "atari")
     return 0 if env_info.can_terminate or not is_batched else env_info.max_episode_steps or 0
-
-
-def no_different_segments(plan: RunPlan) -> str:
-    """Return the error text for an environment whose segments are all the same."""
-    return (
-        f"No two different clips of {plan.env_info.id} were found in {MAX_EXPLORATION_ROLLOUTS} "
-        "rollouts before training, so there is nothing to compare. Use an environment whose "
-        "observations change, longer clips (-c), or another agent to begin with (--agent-path)."
-    )
-
-
-def no_usable_labels(plan: RunPlan) -> str:
-    """Return the error text for pretraining labels that are all "cannot tell"."""
-    num, labels = plan.first_labels, plan.labels
-    if labels is None or labels.is_person:
-        return (
-            f"All answers so far are `cannot tell` ({counted(num, 'comparison')}), so there is "
-            "nothing to learn from. Change some answers on the page (`rl-teacher serve`) and run "
-            "the same command again; or start another experiment with longer clips (-c)."
-        )
-    return (
-        f"The teacher {labels.teacher_name} could not tell in any comparison so far ({num:,}), so "
-        "there is nothing to learn from. Use another --teacher, another --teacher-strength, or "
-        "longer clips (-c)."
-    )
 
 
 if __name__ == "__main__":

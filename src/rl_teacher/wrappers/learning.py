@@ -143,7 +143,7 @@ class WrapperLearning:
                 session.observe(rollout, is_training=self.has_fitted)
                 self._ask()
             self._fit_if_due()
-        session.report_if_due({}, Phase.TRAINING if self.has_fitted else Phase.RANDOM)
+        session.report_if_due(Phase.TRAINING if self.has_fitted else Phase.RANDOM)
         if session.is_checkpoint_due:
             self.save()
 
@@ -263,7 +263,7 @@ class WrapperLearning:
                 self.count(rest)
             self.save()
             if self.session.has_stepped:
-                self.session.report({})
+                self.session.report()
             self.session.set_phase(Phase.STOPPED, "stopped and saved")
 
 
