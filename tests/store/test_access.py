@@ -209,29 +209,6 @@ class TestCredentials:
         assert store.access.revoke_credentials(given) == 1
         assert identify(store, token) is None
 
-    def test_last_use_is_written_once_per_minute(self, store, clock):
-        store.labelers.add("Zoë")
-        token = issue_credential(store, "Zoë")
-        noted = []
-        for _ in range(4):
-            identify(store, token)
-            store.access.write_uses()
-            noted += rows_of(store, select(Credential.last_used_at))
-            clock.advance(30)
-        assert noted[0] == noted[1] < noted[2] == noted[3]
-
-    def test_identifying_never_writes(self, store, clock):
-        store.labelers.add("Zoë")
-        token = issue_credential(store, "Zoë")
-        assert not store.access.has_uses_to_write
-        for _ in range(2):
-            clock.advance(60)
-            identify(store, token)
-            assert store.access.has_uses_to_write
-        assert rows_of(store, select(Credential.last_used_at)) == [(None,)]
-        store.access.write_uses()
-        assert not store.access.has_uses_to_write
-
     def test_labeler_is_not_added_without_credential(self, store):
         """The time cannot be stored, which the database reports after the labeler was added."""
         with pytest.raises(StatementError):

@@ -5,19 +5,17 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 
 from rl_teacher.common.errors import (
     BadConfig,
     InviteNotFound,
     InviteUnusable,
     LabelerExists,
-    StoreUnavailable,
 )
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
@@ -61,32 +59,20 @@ MAX_USES = 1_000
 LONGEST_DAYS = 3_650
 """Longest limited lifetime of an invite or a credential that an owner can choose."""
 
-LAST_USED_RESOLUTION = timedelta(minutes=1)
-
-USES_WRITE_INTERVAL = timedelta(seconds=10)
-"""Uses of credentials are collected in memory and written together, apart from the requests: with a
-write per request, every reader would wait for the single writer."""
-
 HOLDERS = (
     select(
-        Credential.id,
         Credential.token_hash,
-        Credential.expires_at,
-        Credential.revoked_at,
-        Credential.last_used_at,
         Credential.experiment,
         Labeler.id.label("labeler_id"),
         Labeler.name,
         Labeler.role,
     )
     .join(Labeler, Labeler.id == Credential.labeler_id)
-    .where(Credential.token_hash.in_(bindparam("token_hashes", expanding=True)))
-)
-
-SET_LAST_USED = (
-    update(Credential)
-    .where(Credential.id == bindparam("credential_id"))
-    .values(last_used_at=bindparam("moment"))
+    .where(
+        Credential.token_hash.in_(bindparam("token_hashes", expanding=True)),
+        Credential.revoked_at.is_(None),
+        or_(Credential.expires_at.is_(None), Credential.expires_at > bindparam("moment")),
+    )
 )
 
 ENDED_SESSIONS = select(EndedSession.id).where(
@@ -108,8 +94,6 @@ class Access:
         self._labelers = labelers
         self._events = events
         self._insert_ended = insert_or_skip(database.dialect, EndedSession, "id")
-        self._uses: dict[int, datetime] = {}
-        self._uses_written_at = datetime.min.replace(tzinfo=UTC)
 
     # --- credentials ---
 
@@ -159,17 +143,14 @@ class Access:
 
         A token is invalid if it is expired, revoked or unknown.
         """
-        possible = sorted(set(hashes) - {""})
-        rows = self._database.rows(HOLDERS, token_hashes=possible) if possible else []
-        moment = self._database.now()
-        identities: dict[str, Identity] = {}
-        for row in rows:
-            if row["revoked_at"] is None and not is_expired(row["expires_at"], moment):
-                identity = Identity(row["labeler_id"], row["name"], row["role"], row["experiment"])
-                identities[row["token_hash"]] = identity
-                used_at = row["last_used_at"]
-                if used_at is None or moment - used_at >= LAST_USED_RESOLUTION:
-                    self._uses[row["id"]] = moment
+        possible = {"token_hashes": sorted(set(hashes) - {""}), "moment": self._database.now()}
+        rows = self._database.rows(HOLDERS, **possible) if possible["token_hashes"] else []
+        identities = {
+            row["token_hash"]: Identity(
+                row["labeler_id"], row["name"], row["role"], row["experiment"]
+            )
+            for row in rows
+        }
         return [identities.get(each) for each in hashes]
 
     # --- sessions of browsers ---
@@ -198,24 +179,7 @@ class Access:
         rows = self._database.rows(ENDED_SESSIONS, session_ids=sorted(session_ids))
         return {row["id"] for row in rows}
 
-    # --- uses of credentials ---
-
-    @property
-    def has_uses_to_write(self) -> bool:
-        """True if collected uses of credentials are due to be written."""
-        is_due = self._database.now() - self._uses_written_at >= USES_WRITE_INTERVAL
-        return bool(self._uses) and is_due
-
-    def write_uses(self) -> None:
-        """Write the collected uses of credentials; a failure does not lock anybody out."""
-        # Replaced before the write, so that uses recorded meanwhile belong to the next one.
-        uses, self._uses = self._uses, {}
-        self._uses_written_at = self._database.now()
-        # In the order of the ids, so that two processes do not wait for each other in a circle.
-        rows = [{"credential_id": each, "moment": moment} for each, moment in sorted(uses.items())]
-        if rows:
-            with suppress(StoreUnavailable), self._database.writing() as connection:
-                connection.execute(SET_LAST_USED, rows)
+    # --- revocation ---
 
     def revoke_credentials(self, name: str, *, by: str = OWNER) -> int:
         """Revoke all credentials of a labeler and return their number.
@@ -458,11 +422,6 @@ def hash_if_token(text: str) -> str:
     return hash_token(text) if is_token else ""
 
 
-def is_expired(expires_at: datetime | None, moment: datetime) -> bool:
-    """Return True if an optional end of validity has passed."""
-    return expires_at is not None and expires_at <= moment
-
-
 def consume_invite(connection: Connection, token: str, moment: datetime) -> Mapping[Any, Any]:
     """Count a use of an invite.
 
@@ -488,4 +447,4 @@ def status_of(invite: Mapping[Any, Any], moment: datetime) -> str:
         return "used"
     if invite["revoked_at"] is not None:
         return "revoked"
-    return "expired" if is_expired(invite["expires_at"], moment) else "open"
+    return "expired" if invite["expires_at"] <= moment else "open"

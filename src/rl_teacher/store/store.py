@@ -100,8 +100,7 @@ class Store:
         return cls(open_database(url_or_path, busy_timeout_s, now, is_synced=is_synced), wait)
 
     def close(self) -> None:
-        """Write what is buffered and close every connection."""
-        self.access.write_uses()
+        """Close every connection."""
         self.database.close()
 
     def __enter__(self) -> "Store":

@@ -261,7 +261,6 @@ class Credential(Base):
 
     Attributes:
         hint: First characters of the token, to tell two apart.
-        last_used_at: Time of the last use, to the minute.
         experiment: Name of the only experiment that it opens; null for all.
     """
 
@@ -275,7 +274,6 @@ class Credential(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     experiment: Mapped[str | None] = mapped_column(ExperimentName)
 
 

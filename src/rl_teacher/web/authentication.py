@@ -1,6 +1,5 @@
 """Authentication of credentials, and rate limits per credential and network."""
 
-import asyncio
 import ipaddress
 import secrets
 from collections.abc import Callable, Sequence
@@ -117,9 +116,6 @@ class Authenticator:
         limits = self._settings.limits
         session = self._session_of(token)
         identity = await self._identity_of(session)
-        if self._store.access.has_uses_to_write:
-            loop = asyncio.get_running_loop()
-            loop.run_in_executor(None, self._store.access.write_uses)
         # Looked up even if the network has sent too many wrong credentials: others share it.
         if identity is None:
             self.buckets.take(limits.anonymous, network)
