@@ -166,9 +166,9 @@ def open_destination(
     defaults = {"fit": {"reward": asdict(PredictorConfig())}}
     with (
         open_store() as store,
-        locked_experiment(store, config.name, identity, defaults=defaults) as locked,
+        locked_experiment(store, config.name, identity, defaults=defaults) as (experiment, _),
     ):
-        yield locked.folder.predictor_folder, locked.folder
+        yield experiment.predictor_folder, experiment
 
 
 def fit_predictor(

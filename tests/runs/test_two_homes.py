@@ -28,9 +28,9 @@ def move(tmp_path, monkeypatch):
 
 def run(store, config=CONFIG, labeler="ann", **options):
     """Run an experiment that gets a label, and return its id in the database."""
-    with locked_experiment(store, "shared", config, **options) as locked:
+    with locked_experiment(store, "shared", config, **options) as (folder, _):
         experiment_id = store.experiments.ensure("shared", ENV_ID, config)
-        locked.folder.append_metrics({"step": 1})
+        folder.append_metrics({"step": 1})
         store.metrics.append(experiment_id, 1, {"step": 1})
         if labeler is not None:
             [comparison_id] = ask(store, experiment_id, 1)
@@ -86,7 +86,7 @@ def test_start_over_from_second_home_is_audited(store, move):
 
 
 def test_run_whose_lock_file_was_deleted_excludes_a_second_one(store):
-    with locked_experiment(store, "shared", CONFIG) as locked:
-        (locked.folder.folder / "lock").unlink()
+    with locked_experiment(store, "shared", CONFIG) as (folder, _):
+        (folder.folder / "lock").unlink()
         with pytest.raises(ExperimentInUse):
             run(store)

@@ -139,8 +139,7 @@ def import_as(dataset: Dataset, name: str) -> int:
     check_request_ids(rows)
     kept = {"content": dataset.content_hash, SPACES: dataset.spaces.to_json()}
     config = {"env_id": dataset.env_id, IMPORTED: kept}
-    with open_store() as store, locked_experiment(store, name, config) as locked:
-        experiment = locked.folder
+    with open_store() as store, locked_experiment(store, name, config) as (experiment, _):
         # Segments are written before the comparisons that refer to them.
         files = segment_files()
         for row in rows:

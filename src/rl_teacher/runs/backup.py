@@ -14,11 +14,10 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import func, select
 
 from rl_teacher.common.errors import (
     BadInput,
@@ -65,36 +64,15 @@ KNOWN = re.compile(
 """Names in a backup; everything else in a home is made again, and refused in a backup."""
 
 
-@dataclass(frozen=True)
-class BackupSummary:
-    """Contents of a backup.
-
-    Attributes:
-        num_files: Number of files.
-        size_bytes: Their size.
-        num_experiments: Number of experiments in the database.
-        num_labels: Number of labels in the database, with replaced ones.
-    """
-
-    num_files: int
-    size_bytes: int
-    num_experiments: int
-    num_labels: int
-
-    def __str__(self) -> str:
-        return (
-            f"{counted(self.num_experiments, 'experiment')} with "
-            f"{counted(self.num_labels, 'label')}, {counted(self.num_files, 'file')} of "
-            f"{self.size_bytes / 1e6:,.1f} MB"
-        )
-
-
-def save_backup(target: Path, media: str | Path | None = None) -> BackupSummary:
+def save_backup(target: Path, media: str | Path | None = None) -> str:
     """Copy the home to a new zip file, with every label that was acknowledged before.
 
     Args:
         target: File to create.
         media: Storage of the clips; None for the default.
+
+    Returns:
+        A summary of the contents.
 
     Raises:
         BadInput: The file exists, or there is no home.
@@ -166,23 +144,22 @@ def add_media(archive: zipfile.ZipFile, store: Store, media: MediaFiles) -> None
             logger.warning("A clip is not in the backup: %s", error)
 
 
-def summary_of(archive: zipfile.ZipFile, database: Database) -> BackupSummary:
-    """Summarise a backup and its database."""
-    counts = select(
-        select(func.count()).select_from(Experiment).scalar_subquery(),
-        select(func.count()).select_from(Label).scalar_subquery(),
-    )
+def summary_of(archive: zipfile.ZipFile, database: Database) -> str:
+    """Return the numbers of what a backup contains, for people."""
     with database.reading() as connection:
-        num_experiments, num_labels = connection.execute(counts).one()
+        numbers = [
+            counted(connection.execute(select(func.count()).select_from(table)).scalar_one(), noun)
+            for table, noun in ((Experiment, "experiment"), (Label, "label"))
+        ]
     files = archive.infolist()
-    size_bytes = sum(each.file_size for each in files)
-    return BackupSummary(len(files), size_bytes, num_experiments, num_labels)
+    size_mb = sum(each.file_size for each in files) / 1e6
+    return f"{' with '.join(numbers)}, {counted(len(files), 'file')} of {size_mb:,.1f} MB"
 
 
 # --- restoration ---
 
 
-def restore_backup(source: Path) -> BackupSummary:
+def restore_backup(source: Path) -> str:
     """Restore a backup into the home, which must be empty or not exist, and into its database.
 
     Files are complete in a folder of the home before they are moved to their places, the database
@@ -198,9 +175,10 @@ def restore_backup(source: Path) -> BackupSummary:
     url = default_url(target)
     file = file_of(as_url(url))
     with folder_errors(target):
-        for path in (target, file):
-            if path is not None and path.exists() and not is_empty_folder(path):
-                raise not_empty(str(path))
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise not_empty(f"The home {target}")
+        if file is not None and file.exists():
+            raise not_empty(f"The database {file}")
         make_private_home(target)
         unfinished = target / f".restored{TEMPORARY_SUFFIX}"
         try:
@@ -232,11 +210,6 @@ def restore_backup(source: Path) -> BackupSummary:
     return summary
 
 
-def is_empty_folder(path: Path) -> bool:
-    """Return whether a path is a folder without entries."""
-    return path.is_dir() and not any(path.iterdir())
-
-
 def not_empty(label: str) -> BadInput:
     """Return the error for a home or a database that would be overwritten."""
     return BadInput(
@@ -264,7 +237,7 @@ def opened(source: Path) -> Iterator[zipfile.ZipFile]:
             if DATABASE not in names or len(set(names)) < len(names):
                 raise corrupt(source, f"it has no {DATABASE}, or two files of one name")
             yield archive
-    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+    except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as error:
         raise corrupt(source, str(error)) from error
 
 
@@ -309,16 +282,10 @@ def load_database(source: Database, url: str) -> None:
         source.reading() as reading,
         target.writing() as writing,
     ):
-        if has_rows(writing):
+        tables = (Experiment, Label)
+        if any(writing.execute(select(table.id).limit(1)).first() for table in tables):
             raise not_empty(f"The database {target.label}")
         copy_tables(reading, writing)
-
-
-def has_rows(connection: Connection) -> bool:
-    """Return whether a database has an experiment or a label."""
-    return any(
-        connection.execute(select(table.id).limit(1)).first() for table in (Experiment, Label)
-    )
 
 
 def corrupt(source: Path, fault: str) -> CorruptBackup:

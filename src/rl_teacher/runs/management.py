@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -29,19 +28,6 @@ from rl_teacher.store.sql import experiment_not_found
 from rl_teacher.store.store import Store
 
 
-@dataclass(frozen=True)
-class LockedExperiment:
-    """An experiment whose locks this process holds.
-
-    Attributes:
-        folder: its folder.
-        lock: its lock in the database.
-    """
-
-    folder: Experiment
-    lock: HeldLock
-
-
 @contextmanager
 def locked_experiment(
     store: Store,
@@ -50,11 +36,14 @@ def locked_experiment(
     *,
     force_new: bool = False,
     defaults: Mapping[str, Any] | None = None,
-) -> Iterator[LockedExperiment]:
+) -> Iterator[tuple[Experiment, HeldLock]]:
     """Lock an experiment in the database and open its folder; see `Experiment.open`.
 
     Several homes may share a database, so an experiment of this name may be another home's. Its
     records are deleted if the experiment starts over.
+
+    Yields:
+        Its folder, and its lock in the database.
 
     Raises:
         BadExperimentName, ConfigMismatch, ExperimentInUse, RunFolderUnusable, StoreUnavailable.
@@ -66,7 +55,7 @@ def locked_experiment(
     ):
         if folder.starts_over:
             store.experiments.delete(name)
-        yield LockedExperiment(folder, lock)
+        yield folder, lock
 
 
 def stored_config(store: Store, name: str) -> Mapping[str, Any] | None:

@@ -86,18 +86,17 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
         # Without syncing, a power cut may lose synthetic answers; they are computed again.
         wait = DatabaseWait()
         store = stack.enter_context(open_store(is_synced=spec.asks_a_person, wait=wait))
-        locked = stack.enter_context(
+        folder, lock = stack.enter_context(
             locked_experiment(
                 store, spec.name, spec.config, force_new=spec.force_new, defaults=spec.defaults
             )
         )
-        folder = locked.folder
         experiment_id = store.experiments.ensure(folder.name, spec.env_info.id, dict(spec.config))
         instructions = spec.instructions or store.experiments.get(folder.name).instructions
         # A number that the owner has set on the page takes precedence over that of the command.
         target = store.experiments.control(experiment_id).target_labels or spec.max_labels
         store.experiments.describe(experiment_id, instructions, target)
-        opened = OpenExperiment(spec, folder, store, experiment_id, locked.lock, wait)
+        opened = OpenExperiment(spec, folder, store, experiment_id, lock, wait)
         try:
             yield opened
         except Exception as error:
