@@ -30,7 +30,6 @@ from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.config.predecessors import teach_command
 from rl_teacher.datasets.given_labels import GivenLabels, labelled_pairs
-from rl_teacher.envs.interface import Shard
 from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.first_labels import add_null_action_clip, ask_first_comparisons
@@ -322,7 +321,7 @@ class TrainingLoop:
             from rl_teacher.cluster.collector import ClusterCollector  # noqa: PLC0415 - optional
 
             return ClusterCollector(settings, num_envs, plan.workers, self._wait_for_node)
-        return settings.make_collector(Shard(0, num_envs, num_envs), plan.workers)
+        return settings.make_collector(num_envs, plan.workers)
 
     def _wait_for_node(self, text: str) -> None:
         # The environments are reset before there is a session.

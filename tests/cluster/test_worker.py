@@ -30,14 +30,14 @@ def test_joined_parts_equal_rollout_of_one_process(env_id):
     config = TeachConfig(env_id, "rl", name="x", ppo=PPOConfig(num_envs=NUM_ENVS))
     agent = make_agent(config, make_vector(env_id, 1))
     assert isinstance(agent, OnPolicyAgent)
-    whole = settings.make_collector(Shard(0, NUM_ENVS, NUM_ENVS), 1)
+    whole = settings.make_collector(NUM_ENVS, 1)
     agent.observe(whole.collect(whole.random_actions, 12))
     state, generator_state = whole.state(), agent.generator_state
 
     parts = []
     for bounds in BOUNDS:
         shard, worker = Shard(*bounds, NUM_ENVS), RolloutWorker(settings, 1)
-        worker._collector = settings.make_collector(shard, 1)
+        worker._collector = settings.make_collector(len(shard), 1, shard)
         worker._collector.load_state(state)
         worker._held = shard, 0
         task = RolloutTask(shard, NUM_STEPS, "", 0, generator_state, returns_features=True)

@@ -71,10 +71,12 @@ class RolloutSettings:
             self.physics,
         )
 
-    def make_collector(self, shard: Shard, num_threads: int | None) -> "Collector":
-        """Create a shard of the environments of the run, and their collector."""
+    def make_collector(
+        self, num_envs: int, num_threads: int | None, shard: Shard | None = None
+    ) -> "Collector":
+        """Create environments of the run and their collector; by default, all environments."""
         return Collector(
-            self.make_vector(len(shard), num_threads, shard),
+            self.make_vector(num_envs, num_threads, shard),
             seed=self.seed,
             stagger=self.stagger,
             hide_terminations=self.hide_terminations,

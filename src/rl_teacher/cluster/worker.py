@@ -173,7 +173,9 @@ class RolloutWorker:
             return self._collector
         if self._collector is not None:
             self._collector.close()
-        self._collector = self._settings.make_collector(task.shard, self._num_threads)
+        self._collector = self._settings.make_collector(
+            len(task.shard), self._num_threads, task.shard
+        )
         if state:
             self._collector.load_state(import_ray().get(state[0]))
         return self._collector

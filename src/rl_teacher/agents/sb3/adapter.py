@@ -46,69 +46,60 @@ def limit_torch_threads() -> None:
         torch.set_num_threads(1)
 
 
-def cuda_states() -> list[torch.Tensor]:
-    """Return the states of torch's generators of all GPUs; none without CUDA."""
-    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+def global_generators() -> tuple[Any, ...]:
+    """Return the states of the global generators of Python, NumPy, torch and CUDA."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda
 
 
 class IsolatedRandomness:
-    """The state of the global generators of NumPy and torch, as seen by one agent.
+    """The state of the global generators, as seen by one agent.
 
     The libraries sample from global generators. While the agent computes, these have the state in
     which the agent left them; afterwards, they have their previous state.
     """
 
     def __init__(self) -> None:
-        self._numpy: Any = np.random.get_state()
-        self._torch, self._cuda = torch.get_rng_state(), cuda_states()
+        self._states = global_generators()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Swap the state of the global generators for that of the agent."""
-        others_numpy, others_torch = np.random.get_state(), torch.get_rng_state()
-        others_cuda = cuda_states()
-        np.random.set_state(self._numpy)
-        torch.set_rng_state(self._torch)
-        torch.cuda.set_rng_state_all(self._cuda)
+        others = global_generators()
+        self._set(self._states)
         try:
             yield
         finally:
-            self._numpy, self._torch = np.random.get_state(), torch.get_rng_state()
-            self._cuda = cuda_states()
-            np.random.set_state(others_numpy)
-            torch.set_rng_state(others_torch)
-            torch.cuda.set_rng_state_all(others_cuda)
+            self._states = global_generators()
+            self._set(others)
 
-    @contextmanager
-    def seeded_within(self) -> Iterator[None]:
-        """Swap as `in_use`, and restore Python's generator, for calls that seed all generators."""
-        others = random.getstate()
-        try:
-            with self.in_use():
-                yield
-        finally:
-            random.setstate(others)
+    def _set(self, states: tuple[Any, ...]) -> None:
+        of_python, of_numpy, of_torch, cuda = states
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+        torch.set_rng_state(of_torch)
+        torch.cuda.set_rng_state_all(cuda)
 
     def state(self) -> StateDict:
-        """Return everything needed to continue exactly."""
-        _, keys, place, has_gauss, gauss = self._numpy
-        cuda = {"cuda": torch.stack(self._cuda).numpy()} if self._cuda else {}
-        return {
-            **cuda,
+        """Return everything needed to continue exactly; the libraries do not use Python's."""
+        _, (_, keys, place, has_gauss, gauss), of_torch, cuda = self._states
+        state = {
             "keys": np.asarray(keys),
             "place": np.asarray([place, has_gauss]),
             "gauss": np.asarray(gauss),
-            "torch": self._torch.numpy().copy(),
+            "torch": of_torch.numpy().copy(),
         }
+        return state | ({"cuda": torch.stack(cuda).numpy()} if cuda else {})
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state."""
         place, has_gauss = (int(each) for each in state["place"])
-        self._numpy = ("MT19937", state["keys"], place, has_gauss, float(state["gauss"]))
-        self._torch = torch.from_numpy(state["torch"].copy())
+        of_python, _, _, cuda = self._states
+        of_numpy = "MT19937", state["keys"], place, has_gauss, float(state["gauss"])
         # Another machine may have other GPUs.
-        if len(state.get("cuda", ())) == len(self._cuda):
-            self._cuda = [torch.from_numpy(each.copy()) for each in state.get("cuda", ())]
+        if len(state.get("cuda", ())) == len(cuda):
+            cuda = [torch.from_numpy(each.copy()) for each in state.get("cuda", ())]
+        self._states = of_python, of_numpy, torch.from_numpy(state["torch"].copy()), cuda
 
 
 class SpacesOnly(VecEnv):
@@ -205,7 +196,7 @@ class LibraryAgent:
         arguments = {name: value for name, value in self._arguments.items() if name != NORMALISE}
         std, shape = arguments.get("action_noise"), self._action_space.shape or ()
         try:
-            with self._randomness.seeded_within():
+            with self._randomness.in_use():
                 if isinstance(std, float | int):
                     # Independent noise for each environment, on actions in [-1, 1].
                     each = NormalActionNoise(np.zeros(shape), np.full(shape, std))
