@@ -1,6 +1,7 @@
 """What all on-policy agents have in common: exact resume, seeds and warm starts."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from rl_teacher.config.agents import A2CConfig, GA3CConfig, PPOConfig, TRPOConfi
 from rl_teacher.envs.registry import make_vector
 from tests.agents.rollouts import new_agent, state_after, train
 
-SIZE = {"num_envs": 4, "rollout_steps": 16}
-AGENTS = {
+SIZE: dict[str, Any] = {"num_envs": 4, "rollout_steps": 16}
+AGENTS: dict[Any, Any] = {
     PPO: PPOConfig(**SIZE, minibatch_size=32, num_epochs=2),
     TRPO: TRPOConfig(**SIZE, minibatch_size=32, num_epochs=2),
     A2C: A2CConfig(**SIZE),
