@@ -1,7 +1,6 @@
 """Access control: credentials, cookies, links and origins."""
 
 import hashlib
-import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -11,7 +10,7 @@ import pytest
 from starlette.routing import Route
 
 from rl_teacher.store.store import Store
-from rl_teacher.web.access import Access, required_access, requires
+from rl_teacher.web.access import Access, required_access
 from rl_teacher.web.address import one_time_code
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
@@ -24,7 +23,6 @@ from tests.web.conftest import (
     assert_problem,
     enter,
     label,
-    lease,
     post,
 )
 
@@ -147,9 +145,6 @@ class TestEveryRoute:
 
 
 class TestBearerToken:
-    def test_valid_token_grants_access(self, program):
-        assert program.get("/api/v1/experiments").json() == {"experiments": []}
-
     @pytest.mark.parametrize(
         "value",
         [
@@ -166,10 +161,6 @@ class TestBearerToken:
         response = browser.get("/api/v1/experiments", headers={"Authorization": value})
         assert_problem(response, 401)
         assert response.headers["www-authenticate"].startswith("Bearer")
-
-    def test_one_invalid_token_of_two_is_rejected(self, browser):
-        headers = [("Authorization", f"Bearer {TOKEN}"), ("Authorization", f"Bearer {WRONG}")]
-        assert_problem(browser.get("/api/v1/experiments", headers=headers), 401)
 
     def test_other_authorization_scheme_is_ignored(self, browser):
         headers = {"Authorization": "Basic bWU6cHc="}
@@ -202,10 +193,6 @@ class TestLink:
         assert {"httponly", "samesite=lax", "path=/"} <= attributes
         assert "secure" not in attributes
 
-    def test_cookie_is_secure_over_https(self, app, anonymous):
-        response = anonymous.get(f"https://testserver/?token={TOKEN}")
-        assert "secure" in response.headers["set-cookie"].lower()
-
     @pytest.mark.parametrize(
         "path", ["//evil.example/", "/%2F%2Fevil.example/", "/%5Cevil.example"]
     )
@@ -221,23 +208,8 @@ class TestLink:
         assert "rl-teacher serve" in response.text
         assert "set-cookie" not in response.headers
 
-    def test_invalid_token_in_link_is_rejected_despite_valid_cookie(self, browser):
-        assert browser.get(f"/?token={WRONG}").status_code == 401
-
-    def test_missing_credential_returns_help_on_every_page(self, anonymous):
-        for path in ("/", "/e/hopper", "/e/hopper/label", "/e/hopper/watch"):
-            response = anonymous.get(path, headers=HTML)
-            assert response.status_code == 401
-            assert response.headers["content-type"].startswith("text/html")
-            assert "<code>rl-teacher serve</code> printed" in response.text
-
 
 class TestCookie:
-    def test_cookie_name_depends_on_hash_of_token(self):
-        # FIPS 180-4 gives the SHA-256 of "abc".
-        assert Settings("abc").cookie == "rl_teacher_ba7816bf"
-        assert Settings(TOKEN).cookie != Settings(WRONG).cookie
-
     def test_cookies_of_two_homes_coexist(self, store, media, static, browser):
         """Browsers send cookies to every port of a host, so both services receive both cookies."""
         other = create_app(store, media, Settings(WRONG, static=static))
@@ -285,10 +257,6 @@ class TestCookie:
         response = browser.post("/api/v1/labels", json=payload, headers=headers)
         assert len(response.json()["accepted"]) == 1
 
-    def test_bearer_token_needs_no_origin(self, program, trainer):
-        [comparison_id] = trainer.ask()
-        assert len(post(program, label(comparison_id)).json()["accepted"]) == 1
-
 
 class TestSessions:
     def sign_in(self, app, token):
@@ -313,13 +281,6 @@ class TestSessions:
         client.cookies.set(Settings(TOKEN).cookie, copied)
         assert_problem(client.get("/api/v1/me"), 401)
 
-    def test_ended_session_is_rejected_after_a_restart(self, app, store, media, static, clock):
-        client = self.sign_in(app, TOKEN)
-        copied = client.cookies[Settings(TOKEN).cookie]
-        client.post("/api/v1/sign-out", headers=SAME_ORIGIN)
-        restarted = create_app(store, media, Settings(TOKEN, static=static, now=clock))
-        assert_problem(enter(restarted, copied).get("/api/v1/me"), 401)
-
     def test_signing_out_ends_no_other_session(self, app, store):
         store.labelers.add("ann")
         token = issue_credential(store, "ann")
@@ -327,11 +288,6 @@ class TestSessions:
         one.post("/api/v1/sign-out", headers=SAME_ORIGIN)
         assert other.get("/api/v1/me").status_code == 200
         assert self.sign_in(app, token).get("/api/v1/me").status_code == 200
-
-    def test_session_ends_with_its_credential(self, app, store):
-        client = self.ann(app, store)
-        store.access.revoke_credentials("ann")
-        assert_problem(client.get("/api/v1/me"), 401)
 
     def test_cookie_contains_no_credential(self, app, store):
         store.labelers.add("ann")
@@ -350,15 +306,6 @@ class TestSessions:
         client = self.ann(app, store)
         clock.advance(90 * 24 * 3600 + 1)
         assert_problem(client.get("/api/v1/me"), 401)
-
-    def test_sessions_share_the_rate_limit_of_their_credential(self, app, store):
-        store.labelers.add("ann")
-        token = issue_credential(store, "ann")
-        statuses = [self.sign_in(app, token).get("/api/v1/me").status_code for _ in range(20)] + [
-            enter(app, token).get("/api/v1/me").status_code for _ in range(40)
-        ]
-        assert statuses[0] == 200
-        assert statuses[-1] == 429
 
     def test_other_site_cannot_sign_anyone_out(self, app, store):
         client = self.ann(app, store)
@@ -404,10 +351,6 @@ class TestOneTimeCode:
         with TestClient(app, follow_redirects=False) as other:
             assert other.get(f"/?code={code}").status_code == 401
 
-    def test_used_code_opens_the_page_for_the_browser_with_the_cookie(self, anonymous, clock):
-        code = self.code(clock)
-        assert [anonymous.get(f"/?code={code}").status_code for _ in range(2)] == [303] * 2
-
     def test_code_expires_after_a_minute(self, anonymous, clock):
         code = self.code(clock)
         clock.advance(60)
@@ -420,10 +363,6 @@ class TestOneTimeCode:
     @pytest.mark.parametrize("code", ["", "x", "..", "9999999999.x", "%ff%ff.x.y"])
     def test_malformed_code_is_rejected(self, anonymous, code):
         assert anonymous.get(f"/?code={code}").status_code == 401
-
-    def test_two_codes_are_rejected(self, anonymous, clock):
-        codes = self.code(clock), self.code(clock)
-        assert anonymous.get("/?code={}&code={}".format(*codes)).status_code == 401
 
 
 def test_labeler_fields_in_the_request_are_ignored(program, trainer):
@@ -459,27 +398,6 @@ class TestLockedDatabase:
 
 
 class TestLabelersCredential:
-    def test_id_of_the_home_outlives_the_service(self, store, media, static, clock):
-        def home_with(token):
-            service = create_app(store, media, Settings(token, static=static, now=clock))
-            return enter(service, token).get("/api/v1/me").json()["home"]
-
-        assert home_with(TOKEN) == home_with(TOKEN) != home_with("an0ther-" + "x" * 40)
-
-    def test_labeler_credential_grants_access_to_labelling(self, guest, trainer):
-        trainer.ask()
-        me = guest.get("/api/v1/me").json()
-        assert (me["name"], me["role"]) == ("ann", "labeler")
-        paths = ("/api/v1/experiments", "/api/v1/experiments/hopper", "/", "/e/hopper/label")
-        for path in paths:
-            assert guest.get(path).status_code == 200
-
-    def test_credential_identifies_the_labeler(self, guest, trainer):
-        [comparison_id] = trainer.ask()
-        post(guest, label(comparison_id, labeler="owner", labeler_id=1))
-        assert trainer.store.labels.count_of_labeler(trainer.id, "ann") == 1
-        assert trainer.store.labels.count_of_labeler(trainer.id, "owner") == 0
-
     @pytest.mark.parametrize("change", ["credential", "cookie"])
     def test_revoked_credential_is_rejected_immediately(self, app, store, guest, change):
         if change == "cookie":
@@ -489,22 +407,6 @@ class TestLabelersCredential:
         assert store.access.revoke_credentials("ann") == 1
         assert_problem(guest.get("/api/v1/me"), 401)
         assert_problem(guest.get("/api/v1/me"), 401)
-
-    def test_revocation_during_request_keeps_only_that_label(self, guest, trainer, store):
-        first, second = trainer.ask(2)
-        lease(store, "ann", first)
-
-        def body():
-            payload = json.dumps({"labels": [label(first)]}).encode()
-            yield payload[:20]
-            store.access.revoke_credentials("ann")
-            yield payload[20:]
-
-        headers = {"Content-Type": "application/json"}
-        response = guest.post("/api/v1/labels", content=body(), headers=headers)
-        assert len(response.json()["accepted"]) == 1
-        assert_problem(post(guest, label(second)), 401)
-        assert list(store.labels.answers([first, second])) == [first]
 
     def test_expired_credential_is_rejected(self, app, store, clock):
         _, token = store.access.add_labeler("bob", expires_at=clock() + timedelta(hours=1))
@@ -518,38 +420,9 @@ class TestLabelersCredential:
         olga = enter(app, issue_credential(store, "olga"))
         assert olga.get("/api/v1/labelers").status_code == 200
 
-    def test_invalid_credential_takes_precedence_over_valid_cookie(self, guest):
-        token = guest.headers.pop("Authorization").split()[1]
-        guest.cookies.set(Settings(TOKEN).cookie, token)
-        assert guest.get("/api/v1/me").status_code == 200
-        assert_problem(guest.get("/api/v1/me", headers={"Authorization": "Bearer rlt_x"}), 401)
-
-    def test_credential_in_link_becomes_cookie(self, app, store):
-        store.labelers.add("bob")
-        token = issue_credential(store, "bob")
-        with TestClient(app, follow_redirects=False) as client:
-            assert client.get(f"/e/hopper/label?token={token}").status_code == 303
-            assert client.get("/api/v1/me").json()["name"] == "bob"
-
     def test_database_stores_only_the_hash_of_a_credential(self, guest, database):
         token = guest.headers["Authorization"].split()[1]
         guest.get("/api/v1/me")
         kept = b"".join(path.read_bytes() for path in database.parent.glob(f"{database.name}*"))
         assert token.encode() not in kept
         assert hashlib.sha256(token.encode()).hexdigest().encode() in kept
-
-    def test_missing_database_returns_503(self, guest, database):
-        database.unlink()
-        assert_problem(guest.get("/api/v1/me"), 503)
-
-
-def test_settings_repr_omits_token():
-    assert TOKEN not in repr(Settings(TOKEN))
-
-
-def test_required_access_returns_declared_access():
-    @requires(Access.LABELER)
-    async def endpoint(request):
-        raise AssertionError("never asked")
-
-    assert required_access(Route("/x", endpoint)) is Access.LABELER

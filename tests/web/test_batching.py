@@ -87,49 +87,6 @@ class TestBatcher:
         assert times_s[1] - times_s[0] == pytest.approx(0.6, abs=0.1)
         assert times_s[2] - times_s[1] == pytest.approx(0.6, abs=0.1)
 
-    def test_pause_after_a_batch_is_limited(self, make_batcher, doubler):
-        batcher = make_batcher(doubler, max_pause_s=0.0)
-
-        async def ask():
-            await asyncio.gather(batcher(1), batcher(2), batcher(3))
-            tasks = [asyncio.create_task(batcher(4))]
-            await asyncio.sleep(0.05)
-            await asyncio.gather(*tasks, batcher(5))
-
-        asyncio.run(ask())
-        assert doubler.batches == [[1], [2, 3], [4], [5]]
-
-    def test_items_of_ended_event_loops_do_not_block_others(self, make_batcher, doubler):
-        """The second item of each turn arrives before the batcher is idle again."""
-        batcher = make_batcher(doubler, max_pause_s=0.001)
-
-        async def ask():
-            return await asyncio.gather(batcher(1), batcher(2), batcher(3))
-
-        for _ in range(200):
-            assert asyncio.run(ask()) == [2, 4, 6]
-
-    def test_event_loop_that_ends_in_a_pause_blocks_no_other(self, make_batcher):
-        def double(numbers):
-            time.sleep(0.1)
-            return [2 * each for each in numbers]
-
-        batcher = make_batcher(double, max_pause_s=10.0)
-
-        async def leave():
-            await asyncio.gather(batcher(1), batcher(2), batcher(3))
-            task = asyncio.create_task(batcher(4))
-            await asyncio.sleep(0.01)
-            task.cancel()
-
-        asyncio.run(leave())
-        assert asyncio.run(asyncio.wait_for(batcher(5), timeout=10)) == 10
-
-    def test_wrong_number_of_results_is_an_error_of_all_items(self, make_batcher):
-        batcher = make_batcher(lambda _: [])
-        with pytest.raises(ValueError, match="1 items have 0 results"):
-            asyncio.run(asyncio.wait_for(batcher(1), timeout=10))
-
     def test_batch_size_is_limited(self, make_batcher, doubler):
         batcher = make_batcher(doubler)
         count = 3 * MAX_BATCH

@@ -67,26 +67,12 @@ def test_killed_run_is_shown_as_lost_after_the_jump(program, trainer, clock, jum
     assert not [name for name, value in samples.items() if float(value) < 0]
 
 
-@JUMPS_S
-def test_live_run_is_shown_again_with_its_next_report(program, trainer, clock, jump_s):
-    trainer.set_phase("training")
-    clock.advance(jump_s)
-    trainer.set_phase("training")
-    assert detail(program)["phase"] == "training"
-
-
 def test_run_whose_loop_hangs_is_shown_after_a_jump_back(program, trainer, clock, store):
     trainer.set_phase("training")
     clock.advance(-HOUR_S)
     trainer.beat()
     assert detail(program)["phase"] == "lost"
     assert detail(program)["is_running"]
-
-
-def test_live_run_on_a_machine_whose_clock_is_ahead_is_shown(program, trainer, clock):
-    trainer.set_phase("training")
-    clock.advance(-30)
-    assert detail(program)["phase"] == "training"
 
 
 @JUMPS_S

@@ -79,21 +79,6 @@ class TestExperimentEvents:
         trainer.set_phase("training")
         assert kinds(new_events(stream, reader, owners("hopper"))) == ["experiment"]
 
-    def test_slow_subscriber_receives_each_metrics_row_once(self, reader, trainer):
-        stream = EventStream(owners("hopper"))
-        new_events(stream, reader, owners("hopper"))
-        for step in range(5):
-            trainer.store.metrics.append(trainer.id, step, {})
-            reader.read(frozenset({owners("hopper")}))
-        events = new_events(stream, reader, owners("hopper"))
-        assert [row["step"] for kind, row in events if kind == "metrics"] == [0, 1, 2, 3, 4]
-
-    def test_other_experiments_are_not_sent(self, reader, trainer, store, media):
-        Trainer(store, media, "other").set_phase("training")
-        listeners = map(owners, ("hopper", "other", None))
-        events = new_events(EventStream(owners("hopper")), reader, *listeners)
-        assert {content.get("name", "hopper") for _, content in events} == {"hopper"}
-
     def test_bound_subscriber_receives_only_own_experiment(self, reader, trainer, store, media):
         Trainer(store, media, "other").set_phase("training")
         bound = Subscriber(None, "cleo", is_owner=False, only="hopper")
@@ -101,23 +86,6 @@ class TestExperimentEvents:
         assert [content["name"] for _, content in events] == ["hopper"]
         everything = new_events(EventStream(labelers(None)), reader, bound, labelers(None))
         assert {content["name"] for _, content in everything} == {"hopper", "other"}
-
-    def test_silent_run_is_reported_as_lost(self, reader, trainer, clock):
-        trainer.set_phase("training")
-        stream = EventStream(owners("hopper"))
-        new_events(stream, reader, owners("hopper"))
-        clock.advance(20)
-        assert dict(new_events(stream, reader, owners("hopper")))["experiment"]["phase"] == "lost"
-
-    def test_recreated_experiment_resumes_events(self, reader, trainer, store, media):
-        stream = EventStream(owners("hopper"))
-        new_events(stream, reader, owners("hopper"))
-        store.experiments.delete("hopper")
-        assert new_events(stream, reader, owners("hopper")) == []
-        recreated = Trainer(store, media)
-        recreated.set_phase("random")
-        store.metrics.append(recreated.id, 1, {})
-        assert kinds(new_events(stream, reader, owners("hopper"))) == ["experiment", "metrics"]
 
 
 class TestListEvents:
@@ -136,19 +104,6 @@ class TestListEvents:
         assert content["name"] == "other"
         clock.advance(20)
         assert len(new_events(stream, reader, owners(None))) == 2
-
-    def test_stalled_run_that_is_killed_is_no_longer_running(self, reader, trainer, clock):
-        """Its phase is lost before and after."""
-        trainer.set_phase("training")
-        clock.advance(301)
-        trainer.beat()
-        stream = EventStream(owners(None))
-        [(_, stalled)] = new_events(stream, reader, owners(None))
-        clock.advance(20)
-        [(_, killed)] = new_events(stream, reader, owners(None))
-        assert (stalled["phase"], stalled["is_running"]) == ("lost", True)
-        assert (killed["phase"], killed["is_running"]) == ("lost", False)
-        assert "does not respond" in killed["message"]
 
     def test_unchanged_experiment_is_not_read_again(self, reader, trainer, store, monkeypatch):
         reader.read(frozenset({owners(None)}))
@@ -244,11 +199,6 @@ class TestStreams:
         assert asyncio.run(open_many()) == 20
         assert asyncio.run(open_many()) == 20
 
-    def test_ended_streams_do_not_count(self, app, guest, trainer):
-        app.state.services.poller.close()
-        statuses = {guest.get("/api/v1/events").status_code for _ in range(25)}
-        assert statuses == {200}
-
     def test_stream_ends_after_revocation(self, app, guest, store, clock, trainer):
         token = guest.headers["Authorization"].split()[1]
         work = app.state.services
@@ -303,15 +253,6 @@ class TestStreams:
         assert asyncio.run(app.state.services.authenticator.is_valid(TOKEN))
 
 
-class TestArchived:
-    def test_list_of_labelers_has_no_archived_experiment(self, reader, trainer, store):
-        trainer.ask()
-        store.experiments.set_archived("hopper", is_archived=True)
-        for subscriber, names in ((labelers(None), []), (owners(None), ["hopper"])):
-            events = EventStream(subscriber).of(reader.read(frozenset({subscriber})))
-            assert [json.loads(each.raw_data or "")["name"] for each in events] == names
-
-
 class TestPoller:
     def test_one_poll_serves_all_subscribers(self):
         async def listen():
@@ -356,13 +297,6 @@ class TestPoller:
                 return await anext(snapshots)
 
         assert asyncio.run(listen()).mine
-
-    def test_poller_is_idle_without_subscribers(self):
-        async def wait():
-            Poller(lambda names: pytest.fail("nobody asked"), every_s=0.001)
-            await asyncio.sleep(0.02)
-
-        asyncio.run(wait())
 
     def test_new_subscriber_triggers_poll(self):
         async def listen():

@@ -15,7 +15,6 @@ from tests.web.conftest import (
     assert_problem,
     label,
     lease,
-    post,
 )
 
 MARKUP = "<script>alert(1)</script>"
@@ -110,12 +109,6 @@ class TestJoining:
         clock.advance(3601)
         assert "expired" in assert_problem(join(newcomer, token), 409)
 
-    def test_revoked_invite_is_rejected(self, newcomer, invite, program):
-        token = invite()
-        [made] = program.get("/api/v1/invites").json()["invites"]
-        assert program.delete(f"/api/v1/invites/{made['id']}").status_code == 204
-        assert "revoked" in assert_problem(join(newcomer, token), 409)
-
     @pytest.mark.parametrize("token", ["", "rlt_", "\ud800", "\0", "x" * 200, "rlt_" + "x" * 43])
     def test_malformed_invite_is_rejected(self, newcomer, token):
         response = newcomer.post(
@@ -126,31 +119,6 @@ class TestJoining:
         )
         assert response.status_code in (409, 422)
         assert_problem(response, response.status_code)
-
-    @pytest.mark.parametrize(
-        "name",
-        [
-            "owner",
-            "OWNER",
-            "synthetic:oracle",
-            "imported:zoe",
-            "Imported:zoe",
-            " ",
-            "a\nb",
-            "x" * 101,
-        ],
-    )
-    def test_invalid_name_keeps_invite_unused(self, newcomer, invite, name):
-        token = invite()
-        assert_problem(join(newcomer, token, name), 422)
-        assert join(newcomer, token, "Ann").status_code == 200
-
-    def test_taken_name_keeps_invite_unused(self, newcomer, invite, guest):
-        token = invite()
-        response = join(newcomer, token, "ann")
-        assert_problem(response, 409)
-        assert response.json()["type"] == "/api/docs#name-taken"
-        assert join(newcomer, token, "Ann the second").status_code == 200
 
     def test_name_with_markup_is_stored_as_text(self, newcomer, invite, program):
         assert join(newcomer, invite(), MARKUP).json()["name"] == MARKUP
@@ -172,15 +140,6 @@ class TestJoining:
         token = invite()
         assert_problem(join(newcomer, token, headers=headers), 403)
         assert join(newcomer, token).status_code == 200
-
-    def test_owner_invite_creates_owner(self, newcomer, invite):
-        assert join(newcomer, invite(role="owner")).json()["role"] == "owner"
-        assert newcomer.get("/api/v1/labelers").status_code == 200
-
-    def test_joining_replaces_previous_cookie(self, browser, invite):
-        assert browser.get("/api/v1/me").json()["name"] == "owner"
-        join(browser, invite())
-        assert browser.get("/api/v1/me").json()["name"] == "Ann"
 
 
 class TestClassInvite:
@@ -209,47 +168,14 @@ class TestClassInvite:
         [made] = program.get("/api/v1/invites").json()["invites"]
         assert (made["num_uses"], made["status"]) == (0, "open")
 
-    def test_revoked_class_invite_admits_nobody_else(self, app, newcomer, invite, program):
-        token = invite(max_uses=30)
-        assert join(newcomer, token).status_code == 200
-        [made] = program.get("/api/v1/invites").json()["invites"]
-        assert made["status"] == "open"
-        assert program.delete(f"/api/v1/invites/{made['id']}").status_code == 204
-        second = join(TestClient(app), token, "Bob")
-        assert "revoked" in assert_problem(second, 409)
-        assert newcomer.get("/api/v1/me").status_code == 200
-
-    def test_expired_class_invite_admits_nobody_else(self, app, newcomer, invite, clock):
-        token = invite(max_uses=30, days=1 / 24)
-        assert join(newcomer, token).status_code == 200
-        clock.advance(3601)
-        assert "expired" in assert_problem(join(TestClient(app), token, "Bob"), 409)
-
     @pytest.mark.parametrize("fields", [{"role": "owner"}, {"name": "Zoë"}])
     def test_class_invite_for_owners_or_with_a_name_is_rejected(self, program, fields):
         response = program.post("/api/v1/invites", json={"max_uses": 2, **fields})
         assert "several people" in assert_problem(response, 422)
         assert program.get("/api/v1/invites").json()["invites"] == []
 
-    @pytest.mark.parametrize("max_uses", [0, -1, 1001, 1.5, "2"])
-    def test_invalid_number_of_uses_is_rejected(self, program, max_uses):
-        assert_problem(program.post("/api/v1/invites", json={"max_uses": max_uses}), 422)
-
 
 class TestJoinPage:
     def test_join_page_and_assets_are_public(self, anonymous):
         assert "built" in anonymous.get("/join?invite=rlt_x").text
         assert anonymous.get("/assets/page-1a2b.js").status_code == 200
-
-    def test_join_page_sends_no_referrer(self, anonymous):
-        assert anonymous.get("/join?invite=rlt_x").headers["referrer-policy"] == "no-referrer"
-
-
-def test_answers_of_two_labelers_are_stored_separately(guest, other_guest, trainer, store):
-    [comparison_id] = trainer.ask()
-    post(guest, label(comparison_id, "equal"))
-    post(other_guest, label(comparison_id, "cannot_tell"))
-    votes = store.labels.votes([comparison_id])[comparison_id]
-    assert sorted(votes.values()) == ["cannot_tell", "equal"]
-    for client, answer in ((guest, "equal"), (other_guest, "cannot_tell")):
-        assert client.get(f"/api/v1/comparisons/{comparison_id}").json()["answer"] == answer

@@ -4,7 +4,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import AssignmentPolicy
-from tests.web.conftest import ENV_ID, assert_problem, label, post
+from tests.web.conftest import ENV_ID
 
 URL = "/api/v1/experiments/hopper/effect"
 
@@ -72,13 +72,6 @@ def test_effect_compares_predictions_with_own_labels(guest, trainer, answered):
     assert not {*hashes(found["highest"])} & {*hashes(found["lowest"])}
 
 
-def test_equal_predictions_agree_with_neither_side(guest, trainer, answered):
-    trainer.store.labels.add(answered[0], Answer.RIGHT, "ann")
-    set_predictions(trainer, dict.fromkeys(answered, (1.0, 1.0)))
-    found = effect(guest)
-    assert (found["num_compared"], found["num_agreed"]) == (4, 0)
-
-
 def test_label_of_undecided_or_unfitted_comparison_is_not_compared(guest, trainer, answered):
     first, second, third, _ = answered
     trainer.store.labels.add(second, Answer.EQUAL, "ann")
@@ -86,23 +79,6 @@ def test_label_of_undecided_or_unfitted_comparison_is_not_compared(guest, traine
     trainer.store.labels.add(third, None, "ann")
     found = effect(guest)
     assert (found["num_compared"], found["num_agreed"]) == (1, 1)
-
-
-def test_changed_label_is_compared_as_it_is_now(guest, trainer, answered):
-    set_predictions(trainer, dict.fromkeys(answered, (0.0, 1.0)))
-    trainer.store.labels.add(answered[0], Answer.RIGHT, "ann")
-    found = effect(guest)
-    assert (found["num_compared"], found["num_agreed"]) == (4, 1)
-    assert answered[0] not in [each["id"] for each in found["disagreements"]]
-
-
-def test_only_latest_labels_are_compared(guest, trainer):
-    ids = trainer.ask(30)
-    for each in ids:
-        trainer.store.labels.add(each, Answer.LEFT, "ann")
-    set_predictions(trainer, dict.fromkeys(ids[:5], (0.0, 1.0)) | dict.fromkeys(ids[5:], (1.0, 0)))
-    found = effect(guest)
-    assert (found["num_compared"], found["num_agreed"]) == (25, 25)
 
 
 def test_effect_does_not_reveal_labels_of_others(guest, other_guest, trainer, answered):
@@ -140,21 +116,3 @@ def test_effect_leaves_out_a_repeat_that_is_asked(guest, trainer):
         "comparisons"
     ]
     assert {each["id"] for each in effect(guest)["disagreements"]} == {*ids} - {repeat["id"]}
-
-
-def test_owner_gets_effect_of_own_labels(program, trainer, answered):
-    set_predictions(trainer, dict.fromkeys(answered, (0.0, 1.0)))
-    assert effect(program)["num_compared"] == 0
-    [comparison_id] = trainer.ask()
-    post(program, label(comparison_id))
-    set_predictions(trainer, dict.fromkeys((*answered, comparison_id), (0.0, 1.0)))
-    assert effect(program)["num_compared"] == 1
-
-
-def test_effect_of_unknown_experiment_is_not_found(guest):
-    assert_problem(guest.get("/api/v1/experiments/none/effect"), 404)
-
-
-def test_summary_counts_fits(program, trainer):
-    trainer.set_phase("training", num_fits=3)
-    assert program.get("/api/v1/experiments/hopper").json()["num_fits"] == 3

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from tests.store.credentials import issue_credential
 from tests.web.conftest import TOKEN, assert_problem, enter, label, post
 
 
@@ -45,9 +44,6 @@ class TestLabelers:
         for path in ("/api/v1/labelers", "/api/v1/audit", "/api/v1/invites"):
             assert created["credential"] not in program.get(path).text
 
-    def test_existing_labeler_is_rejected(self, program, guest):
-        assert_problem(program.post("/api/v1/labelers", json={"name": "ann"}), 409)
-
     @pytest.mark.parametrize(
         "payload",
         [
@@ -85,11 +81,6 @@ class TestLabelers:
         assert_problem(guest.get("/api/v1/me"), 401)
         assert list(store.labels.votes([comparison_id])[comparison_id].values()) == ["equal"]
 
-    @pytest.mark.parametrize("change", ["exclude", "include", "revoke"])
-    @pytest.mark.parametrize(("labeler_id", "status"), [("4242", 404), ("0", 422), ("x", 422)])
-    def test_change_of_missing_labeler_is_rejected(self, program, change, labeler_id, status):
-        assert_problem(program.post(f"/api/v1/labelers/{labeler_id}/{change}"), status)
-
 
 class TestInvites:
     def test_invites_are_listed_without_secret(self, program, clock, trainer):
@@ -121,9 +112,6 @@ class TestInvites:
         assert_problem(program.post("/api/v1/invites", json=payload), status)
         assert program.get("/api/v1/invites").json() == {"invites": []}
 
-    def test_revocation_of_missing_invite_is_not_found(self, program):
-        assert_problem(program.delete("/api/v1/invites/4242"), 404)
-
 
 class TestAudit:
     def test_audit_event_names_actor_time_and_details(self, program, trainer):
@@ -138,12 +126,6 @@ class TestAudit:
             "details": {"state": "pause"},
         }
 
-    def test_audit_event_names_owner_of_credential(self, app, program, store, trainer):
-        store.labelers.add("olga", "owner")
-        olga = enter(app, issue_credential(store, "olga"))
-        olga.post("/api/v1/experiments/hopper/control", json={"state": "pause"})
-        assert audit(program, experiment="hopper")["events"][0]["actor"] == "olga"
-
     def test_audit_pages_are_newest_first(self, program, trainer):
         for state in ("pause", "run", "stop"):
             program.post("/api/v1/experiments/hopper/control", json={"state": state})
@@ -152,13 +134,6 @@ class TestAudit:
         states = [each["details"]["state"] for each in first["events"] + rest["events"]]
         assert states == ["stop", "run", "pause"]
         assert rest["next"] is None
-
-    @pytest.mark.parametrize(
-        ("query", "status"),
-        [("after=x", 422), ("after=%00", 422), ("limit=0", 422), ("experiment=walker", 404)],
-    )
-    def test_invalid_audit_query_is_rejected(self, program, query, status):
-        assert_problem(program.get(f"/api/v1/audit?{query}"), status)
 
     def test_every_owner_change_is_audited(self, program, trainer, guest):
         [comparison_id] = trainer.ask()

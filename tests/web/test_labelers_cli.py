@@ -6,16 +6,13 @@ from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from sqlalchemy import select
 
 from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.runs.folder import open_store
 from rl_teacher.store.store import utc_now
-from rl_teacher.store.tables import Credential
 from rl_teacher.web import labelers_cli
 from rl_teacher.web.address import local_address
-from tests.store.comparisons import rows_of
 from tests.store.credentials import identify
 
 ADDRESS = local_address("127.0.0.1", 8765, "this-one", "a-database", "some-media")
@@ -62,14 +59,6 @@ class TestAdd:
         assert free is not None
         assert (bound.experiment, free.experiment) == (experiment, None)
 
-    def test_add_sets_role_and_expiry(self):
-        assert identity_of(labelers_cli.add("Olga", "owner", None).credential) == ("Olga", "owner")
-        labelers_cli.add("Bob", "labeler", 2.0)
-        with open_store() as store:
-            [_, (expires_at,)] = rows_of(store, select(Credential.expires_at))
-        assert expires_at is not None
-        assert timedelta(days=1.9) < expires_at - utc_now() < timedelta(days=2.1)
-
     @pytest.mark.parametrize(
         "arguments",
         [
@@ -91,10 +80,6 @@ class TestAdd:
         with open_store() as store:
             assert {each.name for each in store.labelers.all()} <= {"owner"}
 
-    def test_add_with_taken_name_is_rejected(self, capsys, experiment):
-        assert main(["labelers", "add", "Zoë"]) == 2
-        assert "is taken" in capsys.readouterr().err
-
 
 class TestList:
     def test_list_prints_labelers_with_label_counts(self, capsys, experiment):
@@ -114,10 +99,6 @@ class TestRevoke:
         with open_store() as store:
             assert "Ann" in {each.name for each in store.labelers.all()}
 
-    def test_revoke_of_missing_labeler_is_rejected(self, capsys):
-        assert main(["labelers", "revoke", "nobody"]) == 2
-        assert "nobody" in capsys.readouterr().err
-
 
 class TestInvites:
     def test_invite_prints_link_for_a_class(self, capsys, monkeypatch, experiment):
@@ -133,12 +114,6 @@ class TestInvites:
         assert names == ["Ann", "Bob"]
         assert (made.max_uses, made.num_uses, made.experiment) == (30, 2, experiment)
         assert timedelta(days=1.9) < made.expires_at - utc_now() < timedelta(days=2.1)
-
-    def test_invite_without_service_prints_path(self, capsys):
-        assert main(["labelers", "invite"]) == 0
-        printed = capsys.readouterr().out
-        assert re.search(r"link: /join\?invite=rlt_", printed)
-        assert "put its address before the link" in printed
 
     def test_revoked_invite_is_listed_as_revoked(self, capsys):
         labelers_cli.invite(5, 7.0)
@@ -162,10 +137,6 @@ class TestInvites:
         with open_store() as store:
             assert store.access.invites() == []
 
-    def test_revoking_unknown_invite_is_rejected(self, capsys):
-        assert main(["labelers", "revoke-invite", "7"]) == 2
-        assert "There is no invite 7" in capsys.readouterr().err
-
 
 class TestExportLabels:
     def test_jsonl_export_prints_lines(self, capfdbinary, experiment):
@@ -180,10 +151,3 @@ class TestExportLabels:
         assert main(arguments) == 0
         assert "1 label in" in capsys.readouterr().out
         assert path.stat().st_size > 100
-
-    def test_export_with_invalid_arguments_is_rejected(self, capsys, experiment):
-        assert main(["export", "walker", "--format", "jsonl"]) == 2
-        assert "walker" in capsys.readouterr().err
-        with pytest.raises(SystemExit, match="2"):
-            main(["export", experiment, "--format", "csv"])
-        assert "parquet" in capsys.readouterr().err

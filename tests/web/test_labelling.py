@@ -1,26 +1,16 @@
 """Next comparisons and submission of labels."""
 
 import json
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from rl_teacher.clips.answer import Answer, is_swapped
 from rl_teacher.store import tables
-from rl_teacher.store.store import Store
-from rl_teacher.web import serializers
 from tests.web.conftest import ENV_ID, NUM_FRAMES, SCENE_HASH, assert_problem, label, post
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def store(request, database, clock):
-    """Store in SQLite and in PostgreSQL."""
-    url = database if request.param == "sqlite" else request.getfixturevalue("shared_postgres_url")
-    with Store.open(url, now=clock) as opened:
-        yield opened
 
 
 def rows(store, *columns):
@@ -50,23 +40,6 @@ class TestPractice:
         answers = {each["id"]: each["answer"] for each in given["comparisons"]}
         assert answers == {swapped[0]: "right", swapped[1]: "right", kept[0]: "left"}
         assert trainer.store.labels.count_of_labeler(trainer.id, "ann") == 0
-
-
-@pytest.mark.parametrize("request_line", ["POST practice", "GET labels"])
-def test_each_clip_of_a_response_is_serialized_once(guest, trainer, monkeypatch, request_line):
-    ids = trainer.ask(3)
-    post(guest, *map(label, ids))
-    for each in ids:
-        trainer.store.comparisons.set_gold(each, Answer.LEFT)
-    serialize, hashes = serializers.serialize_clip, []
-    monkeypatch.setattr(
-        serializers,
-        "serialize_clip",
-        lambda clip: hashes.append(clip.content_hash) or serialize(clip),
-    )
-    method, path = request_line.split()
-    assert guest.request(method, f"/api/v1/experiments/hopper/{path}").status_code == 200
-    assert len(hashes) == len(set(hashes)) == 6
 
 
 class TestNext:
@@ -103,15 +76,6 @@ class TestNext:
         at_hand = {"limit": 3, "exclude": ids[:2]}
         assert [each["id"] for each in claim_next(program, **at_hand)["comparisons"]] == ids[2:5]
 
-    def test_newest_comparison_comes_first(self, program, trainer):
-        [old] = trainer.ask(step=1)
-        [new] = trainer.ask(step=2)
-        assert [each["id"] for each in claim_next(program)["comparisons"]] == [new, old]
-
-    def test_comparison_without_clips_is_not_returned(self, program, trainer):
-        trainer.ask(rendered=False)
-        assert claim_next(program)["comparisons"] == []
-
     def test_next_comparisons_include_progress(self, program, trainer):
         trainer.store.experiments.describe(trainer.id, "Prefer the higher jump.", 175)
         one, *_ = trainer.ask(3)
@@ -146,11 +110,6 @@ class TestNext:
 
 
 class TestSides:
-    def test_sides_of_comparison_are_stable(self, program, trainer):
-        trainer.ask(8)
-        first, again = claim_next(program, limit=8), claim_next(program, limit=8)
-        assert first == again
-
     def test_answer_is_stored_in_stored_order(self, program, trainer, store):
         ids = trainer.ask(12)
         clips = dict(rows(store, tables.Comparison.id, tables.Comparison.left_hash))
@@ -163,12 +122,6 @@ class TestSides:
             was_on_the_left = shown[each]["left"]["hash"] == clips[each]
             assert answers[each] == (Answer.LEFT if was_on_the_left else Answer.RIGHT)
             assert recorded[each] == (not was_on_the_left)
-
-    def test_answer_is_returned_in_shown_order(self, program, trainer):
-        ids = trainer.ask(12)
-        post(program, *[label(each, "left") for each in ids])
-        for each in ids:
-            assert program.get(f"/api/v1/comparisons/{each}").json()["answer"] == "left"
 
 
 class TestAnswering:
@@ -198,11 +151,6 @@ class TestAnswering:
         assert post(program, replayed).json()["accepted"] == []
         assert rows(store, tables.Label.comparison_id) == [(first,)]
 
-    def test_repeated_request_id_in_one_batch_stores_one_label(self, program, trainer, store):
-        submitted = label(trainer.ask()[0])
-        assert len(post(program, submitted, submitted).json()["accepted"]) == 2
-        assert len(rows(store, tables.Label.id)) == 1
-
     def test_answer_can_be_changed(self, program, trainer):
         [comparison_id] = trainer.ask()
         post(program, label(comparison_id, "equal"))
@@ -227,18 +175,6 @@ class TestAnswering:
         assert refused["request_id"] == bad["request_id"]
         assert refused["problem"]["status"] == 422
         assert "answer" in refused["problem"]["detail"]
-
-    @pytest.mark.parametrize("comparison_id", [10_000, 2**31 - 1])
-    def test_label_for_unknown_comparison_is_not_found(self, program, comparison_id):
-        [refused] = post(program, label(comparison_id)).json()["rejected"]
-        assert refused["problem"]["status"] == 404
-
-    def test_label_for_deleted_experiment_is_not_found(self, program, trainer):
-        [stale] = trainer.ask()
-        trainer.store.experiments.delete("hopper")
-        [refused] = post(program, label(stale)).json()["rejected"]
-        assert refused["problem"]["status"] == 404
-        assert_problem(program.get(f"/api/v1/comparisons/{stale}"), 404)
 
     def test_label_for_concurrently_deleted_comparison_is_rejected_alone(
         self, program, trainer, store, monkeypatch
@@ -265,54 +201,12 @@ class TestAnswering:
         assert refused["problem"]["status"] == 409
         assert_problem(program.get(f"/api/v1/comparisons/{comparison_id}"), 409)
 
-    @pytest.mark.parametrize(
-        "fault",
-        [
-            {"request_id": "not a uuid"},
-            {"request_id": None},
-            {"request_id": "\ud800"},
-            {"comparison_id": "1"},
-            {"comparison_id": True},
-            {"comparison_id": 1.5},
-            {"comparison_id": 0},
-            {"comparison_id": 2**63},
-            {"answer": "LEFT"},
-            {"answer": 1},
-            {"answer": []},
-            {"response_ms": "soon"},
-            {"details": []},
-            {"details": {"note": "x" * 5000}},
-            {"details": {"null": "\0"}},
-            {"details": {"half": "\ud800"}},
-            {"details": {"ranking": "7f3c2a51-6f0e-4a52-9d4e-0c8a5b0e7d11"}},
-            {"details": {"deep": [[[[[[[[[[]]]]]]]]]]}},
-        ],
-    )
-    def test_invalid_field_is_named_in_the_rejection(self, program, trainer, fault):
-        [comparison_id] = trainer.ask()
-        response = post_as_python_json(program, [label(comparison_id) | fault])
-        [refused] = response.json()["rejected"]
-        assert refused["problem"]["status"] == 422
-        assert next(iter(fault)) in refused["problem"]["detail"]
-        assert trainer.store.labels.answers([comparison_id]) == {}
-
-    def test_omitted_answer_does_not_withdraw_label(self, program, trainer):
-        [comparison_id] = trainer.ask()
-        post(program, label(comparison_id, "equal"))
-        without = label(comparison_id)
-        del without["answer"]
-        assert len(post(program, without).json()["rejected"]) == 1
-        assert trainer.store.labels.answers([comparison_id]) == {comparison_id: Answer.EQUAL}
-
     @pytest.mark.parametrize("response_ms", [-5, 2**31, 10**30])
     def test_impossible_response_time_is_dropped(self, program, trainer, store, response_ms):
         [comparison_id] = trainer.ask()
         submitted = label(comparison_id, response_ms=response_ms)
         assert len(post(program, submitted).json()["accepted"]) == 1
         assert rows(store, tables.Label.response_ms) == [(None,)]
-
-    def test_empty_batch_is_accepted(self, program):
-        assert post(program).json() == {"accepted": [], "rejected": [], "warning": None}
 
     def test_oversized_batch_is_rejected(self, program, trainer):
         [comparison_id] = trainer.ask()
@@ -345,11 +239,6 @@ class TestAnswering:
         assert_problem(response, response.status_code)
         assert response.status_code in (400, 422)
 
-    def test_label_with_nan_is_rejected_alone(self, program, trainer):
-        [comparison_id] = trainer.ask()
-        response = post_as_python_json(program, [label(comparison_id, details={"x": float("nan")})])
-        assert len(response.json()["rejected"]) == 1
-
 
 def post_as_python_json(client, labels):
     """Post labels as Python's JSON, which permits NaN and Infinity."""
@@ -371,18 +260,6 @@ class TestGivenLabels:
         assert newest["answered_at"] == "2026-11-03T12:01:00Z"
         assert oldest["comparison"]["id"] == one
         assert oldest["comparison"]["answer"] == "left"
-
-    def test_label_of_a_damaged_clip_does_not_hide_the_others(self, program, trainer):
-        one, two = trainer.ask(2)
-        post(program, label(one, "left"))
-        post(program, label(two, "right"))
-        damaged = trainer.store.comparisons.get(two).left.content_hash
-        with trainer.store.database.writing() as connection:
-            of_clip = tables.Clip.content_hash == damaged
-            connection.execute(update(tables.Clip).where(of_clip).values(fps=0.0))
-        listed = program.get("/api/v1/experiments/hopper/labels")
-        assert listed.status_code == 200
-        assert [each["comparison"]["id"] for each in listed.json()["labels"]] == [one]
 
     def test_labels_of_others_are_not_listed(self, program, trainer):
         [comparison_id] = trainer.ask()
@@ -408,6 +285,7 @@ ALMOST_A_LABEL = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=200,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -425,6 +303,7 @@ def test_arbitrary_labels_never_cause_server_errors(program, trainer, labels):
     assert len(receipt["accepted"]) + len(receipt["rejected"]) == len(labels)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.binary(max_size=300), content_type=st.sampled_from(["application/json", "x", ""]))
 def test_arbitrary_bytes_never_cause_server_errors(program, body, content_type):
@@ -432,30 +311,3 @@ def test_arbitrary_bytes_never_cause_server_errors(program, body, content_type):
     response = program.post("/api/v1/labels", content=body, headers=headers)
     assert response.status_code in (400, 422)
     assert_problem(response, response.status_code)
-
-
-def test_request_ids_are_compared_by_value(program, trainer, store):
-    [comparison_id] = trainer.ask()
-    submitted = uuid4()
-    for spelling in (
-        str(submitted),
-        str(submitted).upper(),
-        submitted.hex,
-        f"urn:uuid:{submitted}",
-    ):
-        post(program, label(comparison_id) | {"request_id": spelling})
-    assert len(rows(store, tables.Label.id)) == 1
-
-
-def test_comparison_that_is_deleted_during_its_request_is_not_found(
-    guest, trainer, store, monkeypatch
-):
-    [comparison_id] = trainer.ask(1)
-    find = store.leases.find
-
-    def delete_and_find(answered):
-        store.experiments.delete("hopper")
-        return find(answered)
-
-    monkeypatch.setattr(store.leases, "find", delete_and_find)
-    assert_problem(guest.get(f"/api/v1/comparisons/{comparison_id}"), 404)

@@ -9,12 +9,11 @@ from rl_teacher.common.errors import BadExperimentName, CorruptClip, ExperimentN
 from rl_teacher.store import tables
 from rl_teacher.store.records import AssignmentPolicy, Identity, Role
 from rl_teacher.web import label_intake
-from rl_teacher.web import next_comparisons as next_comparisons_module
 from rl_teacher.web.label_intake import LabelUpload
 from rl_teacher.web.next_comparisons import NextRequest, next_comparisons
 from rl_teacher.web.schemas.labelling import NextComparisons
-from rl_teacher.web.serializers import serialize_claim, serialize_comparison
-from tests.web.conftest import assert_problem, label, post
+from rl_teacher.web.serializers import serialize_comparison
+from tests.web.conftest import label, post
 
 
 def claim_next(client, **query):
@@ -38,46 +37,6 @@ def test_unknown_experiment_fails_alone_in_a_batch(trainer, app):
     assert (type(unknown), type(invalid)) == (ExperimentNotFound, BadExperimentName)
 
 
-def test_archived_experiment_fails_for_labelers_and_not_for_owners(trainer, app):
-    trainer.ask()
-    trainer.store.experiments.set_archived("hopper", is_archived=True)
-    services = app.state.services
-    requests = [
-        NextRequest("hopper", identity("ann"), (), 1),
-        NextRequest("hopper", identity("owner", "owner"), (), 1),
-    ]
-    hidden, found = next_comparisons(services.store, services.experiments, requests)
-    assert isinstance(hidden, ExperimentNotFound)
-    assert isinstance(found, NextComparisons)
-    assert found.progress.waiting == 1
-
-
-def test_clip_that_cannot_be_shown_fails_alone_in_a_batch(trainer, app, monkeypatch):
-    comparison_ids = trainer.ask(2)
-    services = app.state.services
-
-    def serialize(claim, labeler):
-        if labeler == "ann":
-            raise CorruptClip("its frames are missing")
-        return serialize_claim(claim, labeler)
-
-    monkeypatch.setattr(next_comparisons_module, "serialize_claim", serialize)
-    requests = [NextRequest("hopper", identity(labeler), (), 1) for labeler in ("ann", "ben")]
-    failed, found = next_comparisons(services.store, services.experiments, requests)
-    assert isinstance(failed, CorruptClip)
-    assert isinstance(found, NextComparisons)
-    assert [each.id for each in found.comparisons] == comparison_ids[1:]
-
-
-def test_experiment_whose_claims_fail_fails_alone_in_a_batch(trainer, app, monkeypatch):
-    trainer.ask()
-    services = app.state.services
-    monkeypatch.setattr(services.store.leases, "claim_many", lambda _: 1 / 0)
-    requests = [NextRequest("hopper", identity("ann"), (), 1)]
-    [failed] = next_comparisons(services.store, services.experiments, requests)
-    assert isinstance(failed, ZeroDivisionError)
-
-
 def test_damaged_clip_rejects_its_label_and_no_other_of_the_batch(trainer, app, monkeypatch):
     comparison_ids = trainer.ask(2)
     store = app.state.services.store
@@ -95,17 +54,6 @@ def test_damaged_clip_rejects_its_label_and_no_other_of_the_batch(trainer, app, 
     rejected, accepted = label_intake.store_uploads(store, uploads)
     assert [each.problem.type for each in rejected.rejected] == ["/api/docs#damaged"]
     assert (len(accepted.accepted), accepted.rejected) == (1, [])
-
-
-def test_answer_is_stored_if_a_clip_was_hidden_since(guest, trainer, store):
-    """`rl-teacher doctor --repair` hides clips whose files are missing."""
-    trainer.ask()
-    [mine] = claim_next(guest)
-    store.clips.hide([mine["left"]["hash"]])
-    sent = label(mine["id"], "left", lease=mine["lease"], left_hash=mine["left"]["hash"])
-    assert post(guest, sent).json()["rejected"] == []
-    assert post(guest, label(mine["id"], "equal")).json()["rejected"] == []
-    assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["equal"]
 
 
 def ids(comparisons):
@@ -132,12 +80,6 @@ def rejected_types(client, *labels):
 
 
 class TestLeases:
-    def test_two_labelers_claim_different_comparisons(self, guest, other_guest, trainer):
-        comparison_ids = trainer.ask(4)
-        mine, theirs = claim_next(guest, limit=2), claim_next(other_guest, limit=2)
-        assert sorted(ids(mine) + ids(theirs)) == comparison_ids
-        assert claim_next(guest, limit=2, exclude=ids(mine)) == []
-
     def test_reloaded_page_keeps_its_leases(self, guest, trainer):
         trainer.ask(4)
         before = claim_next(guest, limit=2)
@@ -152,17 +94,6 @@ class TestLeases:
         assert claim_next(other_guest) == []
         clock.advance(301)
         assert ids(claim_next(other_guest)) == [mine["id"]]
-
-    def test_renewed_lease_does_not_expire(self, guest, other_guest, trainer, clock):
-        trainer.ask()
-        [mine] = claim_next(guest)
-        for minute in range(1, 10):
-            clock.advance(60)
-            assert renew(guest, mine["lease"]) == {
-                "renewed": {mine["lease"]: f"2026-11-03T12:{minute + 5:02}:00Z"},
-                "lost": [],
-            }
-        assert claim_next(other_guest) == []
 
     def test_released_lease_returns_comparison_to_queue(self, guest, other_guest, trainer):
         trainer.ask()
@@ -181,12 +112,6 @@ class TestLeases:
         }
         other_guest.post("/api/v1/leases/release", json={"leases": [mine["lease"]]})
         assert renew(guest, mine["lease"])["lost"] == []
-
-    def test_invalid_lease_batches_are_rejected(self, guest):
-        too_many = {"leases": [str(uuid4())] * 101}
-        assert_problem(guest.post("/api/v1/leases/renew", json=too_many), 422)
-        assert_problem(guest.post("/api/v1/leases/release", json={"leases": ["x"]}), 422)
-        assert renew(guest) == {"renewed": {}, "lost": []}
 
 
 class TestLabelsWithLease:
@@ -209,14 +134,6 @@ class TestLabelsWithLease:
         votes = store.labels.votes([late["id"]])[late["id"]]
         assert sorted(votes.values()) == ["cannot_tell", "equal"]
 
-    def test_second_answer_replaces_the_first(self, guest, trainer, store):
-        trainer.ask()
-        [mine] = claim_next(guest)
-        post(guest, label(mine["id"], "equal", lease=mine["lease"]))
-        post(guest, label(mine["id"], "cannot_tell"))
-        assert lease_states(store) == ["held", "none"]
-        assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["cannot_tell"]
-
     @pytest.mark.parametrize("shown_left", ["left", "right"])
     def test_answer_of_second_tab_is_refused_with_stored_answer(
         self, guest, trainer, store, shown_left
@@ -237,31 +154,6 @@ class TestLabelsWithLease:
         assert f"with {shown_left} in another tab" in rejected["problem"]["detail"]
         assert lease_states(store) == ["held"]
 
-    def test_answers_of_two_tabs_in_one_batch_keep_the_first(self, guest, trainer, store):
-        trainer.ask()
-        [mine] = claim_next(guest)
-        answers = [label(mine["id"], each, lease=mine["lease"]) for each in ("equal", "left")]
-        receipt = post(guest, *answers).json()
-        assert receipt["accepted"] == [answers[0]["request_id"]]
-        assert [each["stored_answer"] for each in receipt["rejected"]] == ["equal"]
-        assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["equal"]
-
-    def test_equal_answer_of_second_tab_is_accepted_and_stored_once(self, guest, trainer, store):
-        trainer.ask()
-        [mine] = claim_next(guest)
-        for _ in range(2):
-            receipt = post(guest, label(mine["id"], "equal", lease=mine["lease"])).json()
-            assert (len(receipt["accepted"]), receipt["rejected"]) == (1, [])
-        assert lease_states(store) == ["held"]
-
-    def test_answer_after_withdrawal_in_other_tab_is_stored(self, guest, trainer, store):
-        trainer.ask()
-        [mine] = claim_next(guest)
-        post(guest, label(mine["id"], "equal", lease=mine["lease"]), label(mine["id"], None))
-        receipt = post(guest, label(mine["id"], "cannot_tell", lease=mine["lease"])).json()
-        assert receipt["rejected"] == []
-        assert list(store.labels.votes([mine["id"]])[mine["id"]].values()) == ["cannot_tell"]
-
     def test_resent_label_of_used_lease_is_accepted(self, guest, trainer):
         trainer.ask()
         [mine] = claim_next(guest)
@@ -276,25 +168,6 @@ class TestLabelsWithoutLease:
         assert rejected_types(guest, *labels) == [NOT_LEASED] * 3
         assert lease_states(store) == []
 
-    def test_answer_under_used_lease_is_accepted_after_new_lease(self, guest, trainer):
-        trainer.ask()
-        [mine] = claim_next(guest)
-        first = label(mine["id"], "equal", lease=mine["lease"])
-        assert rejected_types(guest, first, label(mine["id"], None)) == []
-        [again] = claim_next(guest)
-        assert again["lease"] != mine["lease"]
-        # The first one is sent again, and another tab still has the first lease.
-        assert rejected_types(guest, first, label(mine["id"], lease=mine["lease"])) == []
-        comparison = guest.get(f"/api/v1/comparisons/{mine['id']}").json()
-        assert comparison["answer"] == "left"
-
-    def test_rejection_does_not_mention_the_id_that_the_page_does_not_show(self, guest, trainer):
-        *_, last = trainer.ask(31)
-        answer = {"labels": [label(last)]}
-        [refused] = guest.post("/api/v1/labels", json=answer).json()["rejected"]
-        assert refused["problem"]["detail"].startswith("The comparison was not given to you")
-        assert str(last) not in refused["problem"]["detail"]
-
     def test_invented_lease_of_leased_comparison_is_rejected(self, guest, trainer, store):
         trainer.ask()
         [mine] = claim_next(guest)
@@ -308,12 +181,6 @@ class TestLabelsWithoutLease:
         answers = [("left", mine["lease"]), ("right", None), (None, None), ("equal", None)]
         for answer, lease in answers:
             assert rejected_types(guest, label(mine["id"], answer, lease=lease)) == []
-
-    def test_lease_that_another_tab_released_can_be_answered(self, guest, trainer):
-        trainer.ask()
-        [mine] = claim_next(guest)
-        guest.post("/api/v1/leases/release", json={"leases": [mine["lease"]]})
-        assert rejected_types(guest, label(mine["id"], lease=mine["lease"])) == []
 
     def test_owner_can_answer_any_comparison(self, program, trainer):
         [comparison_id] = trainer.ask()
@@ -354,24 +221,6 @@ class TestTooFastLabels:
         marks = [each.is_too_fast for each in store.labels.export(trainer.id)]
         assert marks == [True, False, False]
 
-    def test_clips_in_slow_motion_last_a_second(self, guest, trainer, store, monkeypatch):
-        monkeypatch.setattr("tests.web.conftest.NUM_FRAMES", 4)
-        trainer.ask(2)
-        for each, response_ms in zip(claim_next(guest), [499, 500], strict=True):
-            sent = label(each["id"], "left", lease=each["lease"], response_ms=response_ms)
-            post(guest, sent)
-        marks = [each.is_too_fast for each in store.labels.export(trainer.id)]
-        assert marks == [True, False]
-
-    def test_clips_at_a_higher_speed_are_played_sooner(self, guest, trainer, store):
-        trainer.ask(4)
-        answers = [(374, 2), (375, 2), (375, "2"), (749, 0.5)]
-        for each, (response_ms, speed) in zip(claim_next(guest), answers, strict=True):
-            sent = label(each["id"], "left", lease=each["lease"], response_ms=response_ms)
-            post(guest, {**sent, "details": {"speed": speed}})
-        marks = [each.is_too_fast for each in store.labels.export(trainer.id)]
-        assert marks == [True, False, True, True]
-
     def test_labeler_is_warned_once(self, guest, other_guest, trainer):
         trainer.ask(3)
 
@@ -391,21 +240,6 @@ class TestTooFastLabels:
         receipt = post(guest, label(mine["id"], "right", response_ms=100)).json()
         assert receipt["warning"] is None
         assert [each.is_too_fast for each in store.labels.export(trainer.id)] == [False, False]
-
-    def test_answer_with_lease_of_other_labeler_is_rejected(
-        self, guest, other_guest, trainer, store
-    ):
-        trainer.ask()
-        [mine] = claim_next(guest)
-        assert rejected_types(other_guest, label(mine["id"], lease=mine["lease"])) == [NOT_LEASED]
-        assert renew(guest, mine["lease"])["lost"] == []
-        assert lease_states(store) == []
-
-    @pytest.mark.parametrize("lease", ["x", 1, []])
-    def test_malformed_lease_is_rejected(self, guest, trainer, lease):
-        [comparison_id] = trainer.ask()
-        [refused] = post(guest, label(comparison_id, lease=lease)).json()["rejected"]
-        assert "lease" in refused["problem"]["detail"]
 
     def test_unknown_left_hash_is_rejected(self, guest, trainer):
         [comparison_id] = trainer.ask()
@@ -455,22 +289,6 @@ class TestRepeats:
         post(guest, label(again["id"], "left", lease=again["lease"]))
         shown = guest.get(f"/api/v1/comparisons/{again['id']}").json()
         assert (shown["left"], shown["answer"]) == (first["left"], "left")
-
-    def test_link_to_an_expired_repeat_shows_own_answer(self, guest, clock, repeated):
-        first, again = repeated
-        clock.advance(301)
-        shown = guest.get(f"/api/v1/comparisons/{again['id']}").json()
-        assert (shown["left"], shown["answer"]) == (first["left"], "left")
-
-    def test_withdrawal_of_repeat_keeps_first_answer(self, guest, store, repeated):
-        _, again = repeated
-        before = store.labels.votes([again["id"]])
-        sent = {"left_hash": again["left"]["hash"]}
-        post(guest, label(again["id"], "left", lease=again["lease"], **sent))
-        post(guest, label(again["id"], None, **sent), label(again["id"], "equal", **sent))
-        assert store.labels.votes([again["id"]]) == before
-        rows = [each for each in store.labels.export(1) if each.comparison_id == again["id"]]
-        assert [each.purpose for each in rows] == ["answer", "repeat", "repeat", "repeat"]
 
     @pytest.mark.parametrize("says_left", [True, False])
     def test_repeat_is_stored_unswapped_and_keeps_first_answer(

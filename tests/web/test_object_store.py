@@ -36,15 +36,6 @@ def test_clips_are_read_from_the_object_store(program, trainer, s3, tmp_path):
     assert program.get(f"/api/v1/scenes/{SCENE_HASH}").content == SCENE
 
 
-def test_labeler_gets_comparison_with_its_clips(guest, trainer):
-    trainer.ask()
-    path = f"/api/v1/experiments/{trainer.name}/comparisons/next"
-    [shown] = guest.get(path).json()["comparisons"]
-    for side in ("left", "right"):
-        response = guest.get(f"/api/v1/clips/{shown[side]['hash']}")
-        assert response.status_code == 200
-
-
 def test_clips_that_were_read_stay_available_while_the_store_does_not_answer(
     program, trainer, s3, caplog
 ):
@@ -61,14 +52,6 @@ def test_clips_that_were_read_stay_available_while_the_store_does_not_answer(
         assert place not in response.text
     for secret in (SECRET, KEY_ID):
         assert secret not in caplog.text
-
-
-def test_missing_object_is_reported_without_the_bucket(program, trainer, media, caplog):
-    clip = trainer.add_clip("one", "video")
-    media.remove(f"clips/{clip}.mp4")
-    response = program.get(f"/api/v1/clips/{clip}")
-    assert response.status_code == 502
-    assert BUCKET not in response.text + caplog.text
 
 
 def test_service_in_another_place_reads_what_a_trainer_uploaded(

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from tests.web.conftest import assert_problem
-
 
 def test_every_api_route_is_documented(app, program):
     described = program.get("/api/openapi.json").json()["paths"]
@@ -20,18 +18,6 @@ def test_every_api_route_is_documented(app, program):
     assert all("description" in op for path in described.values() for op in path.values())
 
 
-def test_null_bytes_are_rejected(program, trainer):
-    for path in (
-        "/api/v1/experiments/a%00b",
-        "/api/v1/experiments/hopper/comparisons?labeler=a%00b",
-        "/api/v1/environments/a%00b/clips",
-        "/api/v1/audit?experiment=a%00b",
-    ):
-        response = program.get(path)
-        assert response.status_code in (404, 422)
-        assert_problem(response, response.status_code)
-
-
 def test_every_operation_documents_the_problems(program):
     described = program.get("/api/openapi.json").json()
     for operations in described["paths"].values():
@@ -41,19 +27,6 @@ def test_every_operation_documents_the_problems(program):
             assert shape == {"$ref": "#/components/schemas/Problem"}
             assert "409 not-leased" in documented["description"]
             assert "422" not in operation["responses"]
-
-
-@pytest.mark.parametrize(
-    ("path", "statuses"),
-    [
-        ("/api/v1/clips/{content_hash}", {"200", "206", "304"}),
-        ("/api/v1/play/clips/{content_hash}", {"200", "206", "304"}),
-        ("/api/v1/scenes/{scene_hash}", {"200", "304"}),
-    ],
-)
-def test_media_document_ranges_and_cached_content(program, path, statuses):
-    operation = program.get("/api/openapi.json").json()["paths"][path]["get"]
-    assert {each for each in operation["responses"] if each < "400"} == statuses
 
 
 def test_openapi_command_prints_the_document_that_the_service_sends(program):

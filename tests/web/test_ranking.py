@@ -5,8 +5,6 @@ import math
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.clips import Clips
-from rl_teacher.store.comparisons import Comparisons
 from rl_teacher.web import clip_ranking
 from tests.web.conftest import ENV_ID, assert_problem
 
@@ -116,73 +114,12 @@ class TestRanking:
         clips = program.get(URL).json()["clips"]
         assert [(each["clip"], each["rank"]) for each in clips] == [(None, 1), (None, 2)]
 
-    def test_too_many_clips_have_no_intervals(self, program, sorted_clips, monkeypatch):
-        monkeypatch.setattr(clip_ranking, "MAX_CLIPS_WITH_INTERVALS", 2)
-        clips = program.get(URL).json()["clips"]
-        assert {each["standard_deviation"] for each in clips} == {None}
-
     def test_ranking_is_computed_once_for_the_same_answers(
         self, program, sorted_clips, monkeypatch
     ):
         first = program.get(URL).json()
         monkeypatch.setattr(clip_ranking, "fit_ranking", None)
         assert program.get(URL).json() == first
-
-    def test_ranking_after_each_change_equals_that_of_a_new_service(
-        self, program, store, sorted_clips, trainer
-    ):
-        """The cache reads only what is new, and starts from the last ranking."""
-        across = ask_about(trainer, ("best", "worst"))[0]
-        new, newer = ask_about(trainer, ("new", "best"), ("worst", "newer"))
-
-        def exclude():
-            store.labelers.set_excluded("bob", is_excluded=True)
-
-        changes = [
-            lambda: store.labels.add(across, Answer.RIGHT, "ann"),
-            lambda: store.labels.add(new, Answer.EQUAL, "ann"),
-            exclude,
-            lambda: store.labels.add(across, None, "cleo"),
-            lambda: store.labels.add(newer, Answer.LEFT, "bob"),
-            lambda: store.comparisons.set_gold(across, Answer.LEFT),
-            lambda: store.labels.add(newer, Answer.CANNOT_TELL, "cleo"),
-            lambda: store.labels.add(newer, Answer.RIGHT, "cleo"),
-        ]
-        view = store.experiments.get("hopper")
-        cache = clip_ranking.RankingCache(store)
-        for change in changes:
-            before = cache.of(view)
-            change()
-            found, expected = cache.of(view), clip_ranking.RankingCache(store).of(view)
-            assert found is not before
-            assert found.comparisons == expected.comparisons
-            assert found.probabilities == pytest.approx(expected.probabilities, abs=0.01)
-            for one, other in zip(found.clips, expected.clips, strict=True):
-                assert vars(one) == pytest.approx(vars(other), abs=0.01)
-
-    def test_other_experiments_do_not_count(self, program, store, sorted_clips):
-        other = store.experiments.ensure("other", ENV_ID, {})
-        [best, _, worst] = sorted_clips
-        [comparison_id] = store.comparisons.add(other, [(best, worst)], ENV_ID, 60, 0)
-        before = program.get(URL).json()
-        store.labels.add(comparison_id, Answer.RIGHT, "ann")
-        assert program.get(URL).json() == before
-
-    def test_unknown_experiment_is_not_found(self, program):
-        assert_problem(program.get("/api/v1/experiments/none/ranking"), 404)
-
-    @pytest.mark.parametrize(("rows", "read"), [(Comparisons, "pairs"), (Clips, "of_experiment")])
-    def test_experiment_that_is_deleted_during_the_request_is_not_found(
-        self, program, store, sorted_clips, monkeypatch, rows, read
-    ):
-        read_rows = getattr(rows, read)
-
-        def delete_first(*arguments):
-            store.experiments.delete("hopper")
-            return read_rows(*arguments)
-
-        monkeypatch.setattr(rows, read, delete_first)
-        assert_problem(program.get(URL), 404)
 
 
 class TestComparisonsOfClip:
@@ -197,7 +134,3 @@ class TestComparisonsOfClip:
     @pytest.mark.parametrize("content_hash", ["0" * 64, "x", "a%00b"])
     def test_clip_of_no_comparison_is_not_found(self, program, sorted_clips, content_hash):
         assert_problem(program.get(f"{URL}/{content_hash}"), 404)
-
-    def test_labelers_see_no_ranking(self, guest, sorted_clips):
-        assert_problem(guest.get(URL), 404)
-        assert_problem(guest.get(f"{URL}/{sorted_clips[0]}"), 404)

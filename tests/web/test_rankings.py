@@ -2,7 +2,7 @@
 
 from uuid import uuid4
 
-from tests.web.conftest import assert_problem, label, post
+from tests.web.conftest import assert_problem
 from tests.web.test_leases import claim_next, ids
 
 URL = "/api/v1/experiments/hopper/rankings"
@@ -39,16 +39,6 @@ def test_ranking_is_stored_as_labels_of_all_pairs(guest, trainer, store):
     assert {each["ranking"] for each in history} == {request_id}
 
 
-def test_ranking_does_not_count_for_side_bias(guest, program, trainer):
-    trainer.ask(3)
-    claimed = claim_next(guest, limit=3)
-    submit(guest, [[each] for each in clips_of(claimed[:2])])
-    post(guest, label(claimed[2]["id"], "left", lease=claimed[2]["lease"]))
-    [quality] = program.get("/api/v1/experiments/hopper/quality").json()["labelers"]
-    assert quality["num_answers"] == 7
-    assert (quality["left_rate"]["share"], quality["left_rate"]["count"]) == (1, 1)
-
-
 def test_repeated_ranking_has_no_effect(guest, trainer, store):
     trainer.ask(1)
     clips = clips_of(claim_next(guest))
@@ -66,16 +56,6 @@ def test_ranking_before_clips_could_play_is_marked_and_warned_of_once(guest, tra
     assert all(each.is_too_fast for each in store.labels.export(trainer.id))
 
 
-def test_fast_revision_of_withdrawn_ranking_is_neither_marked_nor_warned_of(guest, trainer, store):
-    trainer.ask(2)
-    clips = clips_of(claim_next(guest))
-    ranking_id, _ = submit(guest, [[each] for each in clips], response_ms=30_000)
-    guest.delete(f"{URL}/{ranking_id}")
-    _, response = submit(guest, [clips], response_ms=100)
-    assert response.json()["warning"] is None
-    assert not any(each.is_too_fast for each in store.labels.export(trainer.id))
-
-
 def test_withdrawn_ranking_returns_its_comparisons_with_leases(guest, other_guest, trainer, store):
     trainer.ask(2)
     clips = clips_of(claim_next(guest))
@@ -89,18 +69,6 @@ def test_withdrawn_ranking_returns_its_comparisons_with_leases(guest, other_gues
     _, response = submit(guest, [clips])
     assert response.status_code == 200
     assert store.experiments.get("hopper").answered == 6
-
-
-def test_ranking_is_withdrawn_although_one_of_its_clips_is_hidden(guest, trainer, store):
-    trainer.ask(2)
-    claimed = claim_next(guest)
-    ranking_id, _ = submit(guest, [[each] for each in clips_of(claimed)])
-    hidden, *shown = clips_of(claimed)
-    store.clips.hide([hidden])
-    response = guest.delete(f"{URL}/{ranking_id}")
-    assert response.status_code == 200, response.text
-    assert {*clips_of(response.json()["comparisons"])} == {*shown}
-    assert store.experiments.get("hopper").answered == 0
 
 
 def test_ranking_of_others_clips_is_refused(guest, other_guest, trainer, store):

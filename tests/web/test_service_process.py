@@ -11,7 +11,7 @@ import pytest
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.folder import home
 from rl_teacher.web import service_process
-from rl_teacher.web.address import await_service, running_service, running_services
+from rl_teacher.web.address import running_service, running_services
 from rl_teacher.web.service_process import PageService
 
 OPTIONS = RunOptions(port=0)
@@ -157,40 +157,6 @@ def test_runs_that_start_at_once_share_one_service(monkeypatch):
     for page in pages:
         if page._process is not None:  # it ended by itself: read its exit code
             page._process.wait(TIMEOUT_S)
-
-
-def test_manually_started_service_is_not_stopped(monkeypatch):
-    monkeypatch.setattr(service_process, "END_AFTER_S", 0.0)
-    command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--port", "0", "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        service = await_service(process)
-        page = PageService(OPTIONS)
-        page.link("mine", labels=True)
-        page.close()
-        time.sleep(1.5)
-        assert running_service() == service
-        process.terminate()
-        assert process.wait(TIMEOUT_S) == 0
-
-
-def test_address_of_running_service_is_named_if_another_was_given(caplog):
-    command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--port", "0", "--no-browser"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        service = await_service(process)
-        PageService(RunOptions()).close()
-        PageService(RunOptions(port=service.port)).close()
-        assert caplog.text == ""
-        page = PageService(RunOptions(port=1234))
-        assert (
-            f"--port 1234 has no effect: the page is served on port {service.port}" in caplog.text
-        )
-        assert f"process {process.pid}" in caplog.text
-        assert "--host" not in caplog.text
-        PageService(RunOptions(host="0.0.0.0")).close()  # noqa: S104
-        assert "--host 0.0.0.0 has no effect: the page is served on host 127.0.0.1" in caplog.text
-        assert page.link("mine", labels=True).startswith(service.url)
-        page.close()
-        process.terminate()
 
 
 @pytest.mark.parametrize(("earlier", "kept"), [(999_999, 999_999), (1_000_000, 0)])

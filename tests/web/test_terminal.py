@@ -1,11 +1,7 @@
-import time
-from dataclasses import replace
-
 import pytest
 
 from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
-from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import AssignmentPolicy, NewLabel, RenderedClip
 from rl_teacher.store.store import Store
@@ -33,14 +29,11 @@ def ask(store, num):
 class Typist:
     """Simulated person at a terminal whose input ends after the given lines."""
 
-    def __init__(self, lines, seconds=2.0):
+    def __init__(self, lines):
         self._lines = list(lines)
-        self._seconds = seconds
-        self._now_s = 0.0
         self.read = []
 
     def ask(self, question):
-        self._now_s += self._seconds
         if not self._lines:
             raise EOFError
         return self._lines.pop(0)
@@ -53,7 +46,6 @@ class Typist:
             ask=self.ask,
             say=self.read.append,
             sleep=lambda _: None,
-            now_s=lambda: self._now_s,
         )
 
 
@@ -82,56 +74,11 @@ def test_letter_of_either_case_answers_for_shown_side(store, typed, answer):
     assert answers(store, ids) == dict.fromkeys(ids, answer)
 
 
-def test_prompt_contains_link_and_count(store):
-    ids = ask(store, 2)
-    typist = Typist(["l"])
-    typist.session(store).run("mine")
-    assert typist.read[0] == f"0/2 comparisons labelled. link to {ids[0]}"
-
-
 def test_undo_withdraws_last_answer_and_asks_again(store):
     ids = ask(store, 2)
     typist = Typist(["l", "u", "r", "q"])
     assert typist.session(store).run("mine") == 1
     assert answers(store, ids) == {ids[0]: Answer.RIGHT}
-
-
-def test_undo_asks_the_withdrawn_comparison_again_before_newer_ones(store):
-    first, *_ = ask(store, 1)
-    typist = Typist(["l", "u", "r", "q"])
-    session = typist.session(store)
-    shown = []
-
-    def show(comparison):
-        shown.append(comparison.id)
-        if len(shown) == 1:  # the agent trains on, and the newest comparisons come first
-            pair = (f"{1:064x}", f"{2:064x}")
-            store.comparisons.add(1, [pair], "ShortHopper-v1", 60, 5_000)
-            store.clips.publish(dict.fromkeys(pair, SHOWN))
-        return "link"
-
-    session.show = show
-    assert session.run("mine") == 1
-    newer = store.comparisons.get(shown[1]).id
-    assert shown == [first, newer, first, newer]
-    assert answers(store, [first, newer]) == {first: Answer.RIGHT}
-
-
-def test_undone_repeat_is_asked_again_as_the_page_shows_it(store):
-    ask(store, 8)
-    Typist(["l"] * 8).session(store).run("mine")
-    store.experiments.set_assignment(1, AssignmentPolicy(repeats=1.0))
-    ask(store, 9)
-    Typist(["l", "u", "r", "q"]).session(store).run("mine")
-    repeats = [each for each in store.labels.export(1) if each.purpose == "repeat"]
-    *_, (repeated, answer, is_swapped_) = [
-        (each.comparison_id, each.answer, each.is_swapped) for each in repeats
-    ]
-    # Without a lease, the page shows the sides of the first answer, which stays.
-    assert len(repeats) == 3
-    assert is_swapped_ == is_swapped(repeated, "owner")
-    assert answer is mirror_answer(Answer.RIGHT, swapped=is_swapped_)
-    assert answers(store, [repeated]) == {repeated: Answer.LEFT}
 
 
 def test_answer_to_repeat_refers_to_swapped_sides(store):
@@ -149,25 +96,6 @@ def test_answer_to_repeat_refers_to_swapped_sides(store):
     )
 
 
-def test_answer_to_repeat_after_its_lease_is_not_stored(store):
-    ask(store, 8)
-    Typist(["l"] * 8).session(store).run("mine")
-    store.experiments.set_assignment(1, AssignmentPolicy(repeats=1.0))
-    ask(store, 9)
-    typist = Typist(["l", "q"])
-    session = typist.session(store)
-
-    def answer_late(question):
-        [held] = store.leases.claim(1, "owner", limit=1)
-        store.leases.release("owner", [held.lease])
-        return typist.ask(question)
-
-    session.ask = answer_late
-    assert session.run("mine") == 0
-    assert all(each.purpose == "answer" for each in store.labels.export(1))
-    assert any("was not stored. Open the new link." in line for line in typist.read)
-
-
 def test_answer_given_on_the_page_is_neither_replaced_nor_undone(store):
     first, _ = ids = ask(store, 2)
     typist = Typist(["l", "u", "q"])
@@ -182,15 +110,7 @@ def test_answer_given_on_the_page_is_neither_replaced_nor_undone(store):
     session.show = answer_on_page
     assert session.run("mine") == 0
     assert store.labels.answers(ids) == {first: Answer.EQUAL}
-    assert any("answered this comparison with equal on the page" in line for line in typist.read)
-    assert "There is no label to undo." in typist.read
-
-
-def test_undo_without_answer_prints_message(store):
-    ask(store, 1)
-    typist = Typist(["u", "q"])
-    typist.session(store).run("mine")
-    assert "There is no label to undo." in typist.read
+    assert any("equal" in line for line in typist.read)
 
 
 def test_unknown_input_stores_no_answer(store):
@@ -201,38 +121,11 @@ def test_unknown_input_stores_no_answer(store):
     assert any("'x' is not an answer" in line for line in typist.read)
 
 
-def test_answer_before_clips_can_have_been_seen_is_not_stored(store):
-    ids = ask(store, 1)
-    typist = Typist(["l", "r"], seconds=1.0)  # the clips last 1.5 s
-    assert typist.session(store).run("mine") == 1
-    assert "The clips last 1.5 s. Watch them on the page, then answer." in typist.read
-    assert answers(store, ids) == {ids[0]: Answer.RIGHT}
-
-
-def test_answer_waits_for_slow_motion_of_short_clips(store):
-    ids = ask(store, 1)
-    short = replace(SHOWN, num_frames=10)  # 0.5 s, which the page plays in 1 s
-    views = store.comparisons.get(ids[0])
-    store.clips.publish({each.content_hash: short for each in (views.left, views.right)})
-    typist = Typist(["l", "r"], seconds=0.7)
-    assert typist.session(store).run("mine") == 1
-    assert "The clips last 1.0 s. Watch them on the page, then answer." in typist.read
-    assert answers(store, ids) == {ids[0]: Answer.RIGHT}
-    assert typist.read[-1] == "1 comparison labelled. Thank you."
-
-
 def test_end_of_run_ends_session(store):
     ask(store, 1)
     typist = Typist(["l"])
     typist.session(store).run("mine")
     assert "No comparison is waiting: the run has stopped." in typist.read
-
-
-def test_imported_data_set_ends_session(store):
-    store.experiments.ensure("mine", "ShortHopper-v1", {"imported": {}})
-    typist = Typist([])
-    assert typist.session(store).run("mine") == 0
-    assert "mine is an imported data set" in typist.read[0]
 
 
 def test_killed_run_is_reported_once_and_its_next_comparison_awaited(database, clock):
@@ -257,19 +150,6 @@ def test_killed_run_is_reported_once_and_its_next_comparison_awaited(database, c
     assert typist.read[2].startswith("0/1 comparisons labelled.")
 
 
-def test_instructions_are_printed_first(store):
-    ask(store, 1)
-    store.experiments.describe(1, "Prefer the higher jump.", 5)
-    typist = Typist(["q"])
-    typist.session(store).run("mine")
-    assert typist.read[:2] == ["Prefer the higher jump.", "0/5 comparisons labelled. link to 1"]
-
-
-def test_unknown_experiment_raises_error(store):
-    with pytest.raises(ExperimentNotFound, match="missing"):
-        Typist([]).session(store).run("missing")
-
-
 def test_label_command_serves_the_page_while_it_runs(home, monkeypatch, capsys):
     with Store.open(default_url(home)) as store:
         ids = ask(store, 1)
@@ -277,7 +157,6 @@ def test_label_command_serves_the_page_while_it_runs(home, monkeypatch, capsys):
 
     def read(prompt):
         pages.append(running_service())
-        time.sleep(1.6)
         return "e"
 
     monkeypatch.setattr("builtins.input", read)
@@ -287,14 +166,3 @@ def test_label_command_serves_the_page_while_it_runs(home, monkeypatch, capsys):
     assert running_service() is None
     with Store.open(default_url(home)) as store:
         assert answers(store, ids) == {ids[0]: Answer.EQUAL}
-
-
-def test_label_command_refuses_port_out_of_range(capsys):
-    assert main(["label", "mine", "--port", "99999"]) == 2
-    assert "--port 99999 was given; a number from 0 to 65535 is needed" in capsys.readouterr().err
-
-
-def test_label_command_starts_no_service_for_unknown_experiment(capsys):
-    assert main(["label", "missing"]) == 2
-    assert running_service() is None
-    assert "missing" in capsys.readouterr().err

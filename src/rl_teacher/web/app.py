@@ -9,14 +9,12 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 from starlette.middleware.gzip import GZipMiddleware
 
-from rl_teacher.runs.folder import home
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web import problems
 from rl_teacher.web.access import AccessMiddleware
 from rl_teacher.web.authentication import Authenticator
 from rl_teacher.web.batching import Batcher
-from rl_teacher.web.clip_export import ClipExporter
 from rl_teacher.web.clip_ranking import RankingCache
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import store_uploads
@@ -77,7 +75,6 @@ def create_app(
         ranking=RankingCache(store),
         label_batcher=Batcher("labels", partial(store_uploads, store)),
         next_batcher=Batcher("next comparisons", partial(next_comparisons, store, experiments)),
-        exporter=ClipExporter(home() / "cache" / "exports"),
         streams=Counter(),
         metrics=metrics,
         player=player,

@@ -7,9 +7,7 @@ next comparison of a labeler.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from itertools import groupby
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -53,19 +51,18 @@ class Batcher(Generic[Item, Result]):
         self._do = do
         self._max_pause_s = max_pause_s
         self._lock = Lock()
-        self._pending: list[tuple[Item, asyncio.Future[Result]]] = []
+        self._pending: list[tuple[Item, Future[Result]]] = []
         self._is_busy = False
 
     async def __call__(self, item: Item) -> Result:
         """Process an item and return its result."""
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future: Future[Result] = Future()
         with self._lock:
             self._pending.append((item, future))
             is_first, self._is_busy = not self._is_busy, True
         if is_first:
-            with suppress(RuntimeError):  # closed, and all requests are cancelled
-                self._thread.submit(self._process_batches)
-        return await future
+            self._thread.submit(self._process_batches)
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         """Stop the thread once it has processed what waits."""
@@ -80,11 +77,12 @@ class Batcher(Generic[Item, Result]):
             if not batch:
                 return
             began_s = time.monotonic()
-            self._process([each for each in batch if not each[1].cancelled()])
+            # Requests that were cancelled meanwhile are left out.
+            self._process([each for each in batch if each[1].set_running_or_notify_cancel()])
             took_s = time.monotonic() - began_s
             time.sleep(min(PAUSE_FACTOR * took_s, self._max_pause_s))
 
-    def _process(self, batch: Sequence[tuple[Item, "asyncio.Future[Result]"]]) -> None:
+    def _process(self, batch: Sequence[tuple[Item, Future[Result]]]) -> None:
         """Process a batch and hand over its results."""
         results: Sequence[Result | BaseException]
         try:
@@ -93,21 +91,8 @@ class Batcher(Generic[Item, Result]):
                 raise ValueError(f"{len(batch)} items have {len(results)} results")
         except BaseException as error:
             results = [error] * len(batch)
-        answered = zip((future for _, future in batch), results, strict=True)
-        # One call per event loop: each writes to a pipe that wakes the loop.
-        for loop, of_loop in groupby(answered, key=lambda each: each[0].get_loop()):
-            with suppress(RuntimeError):  # the event loop has ended
-                loop.call_soon_threadsafe(set_results, list(of_loop))
-
-
-def set_results(
-    answered: Sequence[tuple["asyncio.Future[Result]", Result | BaseException]],
-) -> None:
-    """Set the results of futures that were not cancelled meanwhile."""
-    for future, result in answered:
-        if future.done():
-            continue
-        if isinstance(result, BaseException):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+        for (_, future), result in zip(batch, results, strict=True):
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)

@@ -1,13 +1,10 @@
-"""Export of clips as GIF or MP4, rendered on the server and cached."""
+"""Export of clips as GIF or MP4, rendered on the server."""
 
-import hashlib
-import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 from typing import Literal
 
 from fastapi import Response
@@ -18,7 +15,6 @@ from rl_teacher.clips.poses import unpack
 from rl_teacher.clips.scene import aim_camera
 from rl_teacher.clips.video import Frame, decode_mp4, encode_gif, encode_mp4, side_by_side
 from rl_teacher.common.errors import BadInput, CorruptClip
-from rl_teacher.common.files import folder_errors, trim_folder, write_atomically
 from rl_teacher.web.problems import NotRendered, TooMany, describe_errors
 from rl_teacher.web.schemas.shared import Scene
 
@@ -30,9 +26,9 @@ WIDTH, HEIGHT = 480, 360
 WHITE = (255, 255, 255)
 MAX_WAITING = 4
 """Exports that are rendered or wait for it; one more is rejected."""
-MAX_CACHE_BYTES = 200_000_000
-VERSION = 2
-"""Part of each cache key; increase it when exports look different."""
+
+RENDERING = threading.Lock()
+SLOTS = threading.BoundedSemaphore(MAX_WAITING)
 
 
 @dataclass(frozen=True)
@@ -52,55 +48,24 @@ class ExportedClip:
     scene: bytes | None
 
 
-class ClipExporter:
-    """Renders clips, one export at a time, and caches the files in a folder."""
+def export(sides: Sequence[ExportedClip], form: ExportFormat) -> bytes:
+    """Return the file that shows one clip, or several side by side.
 
-    def __init__(self, cache: Path) -> None:
-        self._cache = cache
-        self._rendering = threading.Lock()
-        self._slots = threading.BoundedSemaphore(MAX_WAITING)
-
-    def export(self, sides: Sequence[ExportedClip], form: ExportFormat) -> bytes:
-        """Return the file that shows one clip, or several side by side.
-
-        Raises:
-            TooMany: Too many exports wait.
-            NotRendered: This machine cannot render.
-            CorruptClip: A clip or scene is invalid.
-            RunFolderUnusable: The cache cannot be written.
-        """
-        if form == "mp4" and len(sides) == 1 and sides[0].scene is None and sides[0].speed == 1:
-            return sides[0].content
-        key = hashlib.sha256(f"{VERSION} {form}".encode())
-        for part in (part for side in sides for part in (side.content, side.scene or b"")):
-            key.update(hashlib.sha256(part).digest())
-        path = self._cache / f"{key.hexdigest()}.{form}"
-        if (cached := read_cached(path)) is not None:
-            return cached
-        if not self._slots.acquire(blocking=False):
-            raise TooMany("Other clips are being rendered. Try again in a few seconds.")
-        try:
-            # One at a time, because rendering competes with training for the processor.
-            with self._rendering:
-                # Rendered for another request while this one waited.
-                if (cached := read_cached(path)) is not None:
-                    return cached
-                content = encode(sides, form)
-        finally:
-            self._slots.release()
-        with folder_errors(self._cache):
-            self._cache.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content, is_synced=False)
-            trim_folder(self._cache, MAX_CACHE_BYTES)
-        return content
-
-
-def read_cached(path: Path) -> bytes | None:
-    """Return the content of a cached file and mark it as used; None if it does not exist."""
-    with suppress(FileNotFoundError):
-        os.utime(path)
-        return path.read_bytes()
-    return None
+    Raises:
+        TooMany: Too many exports wait.
+        NotRendered: This machine cannot render.
+        CorruptClip: A clip or scene is invalid.
+    """
+    if form == "mp4" and len(sides) == 1 and sides[0].scene is None and sides[0].speed == 1:
+        return sides[0].content
+    if not SLOTS.acquire(blocking=False):
+        raise TooMany("Other clips are being rendered. Try again in a few seconds.")
+    try:
+        # One at a time, because rendering competes with training for the processor.
+        with RENDERING:
+            return encode(sides, form)
+    finally:
+        SLOTS.release()
 
 
 def encode(sides: Sequence[ExportedClip], form: ExportFormat) -> bytes:

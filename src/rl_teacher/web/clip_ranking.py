@@ -1,7 +1,7 @@
 """Ranking of the clips of an experiment, cached until its answers change."""
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -62,38 +62,6 @@ class FittedRanking:
     contradictions: list[tuple[int, int]]
 
 
-@dataclass
-class AnsweredPairs:
-    """The pairs of an experiment and the answers to them, as far as they have been read.
-
-    Attributes:
-        pairs: by id, oldest first.
-        answers: newest answers by comparison and labeler, `cannot_tell` left out.
-        last_label_id: id of the last label that was read.
-        qualities: result of the last fit by content hash, from which the next one starts.
-    """
-
-    pairs: dict[int, ComparedPair] = field(default_factory=dict)
-    answers: dict[tuple[int, int], Answer] = field(default_factory=dict)
-    last_label_id: int = 0
-    qualities: dict[str, float] = field(default_factory=dict)
-
-    def read(self, store: Store, experiment_id: int) -> None:
-        """Read what is new in the store."""
-        # Labels first: their comparisons are in the store then.
-        labels = store.labels.since(experiment_id, self.last_label_id)
-        for pair in store.comparisons.pairs(experiment_id, next(reversed(self.pairs), 0)):
-            self.pairs[pair.id] = pair
-        for label in labels:
-            key = label.comparison_id, label.labeler_id
-            if label.answer is None or label.answer not in TARGETS:
-                self.answers.pop(key, None)
-            else:
-                self.answers[key] = label.answer
-        if labels:
-            self.last_label_id = labels[-1].id
-
-
 class RankingCache:
     """Computes rankings, one experiment at a time, and caches them until their answers change."""
 
@@ -101,7 +69,6 @@ class RankingCache:
         self._store = store
         self._computing = Lock()
         self._cache: dict[int, tuple[Any, FittedRanking]] = {}
-        self._read: dict[int, AnsweredPairs] = {}
 
     def of(self, experiment: ExperimentView) -> FittedRanking:
         """Return the ranking of an experiment's clips."""
@@ -115,18 +82,21 @@ class RankingCache:
             cached = self._cache.get(experiment_id)
             if cached is not None and cached[0] == version:
                 return cached[1]
-            known = self._read.setdefault(experiment_id, AnsweredPairs())
-            if newest_id < known.last_label_id:  # the database was restored from a backup
-                known = self._read[experiment_id] = AnsweredPairs()
-            known.read(self._store, experiment_id)
+            # Labels first: their comparisons are in the store then.
+            answers: dict[tuple[int, int], Answer | None] = {
+                (label.comparison_id, label.labeler_id): label.answer
+                for label in self._store.labels.since(experiment_id, 0)
+            }
+            pairs = self._store.comparisons.pairs(experiment_id)
             open_ids = self._store.comparisons.open_ids(experiment_id)
-            ranking = fit_ranking(known, gold, excluded, open_ids)
+            ranking = fit_ranking(pairs, answers, gold, excluded, open_ids)
             self._cache[experiment_id] = version, ranking
             return ranking
 
 
 def fit_ranking(
-    known: AnsweredPairs,
+    pairs: Sequence[ComparedPair],
+    answers: Mapping[tuple[int, int], Answer | None],
     gold: Mapping[int, Answer],
     excluded: Collection[int],
     open_ids: Collection[int],
@@ -134,42 +104,42 @@ def fit_ranking(
     """Fit a ranking to the answers of labelers who are not excluded.
 
     Args:
-        known: comparisons and answers; it keeps the qualities for the next fit.
+        pairs: comparisons, oldest first.
+        answers: newest answers by comparison and labeler.
         gold: known answers by comparison.
         excluded: ids of labelers.
         open_ids: ids of comparisons that need more labels.
     """
     comparisons: dict[str, list[int]] = {}
-    for pair in known.pairs.values():
+    for pair in pairs:
         comparisons.setdefault(pair.left_hash, []).append(pair.id)
         comparisons.setdefault(pair.right_hash, []).append(pair.id)
     hashes = list(comparisons)
     number = {content_hash: index for index, content_hash in enumerate(hashes)}
-    ends = {
-        each.id: (number[each.left_hash], number[each.right_hash]) for each in known.pairs.values()
-    }
+    ends = {each.id: (number[each.left_hash], number[each.right_hash]) for each in pairs}
     rows = [
         (comparison_id, labeler_id, answer)
-        for (comparison_id, labeler_id), answer in known.answers.items()
+        for (comparison_id, labeler_id), answer in answers.items()
         # Of an experiment that was deleted after its answers were read, pairs are missing.
-        if labeler_id not in excluded and comparison_id in ends
+        if answer is not None
+        and answer in TARGETS
+        and labeler_id not in excluded
+        and comparison_id in ends
     ]
     votes = Votes.from_triples((each, labeler, CODES[answer]) for each, labeler, answer in rows)
-    answers = RankingAnswers.of(
+    to_rank = RankingAnswers.of(
         ((*ends[each], answer, labeler) for each, labeler, answer in rows),
         estimate_reliability(votes, gold),
     )
-    start = np.array([known.qualities.get(each, 0.0) for each in hashes])
-    quality = fit_qualities(answers, np.zeros(len(hashes)), start)
-    known.qualities = dict(zip(hashes, quality.tolist(), strict=True))
+    quality = fit_qualities(to_rank, np.zeros(len(hashes)))
     deviations: list[float | None] = [None] * len(hashes)
     if len(hashes) <= MAX_CLIPS_WITH_INTERVALS:
-        deviations = [*standard_deviations(answers, quality).tolist()]
-    num_answers = np.bincount(np.append(answers.left, answers.right), minlength=len(hashes))
+        deviations = [*standard_deviations(to_rank, quality).tolist()]
+    num_answers = np.bincount(np.append(to_rank.left, to_rank.right), minlength=len(hashes))
     open_ends = [ends[each] for each in open_ids if each in ends]
     num_open = np.bincount(np.array(open_ends, np.int64).ravel(), minlength=len(hashes))
     # Errors of the labeler would make any answer probable.
-    sure = replace(answers, error_rate=np.zeros(len(rows)))
+    sure = replace(to_rank, error_rate=np.zeros(len(rows)))
     chances = answer_probabilities(sure, quality).tolist()
     probabilities = {row[:2]: chance for row, chance in zip(rows, chances, strict=True)}
     unlikely = [key for key, chance in probabilities.items() if chance < CONTRADICTION]

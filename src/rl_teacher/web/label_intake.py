@@ -1,7 +1,7 @@
 """Validation and storage of submitted labels."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 from uuid import UUID
@@ -25,7 +25,6 @@ from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.problems import (
     AlreadyAnswered,
     NotLeased,
-    Problem,
     RequestReused,
     problem_from_error,
 )
@@ -51,83 +50,17 @@ TOO_FAST = (
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class LabelUpload:
-    """Labels of one request and the results of their validation.
+    """Labels of one request.
 
     Attributes:
         labeler: The labeler.
         submitted: Unvalidated labels.
-        valid: Labels that can be stored.
-        rejected: Rejected labels.
     """
 
     labeler: Identity
     submitted: Sequence[Any]
-    valid: list[NewLabel] = field(default_factory=list)
-    rejected: list[RejectedLabel] = field(default_factory=list)
-
-    def parse(self) -> list[LabelSubmission]:
-        """Return the labels with a valid schema and reject the others."""
-        parsed: list[LabelSubmission] = []
-        for each in self.submitted:
-            try:
-                parsed.append(LabelSubmission.model_validate(each))
-            except ValidationError as error:
-                self.reject(request_id_of(each), error)
-        return parsed
-
-    def check(
-        self,
-        labels: Sequence[LabelSubmission],
-        comparisons: Mapping[tuple[str, int], ComparisonWithLease],
-    ) -> None:
-        """Check each label against its comparison.
-
-        Args:
-            labels: Labels with a valid schema.
-            comparisons: Comparisons by the name of the labeler and their id.
-        """
-        name = self.labeler.name
-        for label in labels:
-            about = comparisons.get((name, label.comparison_id))
-            try:
-                if about is None or not self.labeler.sees(about.comparison.experiment_name):
-                    raise ComparisonNotFound([label.comparison_id])
-                check_lease(label, about, self.labeler)
-                self.valid.append(in_stored_order(label, about, name))
-            except RlTeacherError as error:
-                self.reject(label.request_id, error)
-
-    def reject(self, request_id: UUID | None, error: Exception) -> None:
-        """Reject a label."""
-        details = problem_from_error(error)
-        self.rejected.append(RejectedLabel(request_id=request_id, problem=details))
-
-    def receipt(
-        self,
-        deleted: Mapping[int, Problem],
-        refused: Mapping[UUID, Answer | None],
-        warning: str | None,
-    ) -> LabelReceipt:
-        """Build the receipt.
-
-        Args:
-            deleted: Problems of comparisons that were deleted meanwhile, by id.
-            refused: Result of `Labels.add_many`.
-            warning: Warning for the labeler.
-        """
-        accepted: list[UUID] = []
-        rejected = list(self.rejected)
-        for label in self.valid:
-            details = deleted.get(label.comparison_id)
-            if details is not None:
-                rejected.append(RejectedLabel(request_id=label.request_id, problem=details))
-            elif label.request_id in refused:
-                rejected.append(refusal(label, refused[label.request_id]))
-            else:
-                accepted.append(label.request_id)
-        return LabelReceipt(accepted=accepted, rejected=rejected, warning=warning)
 
 
 def store_uploads(store: Store, uploads: Sequence[LabelUpload]) -> list[LabelReceipt]:
@@ -137,25 +70,93 @@ def store_uploads(store: Store, uploads: Sequence[LabelUpload]) -> list[LabelRec
         StoreUnavailable: No label was stored.
     """
     check_schema_version(store)
-    parsed = [upload.parse() for upload in uploads]
+    parsed = [[parse(each) for each in upload.submitted] for upload in uploads]
     # All comparisons in one query, and all labels in one transaction.
     comparisons = store.leases.find(
         {
             (upload.labeler.name, label.comparison_id)
             for upload, labels in zip(uploads, parsed, strict=True)
             for label in labels
+            if isinstance(label, LabelSubmission)
         }
     )
-    for upload, labels in zip(uploads, parsed, strict=True):
-        upload.check(labels, comparisons)
-    labels = [label for upload in uploads for label in upload.valid]
-    too_fast = {label.labeler for label in labels if label.is_too_fast}
-    newly_fast = too_fast - store.labels.with_too_fast(too_fast)
-    deleted, refused = add_labels(store, labels)
-    return [
-        upload.receipt(deleted, refused, TOO_FAST if upload.labeler.name in newly_fast else None)
-        for upload in uploads
+    checked = [
+        [check(each, comparisons, upload.labeler) for each in labels]
+        for upload, labels in zip(uploads, parsed, strict=True)
     ]
+    valid = [each for labels in checked for each in labels if isinstance(each, NewLabel)]
+    too_fast = {label.labeler for label in valid if label.is_too_fast}
+    newly_fast = too_fast - store.labels.with_too_fast(too_fast)
+    try:
+        refused = store.labels.add_many(valid)
+    except ComparisonNotFound:
+        # Deleted since it was read. No label was stored, and now those of it are rejected.
+        return store_uploads(store, uploads)
+    return [
+        receipt(labels, refused, TOO_FAST if upload.labeler.name in newly_fast else None)
+        for upload, labels in zip(uploads, checked, strict=True)
+    ]
+
+
+def parse(submitted: Any) -> LabelSubmission | RejectedLabel:
+    """Validate the schema of a label."""
+    try:
+        return LabelSubmission.model_validate(submitted)
+    except ValidationError as error:
+        return rejection(request_id_of(submitted), error)
+
+
+def check(
+    label: LabelSubmission | RejectedLabel,
+    comparisons: Mapping[tuple[str, int], ComparisonWithLease],
+    labeler: Identity,
+) -> NewLabel | RejectedLabel:
+    """Check a label against its comparison.
+
+    Args:
+        label: A label with a valid schema, or one that is rejected already.
+        comparisons: Comparisons by the name of the labeler and their id.
+        labeler: The labeler.
+    """
+    if isinstance(label, RejectedLabel):
+        return label
+    about = comparisons.get((labeler.name, label.comparison_id))
+    try:
+        if about is None or not labeler.sees(about.comparison.experiment_name):
+            raise ComparisonNotFound([label.comparison_id])
+        check_lease(label, about, labeler)
+        return in_stored_order(label, about, labeler.name)
+    except RlTeacherError as error:
+        return rejection(label.request_id, error)
+
+
+def rejection(request_id: UUID | None, error: Exception) -> RejectedLabel:
+    """Build the rejection of a label."""
+    return RejectedLabel(request_id=request_id, problem=problem_from_error(error))
+
+
+def receipt(
+    labels: Iterable[NewLabel | RejectedLabel],
+    refused: Mapping[UUID, Answer | None],
+    warning: str | None,
+) -> LabelReceipt:
+    """Build the receipt of a request.
+
+    Args:
+        labels: Checked labels.
+        refused: Result of `Labels.add_many`.
+        warning: Warning for the labeler.
+    """
+    accepted: list[UUID] = []
+    rejected: list[RejectedLabel] = []
+    for label in labels:
+        if isinstance(label, RejectedLabel):
+            rejected.append(label)
+        elif label.request_id in refused:
+            rejected.append(refusal(label, refused[label.request_id]))
+        else:
+            accepted.append(label.request_id)
+    return LabelReceipt(accepted=accepted, rejected=rejected, warning=warning)
 
 
 def check_schema_version(store: Store) -> str:
@@ -279,27 +280,6 @@ def store_ranking(
     return RankingReceipt(comparison_ids=comparison_ids, warning=TOO_FAST if is_warned else None)
 
 
-def add_labels(
-    store: Store, labels: Sequence[NewLabel]
-) -> tuple[dict[int, Problem], dict[UUID, Answer | None]]:
-    """Store labels.
-
-    Returns:
-        The problem of each comparison that was deleted meanwhile, and the result of
-        `Labels.add_many`.
-    """
-    try:
-        return {}, store.labels.add_many(labels)
-    except ComparisonNotFound as error:
-        # Deleted since the check. No label was stored, so the others are stored without these.
-        deleted = {label.comparison_id for label in labels}.intersection(error.ids)
-        if not deleted:
-            raise
-        rest = [label for label in labels if label.comparison_id not in deleted]
-        problems, refused = add_labels(store, rest)
-        return problems | dict.fromkeys(deleted, problem_from_error(error)), refused
-
-
 def refusal(label: NewLabel, stored: Answer | None) -> RejectedLabel:
     """Build the rejection of a label that the store has refused; see `Labels.add_many`."""
     answer = mirror_answer(stored, swapped=label.is_swapped)
@@ -313,8 +293,7 @@ def refusal(label: NewLabel, stored: Answer | None) -> RejectedLabel:
             f"You answered this comparison with {answer} in another tab, so this answer was not "
             "stored. Open the comparison again to change it."
         )
-    details = problem_from_error(error)
-    return RejectedLabel(request_id=label.request_id, problem=details, stored_answer=answer)
+    return rejection(label.request_id, error).model_copy(update={"stored_answer": answer})
 
 
 def request_id_of(label: Any) -> UUID | None:

@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from threading import Lock
 
-from rl_teacher.quality.agreement import Agreement, agreement
+from rl_teacher.quality.agreement import agreement
 from rl_teacher.quality.labelers import (
     GivenLabel,
     LabelerReport,
     Period,
-    Share,
     empty_report,
     labeler_reports,
     over_time,
@@ -85,9 +84,13 @@ def quality(sample: LabelSample, labelers: Sequence[LabelerView]) -> LabelQualit
     return LabelQuality(
         num_labels=len(labels),
         is_complete=sample.is_all,
-        alpha=alpha_estimate(nominal),
-        ordinal_alpha=alpha_estimate(agreement(votes, "ordinal")),
-        agreement=ShareEstimate(share=nominal.raw, low=None, high=None, count=nominal.num_votes),
+        alpha=AlphaEstimate.model_validate(nominal, from_attributes=True),
+        ordinal_alpha=AlphaEstimate.model_validate(
+            agreement(votes, "ordinal"), from_attributes=True
+        ),
+        agreement=ShareEstimate.model_validate(
+            {"share": nominal.raw, "low": None, "high": None, "num": nominal.num_votes}
+        ),
         num_shared=nominal.num_comparisons,
         labelers=[
             labeler_quality(
@@ -106,23 +109,19 @@ def labeler_quality(
     labeler: LabelerView, report: LabelerReport, periods: Sequence[Period], num_answers: int
 ) -> LabelerQuality:
     """Convert one labeler's quality report."""
-    return LabelerQuality(
-        id=labeler.id,
-        name=labeler.name,
-        role=labeler.role,
-        is_excluded=labeler.excluded_at is not None,
-        num_answers=num_answers,
-        median_seconds=report.median_seconds,
-        left_rate=share_estimate(report.left_shown),
-        self_consistency=share_estimate(report.self_consistency),
-        gold_accuracy=share_estimate(report.gold_accuracy),
-        agreement=share_estimate(report.agreement),
-        reliability=report.reliability.estimate,
-        periods=[
+    fields = vars(report) | {
+        "id": labeler.id,
+        "name": labeler.name,
+        "role": labeler.role,
+        "is_excluded": labeler.excluded_at is not None,
+        "num_answers": num_answers,
+        "reliability": report.reliability.estimate,
+        "periods": [
             labeler_period(each.from_s, each.reports.get(labeler.id) or empty_report(labeler.id))
             for each in periods
         ],
-    )
+    }
+    return LabelerQuality.model_validate(fields, from_attributes=True)
 
 
 def labeler_period(from_s: float, report: LabelerReport) -> LabelerPeriod:
@@ -133,13 +132,3 @@ def labeler_period(from_s: float, report: LabelerReport) -> LabelerPeriod:
         median_seconds=report.median_seconds,
         agreement=report.agreement.share,
     )
-
-
-def share_estimate(share: Share) -> ShareEstimate:
-    """Convert a share with its confidence interval."""
-    return ShareEstimate(share=share.share, low=share.low, high=share.high, count=share.num)
-
-
-def alpha_estimate(agreement: Agreement) -> AlphaEstimate:
-    """Convert Krippendorff's alpha with its confidence interval."""
-    return AlphaEstimate(alpha=agreement.alpha, low=agreement.low, high=agreement.high)

@@ -6,7 +6,6 @@ import time
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,9 +32,6 @@ ENCODED_HEADERS = [
 ]
 NOT_CACHED = (b"cache-control", b"no-store")
 """Header of responses that do not have one of this name."""
-
-MAX_DIGITS = 18
-"""Digits of a Content-Length; a longer number exceeds any limit."""
 
 QUESTION_MARK = re.compile(rb"\?|%3F", re.IGNORECASE)
 
@@ -125,7 +121,7 @@ def loggable_path(scope: Scope) -> str:
 
 
 class BodyLimit:
-    """Rejects request bodies over the size limit: by Content-Length, or while they are received."""
+    """Rejects request bodies over the size limit while they are received."""
 
     def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
         self._app = app
@@ -133,18 +129,6 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        length = Headers(scope=scope).get("content-length", "0")
-        error = None
-        if not (length.isascii() and length.isdigit()):
-            error = HTTPException(400, "Content-Length is not a number.")
-        elif len(length) > MAX_DIGITS or int(length) > self._max_body_bytes:
-            error = self._too_large()
-        if error is not None:
-            await error_response(Request(scope), error)(scope, receive, send)
-            return
         num_bytes = 0
 
         async def count() -> Message:
@@ -152,12 +136,9 @@ class BodyLimit:
             message = await receive()
             num_bytes += len(message.get("body", b""))
             if num_bytes > self._max_body_bytes:
-                raise self._too_large()
+                raise HTTPException(
+                    413, f"The body may have up to {self._max_body_bytes:,} bytes. Split it."
+                )
             return message
 
         await self._app(scope, count, send)
-
-    def _too_large(self) -> HTTPException:
-        return HTTPException(
-            413, f"The body may have up to {self._max_body_bytes:,} bytes. Split the request."
-        )

@@ -11,7 +11,6 @@ from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web.authentication import Authenticator
 from rl_teacher.web.batching import Batcher
-from rl_teacher.web.clip_export import ClipExporter
 from rl_teacher.web.clip_ranking import RankingCache
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import LabelUpload
@@ -38,7 +37,6 @@ class Services:
         ranking: Rankings of clips.
         label_batcher: Stores submitted labels in batches.
         next_batcher: Claims the next comparisons of labelers in batches.
-        exporter: Renders clips as files to save.
         streams: Open event streams by labeler.
         metrics: Metrics of the requests.
         player: Plays episodes; None except in `rl-teacher play`.
@@ -54,7 +52,6 @@ class Services:
     ranking: RankingCache
     label_batcher: Batcher[LabelUpload, LabelReceipt]
     next_batcher: Batcher[NextRequest, NextComparisons]
-    exporter: ClipExporter
     streams: Counter[str]
     metrics: CollectorRegistry
     player: EpisodePlayer | None = None

@@ -9,7 +9,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
-from rl_teacher.clips.segment import playback_speed
 from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions
 from rl_teacher.config.fields import check_bounds
@@ -17,8 +16,7 @@ from rl_teacher.runs.config_comparison import RUN, kind_of
 from rl_teacher.runs.folder import open_store
 from rl_teacher.runs.status import ENDED
 from rl_teacher.store.labelers import OWNER
-from rl_teacher.store.leases import LEASE_S
-from rl_teacher.store.records import ClaimedComparison, ClipView, ComparisonView, NewLabel
+from rl_teacher.store.records import ClaimedComparison, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import comparison_link, one_time_link
 from rl_teacher.web.experiment_views import ExperimentViews
@@ -72,7 +70,6 @@ class TerminalSession:
         ask: Prints a prompt and reads a line; raises EOFError at the end of the input.
         say: Prints a line.
         sleep: Waits for a number of seconds.
-        now_s: Monotonic clock in seconds.
     """
 
     store: Store
@@ -81,7 +78,6 @@ class TerminalSession:
     ask: Callable[[str], str]
     say: Callable[[str], None]
     sleep: Callable[[float], None] = time.sleep
-    now_s: Callable[[], float] = time.monotonic
     _labelled: list[ClaimedComparison] = field(default_factory=list)
     _undone: ClaimedComparison | None = None
 
@@ -147,13 +143,11 @@ class TerminalSession:
     def _label(self, claimed: ClaimedComparison) -> bool:
         """Label a comparison or undo the previous label; return False to stop.
 
-        Answers refer to the order of sides that the page shows. One that comes before the clips
-        have been played once is not accepted, because the clips cannot have been watched.
+        Answers refer to the order of sides that the page shows.
         """
         comparison = claimed.comparison
-        longest_s = max(duration_s(comparison.left), duration_s(comparison.right))
-        # The page plays short clips in slow motion.
-        key, elapsed_s = self._ask(longest_s / playback_speed(longest_s))
+        began_s = time.monotonic()
+        key = self._ask()
         if key == "q":
             return False
         if key == "u":
@@ -163,20 +157,13 @@ class TerminalSession:
             self._undone = replace(last, purpose="answer")
             self.say("The label was withdrawn; the comparison is shown again.")
             return True
-        if claimed.purpose == "repeat" and self._has_expired(claimed):
-            # The page shows the sides exchanged only while the lease is held.
-            self.say(
-                f"This was asked more than {LEASE_S / 60:.0f} minutes ago, so the answer was not "
-                "stored. Open the new link."
-            )
-            return True
         swapped = is_swapped(comparison.id, self.labeler) != (claimed.purpose == "repeat")
         label = NewLabel(
             comparison.id,
             mirror_answer(ANSWERS[key], swapped=swapped),
             self.labeler,
             is_swapped=swapped,
-            response_ms=round(1000 * elapsed_s),
+            response_ms=round(1000 * (time.monotonic() - began_s)),
             lease=claimed.lease,
         )
         stored = self.store.labels.add_many([label]).get(label.request_id)
@@ -184,40 +171,13 @@ class TerminalSession:
             self._labelled.append(claimed)
         else:
             answer = mirror_answer(stored, swapped=swapped)
-            self.say(
-                f"You answered this comparison with {answer} on the page, so this answer was not "
-                "stored. Open the link again to change it."
-            )
+            self.say(f"You answered this comparison with {answer} on the page already.")
         return True
 
-    def _has_expired(self, claimed: ClaimedComparison) -> bool:
-        """Return whether a lease has expired; False if an answer on the page has ended it."""
-        key = self.labeler, claimed.comparison.id
-        about = self.store.leases.find([key]).get(key)
-        return about is not None and about.lease == claimed.lease and not about.is_held
-
-    def _ask(self, seconds: float) -> tuple[str, float]:
-        """Ask until a key can be used; return it with the seconds since the first question.
-
-        Args:
-            seconds: Time that the clips take on the page, before which no answer is accepted.
-        """
-        began_s = self.now_s()
+    def _ask(self) -> str:
+        """Ask until a key can be used, and return it."""
         while True:
             key = self.ask(f"Which is better? {KEYS}: ").strip().lower()[:1]
-            elapsed_s = self.now_s() - began_s
-            if key == "q" or (key == "u" and self._labelled):
-                return key, elapsed_s
-            if key == "u":
-                self.say("There is no label to undo.")
-            elif key not in ANSWERS:
-                self.say(f"{key!r} is not an answer: {KEYS}")
-            elif elapsed_s < seconds:
-                self.say(f"The clips last {seconds:.1f} s. Watch them on the page, then answer.")
-            else:
-                return key, elapsed_s
-
-
-def duration_s(clip: ClipView) -> float:
-    """Return the duration of a clip in seconds."""
-    return (clip.num_frames or 0) / (clip.fps or 1.0)
+            if key in ANSWERS or key == "q" or (key == "u" and self._labelled):
+                return key
+            self.say(f"{key!r} is not an answer: {KEYS}")

@@ -10,7 +10,7 @@ from rl_teacher.store.rankings import MAX_PAIRS
 from rl_teacher.store.records import ComparisonView, Identity
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import Access, CurrentCredential, CurrentIdentity, LabelerName, requires
-from rl_teacher.web.clip_export import download
+from rl_teacher.web.clip_export import download, export
 from rl_teacher.web.label_effect import label_effect
 from rl_teacher.web.label_intake import LabelUpload, store_ranking
 from rl_teacher.web.next_comparisons import NextRequest
@@ -137,7 +137,7 @@ def download_comparison(
     shown = serialize_comparison(view, identity.name, is_repeat=is_repeat)
     sides = {each.content_hash: each for each in (view.left, view.right)}
     files = [exported_clip(sides[each.hash], services.media) for each in (shown.left, shown.right)]
-    content = services.exporter.export(files, form)
+    content = export(files, form)
     return download(content, f"comparison-{comparison_id}", form)
 
 

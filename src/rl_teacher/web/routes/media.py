@@ -12,7 +12,7 @@ from rl_teacher.store.media import CONTENT_HASH, MediaFiles, scene_key
 from rl_teacher.store.records import ClipView
 from rl_teacher.web.access import Access, requires
 from rl_teacher.web.clip_export import MEDIA_TYPES as EXPORT_TYPES
-from rl_teacher.web.clip_export import ExportedClip, ExportFormat, download
+from rl_teacher.web.clip_export import ExportedClip, ExportFormat, download, export
 from rl_teacher.web.serializers import serialize_clip
 from rl_teacher.web.services import ServicesDep
 
@@ -57,7 +57,7 @@ def send_clip(content_hash: str, request: Request, services: ServicesDep) -> Res
 def download_clip(content_hash: str, services: ServicesDep, form: Format = "mp4") -> Response:
     """Return a clip as a file to save: an MP4 video or a GIF."""
     clip = services.store.clips.get(check_hash("clip", content_hash))
-    content = services.exporter.export([exported_clip(clip, services.media)], form)
+    content = export([exported_clip(clip, services.media)], form)
     return download(content, f"clip-{content_hash[:12]}", form)
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from rl_teacher.common.errors import NotFound
 from rl_teacher.web.access import Access, requires
-from rl_teacher.web.clip_export import ExportedClip, download
+from rl_teacher.web.clip_export import ExportedClip, download, export
 from rl_teacher.web.problems import NotShown
 from rl_teacher.web.routes.media import (
     BYTES,
@@ -69,7 +69,7 @@ def download_episode(
         if clip is None:
             raise NotShown(f"Episode {number} is not ready yet. Request it again.")
         files.append(ExportedClip(clip.content, shown.fps, shown.speed, player.scene(scene_hash)))
-    return download(services.exporter.export(files, form), f"episode-{number + 1}", form)
+    return download(export(files, form), f"episode-{number + 1}", form)
 
 
 @router.get("/clips/{content_hash}", responses=BYTES)

@@ -167,7 +167,7 @@ class ShareEstimate(BaseModel):
     share: Number
     low: Number
     high: Number
-    count: int
+    count: Annotated[int, Field(validation_alias="num")]
 
 
 class AlphaEstimate(BaseModel):
@@ -199,7 +199,7 @@ class LabelerQuality(BaseModel):
     is_excluded: bool
     num_answers: int
     median_seconds: Number
-    left_rate: ShareEstimate
+    left_rate: Annotated[ShareEstimate, Field(validation_alias="left_shown")]
     self_consistency: ShareEstimate
     gold_accuracy: ShareEstimate
     agreement: ShareEstimate
