@@ -33,7 +33,7 @@ from rl_teacher.envs import moving_dot, preprocessing
 from rl_teacher.envs.factories import ASSUMED_FPS
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.nn import image_layout, numpy_networks
-from rl_teacher.play import circus, episodes, examples
+from rl_teacher.play import circus, episodes
 from rl_teacher.play.options import MAX_EPISODES, PlayOptions
 from rl_teacher.predictor import fit, labels
 from rl_teacher.predictor.ensemble import RewardPredictor
@@ -179,7 +179,6 @@ def test_command_line_in_docs_is_accepted(arguments, monkeypatch, capsys, write_
     monkeypatch.setattr(serve, "serve", lambda options: 0)
     monkeypatch.setattr(circus, "circus", lambda options: 0)
     monkeypatch.setattr(sweep, "sweep", lambda *_: [])
-    monkeypatch.setattr(examples, "examples", lambda: 0)
     monkeypatch.setattr(terminal, "label_at_terminal", lambda name, options: 0)
     monkeypatch.setattr(
         labelers_cli, "add", lambda name, *_: labelers_cli.NewCredential(name, "rlt_x", None)
@@ -209,7 +208,7 @@ def test_docs_have_command_lines_of_every_command():
     assert found == {
         *("teach", "serve", "label", "envs", "runs", "report", "reward"),
         *("labelers", "collect", "fit", "check", "export", "import"),
-        *("play", "circus", "sweep", "examples", "backup", "restore", "doctor"),
+        *("play", "circus", "sweep", "backup", "restore", "doctor"),
     }
 
 

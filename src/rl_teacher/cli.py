@@ -60,7 +60,6 @@ commands:
   play NAME        play an experiment's agent in the browser, or record a video
   sweep FILE       train agents with several seeds and settings, and compare them
   circus           teach four tricks and build a page that shows them
-  examples         train three small agents to try the other commands on
   labelers         add, invite, list and revoke labelers
   export NAME      export labels with their segments, labels alone, or the agent
   import PATH      import a data set as an experiment
@@ -894,16 +893,6 @@ def circus(
     return run(CircusOptions(user_path(out), steps, labels, seed, has_videos=video))
 
 
-def examples() -> int:
-    """Train three small agents from labels, and save their labels as data sets.
-
-    The other commands can then be tried on them. Takes a few minutes; examples that exist are kept.
-    """
-    from rl_teacher.play.examples import examples as run
-
-    return run()
-
-
 # --- labelers ---
 
 
@@ -1250,7 +1239,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "play": play,
     "sweep": partial(parse_and_call, "sweep", sweep),
     "circus": partial(parse_and_call, "circus", circus),
-    "examples": partial(parse_and_call, "examples", examples),
     "labelers": labelers,
     "export": partial(parse_and_call, "export", export),
     "import": import_,

@@ -26,15 +26,15 @@ from rl_teacher.clips.offscreen import OffscreenRenderer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.files import write_atomically, write_errors
-from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.config.fields import MAX_SEED, AtLeast, Between, check_bounds
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.commands import open_actors
 from rl_teacher.play.episodes import record_episode
-from rl_teacher.play.examples import train_experiment
 from rl_teacher.play.film import write_film
 from rl_teacher.play.options import PlayOptions
 from rl_teacher.runs.clip_renderer import SegmentRenderer
+from rl_teacher.teach import teach
 from rl_teacher.teachers.tasks import TASKS, TaskTeacher
 from rl_teacher.web.schemas.shared import Clip
 from rl_teacher.web.settings import BUILT_PAGE
@@ -195,7 +195,8 @@ def train(options: CircusOptions, console: Console) -> bool:
     configs = [config for act in ACTS for config in act.configs(options)]
     for number, config in enumerate(configs, 1):
         console.print(f"agent {number} of {len(configs)}: {config.name}", highlight=False)
-        if not train_experiment(config, console):
+        if not teach(config, RunOptions(no_tensorboard=True)).is_finished:
+            console.print("The run was stopped and saved. Repeat the command to continue it.")
             return False
     return True
 
