@@ -22,7 +22,7 @@ def test_interrupted_step_of_sorting_leaves_no_comparison_and_no_answer(tmp_path
     sort = Sorting(tmp_path, url, TREE, human_teacher)
     store, experiment_id = sort.store, sort.experiment_id
     with monkeypatch.context() as patch:
-        patch.setattr(comparisons, "initialise_counts", interrupt)
+        patch.setattr(comparisons, "set_wanted", interrupt)
         with pytest.raises(Interrupted):
             sort.ask(3)
     assert store.comparisons.pairs(experiment_id) == []

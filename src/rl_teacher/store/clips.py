@@ -8,7 +8,7 @@ from sqlalchemy.orm import aliased
 
 from rl_teacher.common.errors import MediaNotFound
 from rl_teacher.store import sql
-from rl_teacher.store.counters import COMPARISONS_WITH_CLIPS, reopen
+from rl_teacher.store.counters import COMPARISONS_WITH_CLIPS, recount
 from rl_teacher.store.database import Database
 from rl_teacher.store.records import ClipView, LibraryClip, Page, RenderedClip
 from rl_teacher.store.tables import Clip, Comparison, Episode, Experiment
@@ -104,7 +104,7 @@ class Clips:
                 found.update(
                     connection.execute(COMPARISONS_WITH_CLIPS, {"hashes": chunk}).scalars()
                 )
-            reopen(connection, sorted(found))
+            recount(connection, sorted(found))
 
     def get(self, content_hash: str) -> ClipView:
         """Return one clip, rendered or not.
@@ -193,7 +193,7 @@ class Clips:
                 connection.execute(HIDE.where(Clip.content_hash.in_(these)))
                 parameters = {"hashes": these}
                 found = connection.execute(COMPARISONS_WITH_CLIPS, parameters).scalars().all()
-                reopen(connection, sorted(found))
+                recount(connection, sorted(found))
                 hidden += these
         return hidden
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store import sql
-from rl_teacher.store.counters import IS_RENDERED, add_to_experiment, reopen
+from rl_teacher.store.counters import IS_RENDERED, recount
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.experiments import hash_uniform, read_assignment
@@ -196,7 +196,7 @@ class Comparisons:
                     parameters = {"comparison_ids": chunk}
                     withdrawn += connection.execute(WITHDRAW, parameters).scalars()
                     connection.execute(END_LEASES, parameters)
-                reopen(connection, withdrawn)
+                recount(connection, withdrawn)
         return withdrawn
 
     def get(self, comparison_id: int) -> ComparisonView:
@@ -252,13 +252,16 @@ class Comparisons:
             BadCursor: The cursor is invalid.
         """
         keys = SORT_KEYS[order]
+        is_rising = order is ComparisonOrder.OLDEST
         query = (
             DETAILS.where(Comparison.experiment_id == experiment_id, *where(conditions))
-            .order_by(*(key if order is ComparisonOrder.OLDEST else key.desc() for key in keys))
+            .order_by(*(key if is_rising else key.desc() for key in keys))
             .limit(limit + 1)
         )
         if after is not None:
-            query = query.where(is_after(order, sql.decode_cursor(after, len(keys))))
+            cursor = sql.decode_cursor(after, len(keys))
+            last = tuple(key.type.python_type(each) for key, each in zip(keys, cursor, strict=True))
+            query = query.where(tuple_(*keys) > last if is_rising else tuple_(*keys) < last)
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings().all()
             # The row beyond the limit only shows that there is a next page.
@@ -356,7 +359,9 @@ def insert_pairs(
         for number, (left, right) in enumerate(pairs, num_asked + 1)
     ]
     new = {(row[1], row[2]): row[0] for row in connection.execute(INSERT, rows)}
-    initialise_counts(connection, experiment_id, sorted(new.values()))
+    change = update(Experiment).where(Experiment.id == experiment_id)
+    connection.execute(change.values(num_asked=num_asked + len(new)))
+    set_wanted(connection, experiment_id, sorted(new.values()))
     return new
 
 
@@ -370,14 +375,6 @@ def find_ids(
         rows = connection.execute(COMPARISON_IDS, parameters)
         id_of.update({(row.left_hash, row.right_hash): row.id for row in rows})
     return id_of
-
-
-def initialise_counts(
-    connection: Connection, experiment_id: int, comparison_ids: Sequence[int]
-) -> None:
-    """Set the number of labelers for new comparisons, and count the comparisons."""
-    add_to_experiment(connection, experiment_id, asked=len(comparison_ids))
-    set_wanted(connection, experiment_id, comparison_ids)
 
 
 def ask_again(connection: Connection, experiment_id: int, comparison_ids: Iterable[int]) -> None:
@@ -395,7 +392,7 @@ def set_wanted(connection: Connection, experiment_id: int, comparison_ids: Seque
     for chunk in sql.in_chunks(shared):
         change = update(Comparison).where(Comparison.id.in_(chunk))
         connection.execute(change.values(wanted=policy.overlap_labelers))
-    reopen(connection, comparison_ids)
+    recount(connection, comparison_ids)
 
 
 def where(conditions: ComparisonFilter) -> list[ColumnElement[bool]]:
@@ -419,19 +416,6 @@ def where(conditions: ComparisonFilter) -> list[ColumnElement[bool]]:
             label.append(Label.labeler_id == by_name.scalar_subquery())
         found.append(exists().where(*label))
     return found
-
-
-def is_after(order: ComparisonOrder, key: Sequence[int]) -> ColumnElement[bool]:
-    """Return the condition that a comparison is sorted after a key."""
-    match order:
-        case ComparisonOrder.OLDEST:
-            return Comparison.id > key[0]
-        case ComparisonOrder.NEWEST:
-            return Comparison.id < key[0]
-        case ComparisonOrder.DISPUTED:
-            return tuple_(Comparison.is_disputed, Comparison.id) < (bool(key[0]), key[1])
-        case ComparisonOrder.LABELS:
-            return tuple_(Comparison.num_labels, Comparison.id) < (key[0], key[1])
 
 
 def read_votes(

@@ -53,8 +53,6 @@ IS_RENDERED = not_(
     )
 )
 
-IS_OPEN = and_(Comparison.num_labels < Comparison.wanted, IS_RENDERED)
-
 STATE_COLUMNS = (
     Comparison.experiment_id,
     (Comparison.num_labels > 0).label("is_answered"),
@@ -71,19 +69,10 @@ COMPARISON_COUNTS = {
 
 RECOUNT = update(Comparison).where(THESE).values(COMPARISON_COUNTS).returning(*STATE_COLUMNS)
 
-# Only rows that change, so that RETURNING lists the changes.
-REOPEN = (
-    update(Comparison)
-    .where(THESE, Comparison.is_open != IS_OPEN)
-    .values(is_open=IS_OPEN)
-    .returning(Comparison.experiment_id, Comparison.is_open)
-)
-
 ADD_TO_EXPERIMENT = (
     update(Experiment)
     .where(Experiment.id == bindparam("of_experiment"))
     .values(
-        num_asked=Experiment.num_asked + bindparam("asked"),
         num_answered=Experiment.num_answered + bindparam("answered"),
         num_open=Experiment.num_open + bindparam("opened"),
     )
@@ -199,39 +188,10 @@ def recount(connection: Connection, comparison_ids: Sequence[int]) -> None:
             for row in connection.execute(statement, parameters):
                 answered[row.experiment_id] += sign * row.is_answered
                 opened[row.experiment_id] += sign * row.is_open
-    adjust_experiments(connection, answered, opened)
-
-
-def reopen(connection: Connection, comparison_ids: Sequence[int]) -> None:
-    """Recompute whether comparisons are open, if their labels have not changed."""
-    opened: Counter[int] = Counter()
-    for chunk in in_chunks(comparison_ids):
-        for row in connection.execute(REOPEN, {"comparison_ids": chunk}):
-            opened[row.experiment_id] += 1 if row.is_open else -1
-    adjust_experiments(connection, Counter(), opened)
-
-
-def adjust_experiments(
-    connection: Connection, answered: Counter[int], opened: Counter[int]
-) -> None:
-    """Add signed changes to the counts of experiments."""
-    # `|` drops counts that are not positive, hence the negated counters.
-    for experiment_id in sorted(answered | opened | -answered | -opened):
-        add_to_experiment(
-            connection,
-            experiment_id,
-            answered=answered[experiment_id],
-            opened=opened[experiment_id],
-        )
-
-
-def add_to_experiment(
-    connection: Connection, experiment_id: int, asked: int = 0, answered: int = 0, opened: int = 0
-) -> None:
-    """Add signed changes to the counts of one experiment."""
-    if asked or answered or opened:
-        changes = {"asked": asked, "answered": answered, "opened": opened}
-        connection.execute(ADD_TO_EXPERIMENT, {"of_experiment": experiment_id, **changes})
+    for each in sorted(answered):
+        if answered[each] or opened[each]:
+            change = {"answered": answered[each], "opened": opened[each]}
+            connection.execute(ADD_TO_EXPERIMENT, {"of_experiment": each, **change})
 
 
 def tally_from(dialect: str) -> Insert:
