@@ -16,7 +16,6 @@ from rl_teacher.common.errors import (
     InviteNotFound,
     InviteUnusable,
     LabelerExists,
-    LabelerNotFound,
 )
 from rl_teacher.store.records import Counts, Identity
 from rl_teacher.store.tables import Credential, Event, Invite
@@ -110,16 +109,6 @@ class TestLabelers:
         with pytest.raises(BadLabelerName, match="reserved"):
             store.access.invite(name=name, expires_at=tomorrow)
 
-    def test_label_adds_labeler_with_role(self, store, experiment_id):
-        [comparison_id] = ask(store, experiment_id, 1)
-        for name in ("owner", "synthetic:oracle", "Zoë"):
-            store.labels.add(comparison_id, Answer.LEFT, name)
-        assert {each.name: each.role for each in store.labelers.all()} == {
-            "owner": "owner",
-            "synthetic:oracle": "teacher",
-            "Zoë": "labeler",
-        }
-
     def test_labels_are_counted_over_all_experiments(self, store, clock, experiment_id):
         other_id = store.experiments.ensure("other", ENV_ID, {})
         ids = ask(store, experiment_id, 1, 2) + ask(store, other_id, 1)
@@ -157,11 +146,6 @@ class TestExcluding:
         assert store.experiments.counts(experiment_id) == Counts(1, 1)
         assert store.labelers.excluded_ids() == frozenset()
         assert kinds(store) == ["exclude", "include"]
-
-    def test_excluding_unknown_labeler_raises_not_found(self, store):
-        with pytest.raises(LabelerNotFound, match="no labeler 'Zoë'"):
-            store.labelers.set_excluded("Zoë", is_excluded=True)
-        assert kinds(store) == []
 
 
 class TestCredentials:
@@ -311,12 +295,6 @@ class TestInvites:
             store.access.accept_invite(invite, name)
         identity, _ = store.access.accept_invite(invite, "Zoë")
         assert identity.name == "Zoë"
-
-    def test_invite_for_known_labeler_issues_another_token(self, store, tomorrow):
-        labeler_id = store.labelers.add("Zoë")
-        invite = store.access.invite("labeler", "Zoë", expires_at=tomorrow).token
-        identity, _ = store.access.accept_invite(invite, "Mallory")
-        assert identity == Identity(labeler_id, "Zoë", "labeler")
 
     def test_invite_for_labeler_gives_no_rights_of_an_owner(self, store, tomorrow):
         invite = store.access.invite("labeler", "Zoë", expires_at=tomorrow).token

@@ -317,18 +317,6 @@ class TestFaultsOfAServer:
             Store.open(guest_url)
         assert not caught.value.is_transient
 
-    def test_lost_connection_is_noticed_within_the_timeout(self, postgres_url):
-        # Seconds, but the first one has milliseconds.
-        limits = {"tcp_user_timeout": "3000", "keepalives_idle": "3", "keepalives_interval": "7"}
-        with (
-            Store.open(f"{postgres_url}&keepalives_interval=7", busy_timeout_s=2.5) as store,
-            store.database.reading() as connection,
-        ):
-            raw = connection.connection.driver_connection
-            assert raw is not None
-            parameters = raw.info.get_parameters()
-        assert {name: parameters.get(name) for name in limits} == limits
-
     def test_wait_for_lock_times_out(self, postgres_url):
         with Store.open(postgres_url, busy_timeout_s=0.05) as store, writing(postgres_url) as other:
             other.exec_driver_sql("LOCK TABLE experiments IN EXCLUSIVE MODE")

@@ -191,18 +191,6 @@ class TestPendingClips:
         assert store.leases.pending_clips(experiment_id, "Ada") == set()
         assert store.leases.pending_clips(experiment_id, "Bob") == {*pair(0), *pair(1)}
 
-    def test_leased_repeat_is_pending_until_lease_expires(self, store, clock, experiment_id):
-        store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=1.0))
-        ids = ask_and_show(store, experiment_id, *range(NUM_RECENT + 1))
-        for each in ids:
-            store.labels.add(each, Answer.LEFT, "Ada")
-        assert store.leases.pending_clips(experiment_id, "Ada") == set()
-        [repeat] = store.leases.claim(experiment_id, "Ada", 1, lease_s=300.0)
-        assert repeat.comparison.id == ids[0]
-        assert store.leases.pending_clips(experiment_id, "Ada") == {*pair(0)}
-        clock.advance(300)
-        assert store.leases.pending_clips(experiment_id, "Ada") == set()
-
 
 class TestAnswering:
     def test_answer_ends_lease(self, store, experiment_id):
@@ -358,22 +346,6 @@ class TestRepeatsAndGold:
         assert store.labels.answers([repeat.comparison_id]) == {repeat.comparison_id: Answer.LEFT}
         assert store.labels.count_of_labeler(experiment_id, "Ada") == NUM_RECENT + 1
 
-    def test_repeat_can_be_withdrawn_in_same_request(self, store, experiment_id):
-        repeat = self.repeated(store, experiment_id)
-        # The first label is sent again, as after a lost connection.
-        withdrawal = NewLabel(repeat.comparison_id, None, "Ada")
-        for _ in range(2):
-            store.labels.add_many([repeat, withdrawal])
-            assert self.purposes(store, repeat.comparison_id)[1:] == [
-                ("repeat", "right"),
-                ("repeat", None),
-            ]
-
-    def test_answer_changed_after_repeat_is_stored(self, store, experiment_id):
-        repeat = self.repeated(store, experiment_id)
-        store.labels.add(repeat.comparison_id, Answer.EQUAL, "Ada")
-        assert self.purposes(store, repeat.comparison_id)[-1] == ("answer", "equal")
-
     def test_gold_comparison_is_claimed_by_every_labeler_once(self, store, experiment_id):
         gold, plain = ask_and_show(store, experiment_id, 1, 2)
         store.comparisons.set_gold(gold, Answer.LEFT)
@@ -401,16 +373,6 @@ class TestRepeatsAndGold:
         assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == [ids[3]]
         assert claimed_ids(store.leases.claim(experiment_id, "Bob", 9)) == ids[:4]
 
-    def test_practice_needs_three_gold_comparisons_with_all_labels(self, store, experiment_id):
-        ids = ask_and_show(store, experiment_id, *range(3))
-        for each in ids:
-            store.comparisons.set_gold(each, Answer.LEFT)
-        for each in ids[:2]:
-            store.labels.add(each, Answer.LEFT, "owner")
-        store.experiments.set_assignment(experiment_id, AssignmentPolicy(gold=1.0))
-        assert store.comparisons.practise(experiment_id, "Ada") == []
-        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 9)) == ids
-
     def test_repeated_claim_returns_same_comparisons(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, *range(40))
         for each in ids[:20]:
@@ -424,19 +386,6 @@ class TestRepeatsAndGold:
         at_once = store.leases.claim(experiment_id, "Ada", 6)
         assert [each.purpose for each in at_once] == [each.purpose for each in one_by_one]
         assert {each.purpose for each in at_once} == {"answer", "repeat"}
-
-    def test_share_of_repeats_matches_policy(self, store, experiment_id):
-        ids = ask_and_show(store, experiment_id, *range(260))
-        for each in ids[:60]:
-            store.labels.add(each, Answer.LEFT, "Ada")
-        store.experiments.set_assignment(experiment_id, AssignmentPolicy(repeats=0.2))
-        purposes = Counter()
-        for _ in range(20):
-            claimed = store.leases.claim(experiment_id, "Ada", 10)
-            purposes.update(each.purpose for each in claimed)
-            answer(store, claimed, "Ada")
-        # 200 draws at 0.2: mean 40, standard deviation 5.7; three deviations are allowed.
-        assert 23 <= purposes["repeat"] <= 57
 
 
 def test_racing_labelers_neither_duplicate_nor_lose_labels(url):

@@ -10,7 +10,7 @@ from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput, MediaNotFound, StoreUnavailable
 from rl_teacher.store.media import MediaFiles, default_media
 from rl_teacher.store.media_backends import RemoteFolder
-from rl_teacher.store.media_cache import CachedMedia, open_cached
+from rl_teacher.store.media_cache import CachedMedia
 from tests.store.s3 import BUCKET, KEY_ID, SECRET
 
 HASH = "0123456789abcdef" * 4
@@ -122,12 +122,6 @@ def num_reads(monkeypatch):
 
 
 class TestCache:
-    def test_local_folder_is_not_cached(self, tmp_path):
-        media = open_cached(str(tmp_path / "media"), tmp_path / "cache")
-        media.put(POSES, b"poses")
-        assert media.get(POSES) == b"poses"
-        assert not (tmp_path / "cache").exists()
-
     def test_damaged_copy_is_replaced(self, remote, tmp_path):
         media = CachedMedia(remote, tmp_path / "cache")
         media.put(POSES, b"poses")

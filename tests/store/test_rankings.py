@@ -1,7 +1,5 @@
 """Tests of rankings of several clips, on SQLite and on PostgreSQL."""
 
-import threading
-from collections import Counter
 from itertools import combinations
 from uuid import uuid4
 
@@ -12,10 +10,7 @@ from hypothesis import strategies as st
 from rl_teacher.clips.answer import Answer, pairwise_answers
 from rl_teacher.common.errors import BadRanking, RankingNotFound
 from rl_teacher.store.records import NewRanking
-from rl_teacher.store.store import Store
 from tests.store.comparisons import ENV_ID, ask_and_show, clip, pair, shown
-
-NUM_LABELERS, NUM_COMPARISONS = 5, 30
 
 
 @pytest.fixture
@@ -82,16 +77,6 @@ class TestAdding:
         assert len(answers) == 4
         assert (answers[first], answers[second]) == (Answer.LEFT, Answer.CANNOT_TELL)
 
-    def test_comparison_with_clip_that_was_not_shown_stays_leased(self, store, experiment_id):
-        [_, second] = ask_and_show(store, experiment_id, 0, 1)
-        store.leases.claim(experiment_id, "Ada", 2)
-        (a, b), (c, _) = pair(0), pair(1)
-        add(store, experiment_id, [c], [b], [a])
-        assert counts(store) == (4, 3, 1)
-        held = store.leases.claim(experiment_id, "Ada", 9)
-        assert [each.comparison.id for each in held] == [second]
-        assert store.leases.claim(experiment_id, "Bob", 9) == []
-
     def test_pair_that_was_asked_in_other_order_is_not_added_again(self, store, experiment_id):
         ids = ask_and_show(store, experiment_id, 0, 1)
         (a, b), (c, d) = pair(0), pair(1)
@@ -128,28 +113,6 @@ class TestAdding:
                 add(store, experiment_id, *groups, left_out=left_out, request_id=ranking_id)
         add(store, experiment_id, [a], [b], [c], left_out=[d], request_id=ranking_id)
         assert len(store.labels.export(experiment_id)) == 4
-
-    def test_ranking_under_another_labelers_request_id_is_refused(self, store, experiment_id):
-        ask_and_show(store, experiment_id, 0, 1, 2)
-        [claimed] = store.leases.claim(experiment_id, "Ada", 1)
-        ranking_id = add(
-            store,
-            experiment_id,
-            [claimed.comparison.left.content_hash],
-            [claimed.comparison.right.content_hash],
-        )
-        before = counts(store)
-        clips = [
-            side.content_hash
-            for each in store.leases.claim(experiment_id, "Bob", 2)
-            for side in (each.comparison.left, each.comparison.right)
-        ]
-        groups = [[each] for each in clips]
-        with pytest.raises(BadRanking, match="request_id"):
-            add(store, experiment_id, *groups, labeler="Bob", request_id=ranking_id)
-        assert counts(store) == before
-        add(store, experiment_id, *groups, labeler="Bob")
-        assert len(store.labels.export(experiment_id)) == 7
 
 
 class TestRefusal:
@@ -224,34 +187,3 @@ class TestWithdrawing:
         store.labelers.set_excluded("Ada", is_excluded=True)
         assert store.rankings.withdraw(experiment_id, "Ada", ranking_id) == []
         assert [each.comparison.id for each in store.leases.claim(experiment_id, "Bob", 9)] == ids
-
-
-def test_concurrent_rankings_share_no_comparison_and_are_stored_whole(url):
-    with Store.open(url, is_synced=False) as store:
-        experiment_id = store.experiments.ensure("human-175", ENV_ID, {})
-        asked = ask_and_show(store, experiment_id, *range(NUM_COMPARISONS))
-        claimed_by = {f"labeler {number}": [] for number in range(NUM_LABELERS)}
-        all_are_there = threading.Barrier(NUM_LABELERS)
-
-        def work(name):
-            all_are_there.wait()
-            while claimed := store.leases.claim(experiment_id, name, 2):
-                claimed_by[name] += [each.comparison.id for each in claimed]
-                sides = [(each.comparison.left, each.comparison.right) for each in claimed]
-                clips = [side.content_hash for both in sides for side in both]
-                add(store, experiment_id, *([each] for each in clips), labeler=name)
-
-        threads = [threading.Thread(target=work, args=(name,)) for name in claimed_by]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert Counter(each for some in claimed_by.values() for each in some) == dict.fromkeys(
-            asked, 1
-        )
-        labels = store.labels.export(experiment_id)
-        of_ranking = Counter((each.details or {})["ranking"] for each in labels)
-        assert set(of_ranking.values()) <= {1, 6}
-        assert Counter(each.comparison_id for each in labels).most_common(1)[0][1] == 1
-        assert sorted(each.comparison_number for each in labels) == [*range(1, len(labels) + 1)]
-        assert counts(store) == (len(labels), len(labels), 0)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import ComparisonNotFound, ExperimentNotFound
+from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store import comparisons, labels, leases
-from rl_teacher.store.records import ClipView, Counts, MetricsRow, NewLabel
+from rl_teacher.store.records import ClipView, Counts, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.store.tables import Event, Label, Labeler
 from tests.store.comparisons import (
@@ -165,17 +165,6 @@ class TestExperiments:
             "true_return": None,
         }
 
-    def test_status_of_deleted_experiment_raises_not_found(self, store, experiment_id):
-        store.experiments.delete("human-175")
-        with pytest.raises(ExperimentNotFound, match="no longer in the store"):
-            store.experiments.set_status(experiment_id, {})
-        with pytest.raises(ExperimentNotFound, match="no longer in the store"):
-            store.experiments.set_latest_episode(experiment_id, {})
-        with pytest.raises(ExperimentNotFound, match="no longer in the store"):
-            store.experiments.describe(experiment_id, "", None)
-        with pytest.raises(ExperimentNotFound, match="no longer in the store"):
-            store.metrics.append(experiment_id, 1, {})
-
 
 class TestMetrics:
     @pytest.fixture
@@ -199,12 +188,6 @@ class TestMetrics:
         assert len(steps) <= at_most
         assert steps[-1] == 9
         assert len(set(np.diff(steps))) <= 1
-
-    def test_non_finite_metric_becomes_null(self, store, experiment_id):
-        metrics_row = {"loss": float("nan"), "return": np.float32(2.5), "steps": np.int64(3)}
-        store.metrics.append(experiment_id, 3, metrics_row)
-        [row] = store.metrics.after(experiment_id)
-        assert row == MetricsRow(row.id, 3, {"loss": None, "return": 2.5, "steps": 3})
 
     def test_drop_after_keeps_earlier_steps_and_other_experiments(self, store, written):
         store.metrics.drop_after(written, 6)
