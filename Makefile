@@ -3,8 +3,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SETUP := .venv/.installed
+# Every process would compile its imports again without bytecode caches.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo teach page api-types check check-page test test-slow test-sbx audit golden bench bench-labels lock clean
+.PHONY: setup demo teach page api-types check check-page test test-slow test-sbx audit golden lock clean
 
 setup: $(SETUP)
 
@@ -45,8 +47,6 @@ check-page: $(SETUP)
 test: page
 	$(MAKE) --jobs 2 check check-page
 	tests/system-packages.sh
-	@# Many tests start processes that cannot always write bytecode caches.
-	$(BIN)/python -m compileall -q src
 	@# Tests spend a quarter of their time waiting: three workers keep two cores busy.
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not sbx"
 
@@ -82,13 +82,6 @@ $(AUDIT): $(SETUP)
 # Short seeded runs of every agent, compared bit for bit with benchmarks/golden.json.
 golden: $(SETUP)
 	$(BIN)/python -m benchmarks.golden
-
-bench: $(SETUP)
-	$(BIN)/python -m benchmarks.run
-
-# Do labels teach as well as the true reward? Three tasks and 3 seeds; about 15 minutes on 2 cores.
-bench-labels: $(SETUP)
-	$(BIN)/python -m benchmarks.run tasks --only ShortHopper-v1 ShortWalker-v1 ShortCheetah-v1 --labels 0 100 --seeds 0 1 2 --no-controls
 
 # Write the installed versions to the lock file, without the build tag of torch.
 lock:
