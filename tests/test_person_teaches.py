@@ -11,7 +11,7 @@ import pytest
 
 from rl_teacher import session as session_module
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import BadConfig, ExperimentNotFound, RlTeacherError
+from rl_teacher.common.errors import ExperimentNotFound, RlTeacherError
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
 from rl_teacher.queries.planner import LEAD
 from rl_teacher.rewards.trainer import PredictorTrainer
@@ -278,35 +278,6 @@ def record_waiting(monkeypatch):
     return slept_s, slept_before_resuming
 
 
-def test_run_paced_by_steps_does_not_wait_for_an_absent_person():
-    with Labeler(limit=8) as labeler:
-        outcome = teach(CONFIG, replace(OPTIONS, pace="steps"))
-    assert outcome.is_finished
-    assert len(labeler.answers) == 8
-
-
-def test_comparisons_of_a_paced_run_are_asked_ahead_of_the_answers():
-    with Labeler(limit=8), running(CONFIG):
-        await_phase("waiting", labels=8)
-        with Store.open(default_url(home())) as store:
-            view = store.experiments.get("mine")
-        assert view.asked - view.answered >= LEAD
-        stop()
-
-
-def test_first_comparisons_are_distinct_and_from_all_parts_of_an_episode():
-    config = replace(CONFIG, env_id="Hopper-v5", num_timesteps=512)
-    with Labeler(limit=0), running(config):
-        seconds_until(lambda: len(waiting()) >= 8)
-        pairs = [(each.left.content_hash, each.right.content_hash) for each in waiting()]
-        stop()
-    hashes = [each for pair in pairs for each in pair]
-    assert len(set(hashes)) == len(hashes)
-    files = SegmentFiles(home() / "segments")
-    # A Hopper that acts at random falls within some 20 steps, so that each clip is an episode.
-    assert len({len(files.load(each)) for each in hashes}) > 4
-
-
 def test_first_comparisons_are_asked_while_the_agent_explores(monkeypatch):
     # 600 steps of exploration for 30 comparisons: ten rollouts of 8 environments. Whole episodes
     # have 20 steps, recorded after three rollouts.
@@ -329,14 +300,6 @@ def test_first_comparisons_are_asked_while_the_agent_explores(monkeypatch):
     with Labeler() as labeler, running(config):
         seconds_until(lambda: len(labeler.answers) == 30)
     assert asked[:10] == [0, 0, 0, *(30 * 64 * rollouts // 600 for rollouts in range(3, 10))]
-
-
-def test_run_that_only_collects_waits_for_its_end_and_not_for_training():
-    with running(replace(CONFIG, collect_only=True)):
-        seconds_until(lambda: status().get("num_missing") == CONFIG.n_labels)
-        message = status()["message"]
-        stop()
-    assert message == f"{CONFIG.n_labels} more labels until the run ends"
 
 
 @pytest.mark.parametrize("from_page", [True, False], ids=["page", "command line"])
@@ -364,13 +327,6 @@ def test_finished_run_is_extended_by_labels_and_steps(from_page):
     assert teach(CONFIG, OPTIONS).step == 8_192
 
 
-def test_more_labels_without_more_steps_of_a_finished_run_are_refused():
-    with Labeler():
-        teach(CONFIG, OPTIONS)
-    with pytest.raises(BadConfig, match=r"all 4,096 steps.*-t"):
-        teach(replace(CONFIG, n_labels=24), OPTIONS)
-
-
 def test_run_whose_clips_are_deleted_while_it_waits_is_taught_to_its_end(monkeypatch):
     monkeypatch.setattr(session_module, "CLIP_CHECK_S", 0.1)
     with running(CONFIG) as run:
@@ -382,14 +338,6 @@ def test_run_whose_clips_are_deleted_while_it_waits_is_taught_to_its_end(monkeyp
         with Labeler():
             seconds_until(lambda: run.outcome is not None, 90)
     assert run.outcome.is_finished
-
-
-def test_answers_without_any_preference_are_pointed_out_while_the_run_waits():
-    with Labeler(limit=12, prefers=lambda _: Answer.EQUAL), running(CONFIG):
-        await_phase("waiting", labels=12)
-        warning = "None of the 12 answers prefers a clip"
-        seconds_until(lambda: warning in "".join(status()["warnings"]))
-        stop()
 
 
 def test_revised_answer_reaches_predictor(monkeypatch):

@@ -138,11 +138,6 @@ class TestEveryRoute:
             assert "unsafe" not in headers["content-security-policy"]
             assert "cache-control" in headers
 
-    def test_anonymous_requests_cannot_detect_routes(self, anonymous):
-        assert_problem(anonymous.get("/api/v1/no-such-thing"), 401)
-        assert anonymous.get("/no-such-page").status_code == 401
-        assert_problem(anonymous.post("/api/v1/labels", content=b"{"), 401)
-
 
 class TestBearerToken:
     @pytest.mark.parametrize(
@@ -165,9 +160,6 @@ class TestBearerToken:
     def test_other_authorization_scheme_is_ignored(self, browser):
         headers = {"Authorization": "Basic bWU6cHc="}
         assert browser.get("/api/v1/experiments", headers=headers).status_code == 200
-
-    def test_token_in_api_query_is_ignored(self, anonymous):
-        assert_problem(anonymous.get(f"/api/v1/experiments?token={TOKEN}"), 401)
 
 
 class TestLink:
@@ -289,11 +281,6 @@ class TestSessions:
         assert other.get("/api/v1/me").status_code == 200
         assert self.sign_in(app, token).get("/api/v1/me").status_code == 200
 
-    def test_cookie_contains_no_credential(self, app, store):
-        store.labelers.add("ann")
-        for token in (TOKEN, issue_credential(store, "ann")):
-            assert token not in str(self.sign_in(app, token).cookies)
-
     @pytest.mark.parametrize("name", ["owner", "ann"])
     def test_altered_session_is_rejected(self, app, store, name):
         client = self.ann(app, store)
@@ -306,12 +293,6 @@ class TestSessions:
         client = self.ann(app, store)
         clock.advance(90 * 24 * 3600 + 1)
         assert_problem(client.get("/api/v1/me"), 401)
-
-    def test_other_site_cannot_sign_anyone_out(self, app, store):
-        client = self.ann(app, store)
-        headers = {"Sec-Fetch-Site": "cross-site"}
-        assert_problem(client.post("/api/v1/sign-out", headers=headers), 403)
-        assert client.get("/api/v1/me").status_code == 200
 
 
 class TestLinksOfOtherSites:
@@ -329,14 +310,6 @@ class TestLinksOfOtherSites:
     @pytest.mark.parametrize("site", ["none", "same-origin"])
     def test_owner_can_sign_in_as_another(self, browser, store, site):
         assert self.follow(browser, store, **{"Sec-Fetch-Site": site}) == "ann"
-
-    def test_labeler_can_follow_a_link_from_a_mail(self, app, store):
-        store.labelers.add("bob")
-        with TestClient(app, follow_redirects=False) as client:
-            assert self.follow(client, store, **{"Sec-Fetch-Site": "cross-site"}) == "ann"
-            link = f"/?token={issue_credential(store, 'bob')}"
-            client.get(link, headers={"Sec-Fetch-Site": "cross-site"})
-            assert client.get("/api/v1/me").json()["name"] == "bob"
 
 
 class TestOneTimeCode:

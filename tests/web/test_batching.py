@@ -44,10 +44,6 @@ def make_batcher():
 
 
 class TestBatcher:
-    def test_single_item_is_processed_at_once(self, make_batcher, doubler):
-        assert asyncio.run(make_batcher(doubler)(4)) == 8
-        assert doubler.batches == [[4]]
-
     def test_items_that_arrive_during_a_batch_form_the_next_batch(self, make_batcher, doubler):
         batcher = make_batcher(doubler)
 
@@ -97,12 +93,6 @@ class TestBatcher:
         assert asyncio.run(ask()) == [2 * each for each in range(count)]
         assert max(map(len, doubler.batches)) <= MAX_BATCH
         assert [each for batch in doubler.batches for each in batch] == list(range(count))
-
-    def test_exception_reaches_its_batch_and_not_the_next(self, make_batcher, doubler):
-        batcher = make_batcher(doubler)
-        with pytest.raises(ValueError, match="thirteen"):
-            asyncio.run(batcher(-13))
-        assert asyncio.run(batcher(3)) == 6
 
     def test_result_that_is_an_exception_reaches_its_item_alone(self, make_batcher, doubler):
         def invert(numbers):

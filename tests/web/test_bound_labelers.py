@@ -99,7 +99,3 @@ def test_label_for_other_experiment_is_rejected_alone(bound, store, trainer, sec
     assert len(receipt["accepted"]) == 1
     assert [each["problem"]["status"] for each in receipt["rejected"]] == [404]
     assert store.labels.count_of_labeler(secret.id, "Cleo") == 0
-
-
-def test_events_of_other_experiment_are_not_found(bound, secret):
-    assert_problem(bound.get("/api/v1/events?experiment=secret"), 404)

@@ -9,7 +9,7 @@ from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
 from tests.web.conftest import TOKEN, label, post
 from tests.web.test_experiments import detail
-from tests.web.test_leases import claim_next, ids, lease_states, renew
+from tests.web.test_leases import claim_next, lease_states
 from tests.web.test_monitoring import scrape
 
 HOUR_S = 3600
@@ -34,27 +34,6 @@ def test_label_of_comparison_claimed_before_the_jump_is_stored(
     assert len(response.json()["accepted"]) == 1
     assert lease_states(store) == ["late" if jump_s > 0 else "held"]
     assert store.labels.answers([comparison_id])
-
-
-@JUMPS_S
-def test_comparison_of_absent_labeler_is_offered_to_others_after_the_jump(
-    guest, other_guest, trainer, clock, jump_s
-):
-    comparison_ids = trainer.ask(2)
-    assert ids(claim_next(guest, limit=2)) == comparison_ids
-    clock.advance(jump_s)
-    assert ids(claim_next(other_guest, limit=2)) == comparison_ids
-
-
-@JUMPS_S
-def test_lease_is_renewed_after_the_jump_or_claimed_again(guest, trainer, clock, jump_s):
-    trainer.ask()
-    [mine] = claim_next(guest)
-    clock.advance(jump_s)
-    renewed = renew(guest, mine["lease"])
-    assert (renewed["lost"] == [mine["lease"]]) == (jump_s > 0)
-    [again] = claim_next(guest)
-    assert again["id"] == mine["id"]
 
 
 @JUMPS_S

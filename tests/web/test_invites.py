@@ -1,6 +1,5 @@
 """Invites for one person and for a class."""
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
@@ -90,47 +89,15 @@ class TestJoining:
             assert joined.status_code == 200
             assert newcomer.get("/api/v1/me").json()["name"] == "Ann"
 
-    @pytest.mark.parametrize("name", ["\ud800", "Ann\ud800"])
-    def test_malformed_name_is_rejected(self, newcomer, invite, name):
-        fields = {"invite": invite(), "name": name, "request_id": str(uuid4())}
-        response = newcomer.post(
-            "/api/v1/join",
-            content=json.dumps(fields),
-            headers=SAME_ORIGIN | {"Content-Type": "application/json"},
-        )
-        assert_problem(response, 422)
-
     def test_concurrent_use_of_invite_admits_one(self, app, invite, store):
         assert sorted(join_at_once(app, invite(), 8)) == [200] + [409] * 7
         assert len([each for each in store.labelers.all() if each.name.startswith("N")]) == 1
-
-    def test_expired_invite_is_rejected(self, newcomer, invite, clock):
-        token = invite(days=1 / 24)
-        clock.advance(3601)
-        assert "expired" in assert_problem(join(newcomer, token), 409)
-
-    @pytest.mark.parametrize("token", ["", "rlt_", "\ud800", "\0", "x" * 200, "rlt_" + "x" * 43])
-    def test_malformed_invite_is_rejected(self, newcomer, token):
-        response = newcomer.post(
-            "/api/v1/join",
-            content=b'{"name": "Ann", "invite": "%s"}'
-            % token.encode("ascii", "backslashreplace").replace(b"\x00", b"\\u0000"),
-            headers=SAME_ORIGIN | {"Content-Type": "application/json"},
-        )
-        assert response.status_code in (409, 422)
-        assert_problem(response, response.status_code)
 
     def test_name_with_markup_is_stored_as_text(self, newcomer, invite, program):
         assert join(newcomer, invite(), MARKUP).json()["name"] == MARKUP
         response = program.get("/api/v1/labelers")
         assert response.headers["content-type"] == "application/json"
         assert MARKUP in [each["name"] for each in response.json()["labelers"]]
-
-    def test_personal_invite_needs_no_name(self, newcomer, invite):
-        response = newcomer.post(
-            "/api/v1/join", json={"invite": invite(name="Zoë")}, headers=SAME_ORIGIN
-        )
-        assert response.json()["name"] == "Zoë"
 
     @pytest.mark.parametrize(
         "headers",
@@ -160,13 +127,6 @@ class TestClassInvite:
         token = invite(max_uses=3)
         assert sorted(join_at_once(app, token, 6)) == [200] * 3 + [409] * 3
         assert len([each for each in store.labelers.all() if each.name.startswith("N")]) == 3
-
-    def test_taken_name_costs_no_use(self, newcomer, invite, guest, program):
-        token = invite(max_uses=2)
-        response = join(newcomer, token, "ann")
-        assert response.json()["type"] == "/api/docs#name-taken"
-        [made] = program.get("/api/v1/invites").json()["invites"]
-        assert (made["num_uses"], made["status"]) == (0, "open")
 
     @pytest.mark.parametrize("fields", [{"role": "owner"}, {"name": "Zoë"}])
     def test_class_invite_for_owners_or_with_a_name_is_rejected(self, program, fields):

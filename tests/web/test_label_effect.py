@@ -3,7 +3,6 @@
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.records import AssignmentPolicy
 from tests.web.conftest import ENV_ID
 
 URL = "/api/v1/experiments/hopper/effect"
@@ -72,15 +71,6 @@ def test_effect_compares_predictions_with_own_labels(guest, trainer, answered):
     assert not {*hashes(found["highest"])} & {*hashes(found["lowest"])}
 
 
-def test_label_of_undecided_or_unfitted_comparison_is_not_compared(guest, trainer, answered):
-    first, second, third, _ = answered
-    trainer.store.labels.add(second, Answer.EQUAL, "ann")
-    set_predictions(trainer, dict.fromkeys((first, second, third), (1.0, 0.0)))
-    trainer.store.labels.add(third, None, "ann")
-    found = effect(guest)
-    assert (found["num_compared"], found["num_agreed"]) == (1, 1)
-
-
 def test_effect_does_not_reveal_labels_of_others(guest, other_guest, trainer, answered):
     shared, *own = answered
     trainer.store.labels.add(shared, Answer.RIGHT, "bob")
@@ -104,15 +94,3 @@ def test_effect_reveals_nothing_about_comparisons_still_to_be_asked(
     found = effect(guest)
     assert {each["id"] for each in found["disagreements"]} == {*others}
     assert left not in {*hashes(found["highest"]), *hashes(found["lowest"])}
-
-
-def test_effect_leaves_out_a_repeat_that_is_asked(guest, trainer):
-    trainer.store.experiments.set_assignment(trainer.id, AssignmentPolicy(repeats=1.0))
-    ids = trainer.ask(6)
-    for each in ids:
-        trainer.store.labels.add(each, Answer.LEFT, "ann")
-    set_predictions(trainer, dict.fromkeys(ids, (0.0, 1.0)))
-    [repeat] = guest.get("/api/v1/experiments/hopper/comparisons/next?limit=1").json()[
-        "comparisons"
-    ]
-    assert {each["id"] for each in effect(guest)["disagreements"]} == {*ids} - {repeat["id"]}

@@ -2,8 +2,6 @@
 
 from datetime import timedelta
 
-import pytest
-
 from tests.web.conftest import TOKEN, assert_problem, enter, label, post
 
 
@@ -44,25 +42,6 @@ class TestLabelers:
         for path in ("/api/v1/labelers", "/api/v1/audit", "/api/v1/invites"):
             assert created["credential"] not in program.get(path).text
 
-    @pytest.mark.parametrize(
-        "payload",
-        [
-            {},
-            {"name": ""},
-            {"name": "owner"},
-            {"name": "x" * 101},
-            {"name": "bob", "role": "teacher"},
-            {"name": "bob", "role": "admin"},
-            {"name": "bob", "labeler_id": 1},
-            {"name": "bob", "expires_at": "2026-11-03T12:00:00"},
-            {"name": "bob", "expires_at": "9999-12-31T23:59:59-23:59"},
-            {"name": "bob", "expires_at": "0001-01-01T00:00:00+23:59"},
-            {"name": ["bob"]},
-        ],
-    )
-    def test_invalid_labeler_is_rejected(self, program, payload):
-        assert_problem(program.post("/api/v1/labelers", json=payload), 422)
-
     def test_exclusion_of_labeler_hides_votes_until_inclusion(self, program, guest, trainer, store):
         [comparison_id] = trainer.ask()
         post(guest, label(comparison_id, "equal"))
@@ -94,24 +73,6 @@ class TestInvites:
         assert token.startswith(created["hint"])
         assert token not in program.get("/api/v1/audit").text
 
-    @pytest.mark.parametrize(
-        ("payload", "status"),
-        [
-            ({"experiment": "walker"}, 404),
-            ({"experiment": "../x"}, 404),
-            ({"role": "teacher"}, 422),
-            ({"name": "owner"}, 422),
-            ({"name": ""}, 422),
-            ({"days": "soon"}, 422),
-            ({"days": 0}, 422),
-            ({"days": 3_651}, 422),
-            ({"labeler": "ann"}, 422),
-        ],
-    )
-    def test_invalid_invite_is_rejected(self, program, payload, status):
-        assert_problem(program.post("/api/v1/invites", json=payload), status)
-        assert program.get("/api/v1/invites").json() == {"invites": []}
-
 
 class TestAudit:
     def test_audit_event_names_actor_time_and_details(self, program, trainer):
@@ -125,15 +86,6 @@ class TestAudit:
             "experiment": "hopper",
             "details": {"state": "pause"},
         }
-
-    def test_audit_pages_are_newest_first(self, program, trainer):
-        for state in ("pause", "run", "stop"):
-            program.post("/api/v1/experiments/hopper/control", json={"state": state})
-        first = audit(program, limit=2, experiment="hopper")
-        rest = audit(program, limit=2, experiment="hopper", after=first["next"])
-        states = [each["details"]["state"] for each in first["events"] + rest["events"]]
-        assert states == ["stop", "run", "pause"]
-        assert rest["next"] is None
 
     def test_every_owner_change_is_audited(self, program, trainer, guest):
         [comparison_id] = trainer.ask()

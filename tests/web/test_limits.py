@@ -143,11 +143,6 @@ class TestTooMany:
         clock.advance(1)
         assert post(guest, label(comparison_id), label(comparison_id)).status_code == 200
 
-    def test_labels_of_owners_are_not_limited(self, program, trainer):
-        [comparison_id] = trainer.ask()
-        batch = [label(comparison_id) for _ in range(100)]
-        assert [post(program, *batch).status_code for _ in range(3)] == [200] * 3
-
     def test_wrong_credentials_from_one_network_are_rate_limited(self, app, clock):
         statuses = [
             enter(app, f"rlt_{number}").get("/api/v1/me").status_code for number in range(12)
@@ -184,9 +179,6 @@ class TestTooMany:
         assert response.status_code == 429
         assert response.headers["content-type"].startswith("text/html")
         assert response.headers["refresh"] == response.headers["retry-after"] == "1"
-
-    def test_missing_credential_is_not_counted(self, anonymous):
-        assert {anonymous.get("/api/v1/me").status_code for _ in range(50)} == {401}
 
 
 def join(app, store, clock, name):

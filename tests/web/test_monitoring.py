@@ -47,13 +47,6 @@ class TestMetrics:
             for name in expected
         } == expected
 
-    def test_killed_run_does_not_run_in_metrics(self, program, trainer, clock):
-        trainer.set_phase("training")
-        clock.advance(30)
-        samples = scrape(program)
-        assert samples['rl_teacher_experiment_running{experiment="hopper"}'] == "0.0"
-        assert any('phase="lost",reported_phase="training"' in name for name in samples)
-
     @pytest.mark.usefixtures("trainer")
     def test_requests_are_counted_by_status(self, program):
         for path in ("/api/v1/experiments", "/api/v1/experiments", "/api/v1/experiments/nosuch"):

@@ -29,12 +29,6 @@ class TestErrorPages:
         assert '<a href="/">' in shown.text
         assert_problem(browser.get("/no-such-page"), 404)
 
-    @pytest.mark.parametrize("path", ["/api/v1/experiments/nothing", "/api/v1/nothing"])
-    def test_browser_that_opens_an_api_address_gets_page(self, browser, path):
-        shown = browser.get(path, headers=HTML)
-        assert shown.status_code == 404
-        assert shown.headers["content-type"].startswith("text/html")
-
     def test_markup_in_address_is_escaped(self, browser):
         shown = browser.get("/api/v1/clips/%3Cscript%3E", headers=HTML)
         assert shown.status_code == 404

@@ -2,7 +2,6 @@
 
 import contextlib
 from contextlib import closing
-from functools import partial
 
 import pytest
 
@@ -10,7 +9,6 @@ from rl_teacher.play.actors import load_actor
 from rl_teacher.play.options import PlayOptions
 from rl_teacher.play.player import Player
 from rl_teacher.web.app import create_app
-from rl_teacher.web.routes import playing
 from rl_teacher.web.settings import Settings
 from tests.play.conftest import home, trained  # noqa: F401 - fixtures
 from tests.web.conftest import TOKEN, assert_problem, enter
@@ -94,16 +92,3 @@ class TestEpisodes:
         response = enter(app, TOKEN).get("/api/v1/play/episodes/0/download?format=gif")
         assert response.headers["content-disposition"] == 'attachment; filename="episode-1.gif"'
         assert response.content.startswith(b"GIF89a")
-
-    @pytest.mark.parametrize("number", ["2", "10000"])
-    def test_missing_episode_is_not_found(self, owner, number):
-        assert "2 are played" in assert_problem(owner.get(f"/api/v1/play/episodes/{number}"), 404)
-
-    def test_unfinished_episode_returns_conflict(self, playing_app, owner, monkeypatch):
-        player = playing_app.state.services.player
-        monkeypatch.setattr(playing, "TIMEOUT_S", 0.0)
-        request_episode = partial(owner.get, "/api/v1/play/episodes/1")
-        player.episode(1, 60.0)
-        assert request_episode().status_code == 200
-        monkeypatch.setattr(player, "episode", lambda number, timeout_s: None)
-        assert "Request it again" in assert_problem(request_episode(), 409)

@@ -80,12 +80,3 @@ def test_ranking_of_others_clips_is_refused(guest, other_guest, trainer, store):
     assert_problem(submit(guest, [])[1], 422)
     assert_problem(submit(guest, [clips], response_ms="soon")[1], 422)
     assert store.labels.export(trainer.id) == []
-
-
-def test_unknown_or_others_ranking_cannot_be_withdrawn(guest, other_guest, trainer, store):
-    trainer.ask(1)
-    ranking_id, _ = submit(guest, [clips_of(claim_next(guest))])
-    assert_problem(other_guest.delete(f"{URL}/{ranking_id}"), 404)
-    assert_problem(guest.delete(f"{URL}/{uuid4()}"), 404)
-    assert_problem(guest.delete(f"{URL}/not-a-uuid"), 422)
-    assert store.experiments.get("hopper").answered == 1

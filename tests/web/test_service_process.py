@@ -120,13 +120,6 @@ def test_service_of_killed_run_is_reused_by_next_run():
     assert list((home() / "services").iterdir()) == []
 
 
-def test_service_of_killed_run_stops_after_timeout():
-    killed = Run(end_after_s=0.2).show_page()
-    service = service_of(killed)
-    killed.kill()
-    assert has_ended(service)
-
-
 def test_shared_service_outlives_the_run_that_started_it(monkeypatch):
     first = Run(end_after_s=0.5).show_page()
     service = service_of(first)

@@ -113,14 +113,6 @@ def test_answer_given_on_the_page_is_neither_replaced_nor_undone(store):
     assert any("equal" in line for line in typist.read)
 
 
-def test_unknown_input_stores_no_answer(store):
-    ids = ask(store, 1)
-    typist = Typist(["x", "q"])
-    typist.session(store).run("mine")
-    assert answers(store, ids) == {}
-    assert any("'x' is not an answer" in line for line in typist.read)
-
-
 def test_end_of_run_ends_session(store):
     ask(store, 1)
     typist = Typist(["l"])

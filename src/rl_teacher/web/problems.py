@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 from rl_teacher.common.errors import (
     BadInput,
     CorruptCheckpoint,
+    NotFound,
     RlTeacherError,
     RunFolderUnusable,
     StoreUnavailable,
@@ -153,8 +154,16 @@ def problem_from_error(error: Exception) -> Problem:
     match error:
         case RequestValidationError() | ValidationError():
             kind, detail = BadInput, describe_errors(error.errors())
+        case HTTPException(status_code=404):
+            # The same text for hidden routes, so that their existence is not disclosed.
+            kind = NotFound
+            detail = "This address does not exist, or you have no access to it."
         case HTTPException(status_code=status):
-            return problem_of_status(status, str(error.detail))
+            title = http.HTTPStatus(status).phrase
+            slug = title.lower().replace(" ", "-")
+            return Problem(
+                type=f"/api/docs#{slug}", title=title, status=status, detail=str(error.detail)
+            )
         case SQLAlchemyError():
             logger.error("A database statement failed.", exc_info=error)
             kind, detail = StoreUnavailable, f"A database statement failed. {SEE_LOG}"
@@ -172,16 +181,6 @@ def problem_from_error(error: Exception) -> Problem:
     return Problem(
         type=f"/api/docs#{kind.slug}", title=kind.title, status=kind.status, detail=encodable
     )
-
-
-def problem_of_status(status: int, detail: str) -> Problem:
-    """Return the problem of a request that Starlette or FastAPI has refused."""
-    title = http.HTTPStatus(status).phrase
-    if status == http.HTTPStatus.NOT_FOUND:
-        # The same text for hidden routes, so that their existence is not disclosed.
-        detail = "This address does not exist, or you have no access to it."
-    slug = title.lower().replace(" ", "-")
-    return Problem(type=f"/api/docs#{slug}", title=title, status=status, detail=detail)
 
 
 def describe_errors(errors: Sequence[Any]) -> str:
