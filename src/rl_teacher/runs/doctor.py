@@ -1,10 +1,8 @@
 """Examination of a home: integrity of its files, missing files, and a recount."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 
 from rl_teacher.common.errors import (
     BadInput,
@@ -26,12 +24,10 @@ from rl_teacher.store.checkpoints import read_checkpoint
 from rl_teacher.store.counters import find_wrong_counts, recount_all
 from rl_teacher.store.database import as_url, file_of
 from rl_teacher.store.media import MediaFiles, keys_of
-from rl_teacher.store.records import ClipView
 from rl_teacher.store.snapshot import faults_of, snapshot_of
 from rl_teacher.store.store import Store
 
-FEW_FILES = 3
-"""If more are examined and all are missing, another folder or storage was meant."""
+MISSING = "is missing"
 
 
 @dataclass
@@ -113,62 +109,40 @@ def check_clips(store: Store, media: MediaFiles, *, is_repairing: bool) -> Check
     """
     clips = store.clips.rendered()
     check = Check("clips", len(clips))
-    fault_of = fault_finder(media)
+    keys = {key for clip in clips for key in keys_of(clip)}
     try:
         media.check()
-        damaged = {
-            clip.content_hash: fault
-            for clip in clips
-            for fault in [next(filter(None, map(fault_of, keys_of(clip))), None)]
-            if fault is not None
-        }
+        damaged = {key: fault for key in sorted(keys) if (fault := fault_of(media, key))}
     except RlTeacherError as error:
         check.faults.append(str(error))
         return check
-    keys = {key for clip in clips for key in keys_of(clip)}
-    is_absent = not media.is_remote and not Path(media.label).is_dir()
-    are_missing = bool(keys) and all(fault_of(key) == f"{key} is missing" for key in keys)
-    if are_missing and (is_absent or len(keys) > FEW_FILES):
+    if keys and list(damaged.values()).count(MISSING) == len(keys):
         check.faults.append(
             f"none of the {len(keys)} files of clips is in {media.label}. Name the right place "
             "with --media, mount it, or restore a backup"
         )
-    elif is_repairing:
-        hidden = store.clips.hide([*damaged], still_damaged(media))
-        check.repairs += [f"{damaged[each]}: the trainer renders it again" for each in hidden]
-    else:
-        check.faults += damaged.values()
+        return check
+    faults = [f"{key} {fault}" for key, fault in damaged.items()]
+    if not is_repairing:
+        check.faults = faults
+        return check
+    store.clips.hide([each.content_hash for each in clips if damaged.keys() & {*keys_of(each)}])
+    for key in damaged:
+        # A scene is rendered again only if its file is missing.
+        media.remove(key)
+    check.repairs = [f"{fault}: the trainer renders it again" for fault in faults]
     return check
 
 
-def fault_finder(media: MediaFiles) -> Callable[[str], str | None]:
-    """Return a function of a key that reads each file once, and returns what is wrong with it."""
-
-    @cache
-    def fault_of(key: str) -> str | None:
-        try:
-            media.get(key)
-        except MediaNotFound:
-            return f"{key} is missing"
-        except CorruptClip:
-            return f"{key} is truncated or altered"
-        return None
-
-    return fault_of
-
-
-def still_damaged(media: MediaFiles) -> Callable[[ClipView], bool]:
-    """Return a condition on clips; it deletes damaged scenes, which are otherwise kept."""
-    fault_of = fault_finder(media)
-
-    def is_damaged(clip: ClipView) -> bool:
-        faulty = [key for key in keys_of(clip) if fault_of(key) is not None]
-        for key in faulty:
-            if key.startswith("scenes/"):
-                media.remove(key)
-        return bool(faulty)
-
-    return is_damaged
+def fault_of(media: MediaFiles, key: str) -> str | None:
+    """Return what is wrong with a file of media; None if it is sound."""
+    try:
+        media.get(key)
+    except MediaNotFound:
+        return MISSING
+    except CorruptClip:
+        return "is truncated or altered"
+    return None
 
 
 def check_counts(store: Store, *, is_repairing: bool) -> Check:

@@ -1,6 +1,6 @@
 """Clips: the segments that experiments of an environment share, and their media."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_, union_all, update
@@ -168,34 +168,14 @@ class Clips:
             rows = connection.execute(COMPARED).all()
         return {row[0]: row[1] for row in rows if experiments is None or row[1] in experiments}
 
-    def hide(
-        self,
-        content_hashes: Sequence[str],
-        condition: Callable[[ClipView], bool] = lambda _: True,
-    ) -> list[str]:
-        """Mark clips as not rendered: their comparisons wait until a trainer renders them again.
-
-        Args:
-            content_hashes: Clips.
-            condition: Which of those that are rendered to mark. It is asked while `publish` waits.
-
-        Returns:
-            The hashes of the clips that were marked.
-        """
-        hidden: list[str] = []
-        if not content_hashes:
-            return hidden
+    def hide(self, content_hashes: Sequence[str]) -> None:
+        """Mark clips as not rendered: their comparisons wait until a trainer renders them again."""
         with self._database.writing() as connection:
-            for chunk in sql.in_chunks(content_hashes):
-                rows = connection.execute(RENDERED.where(Clip.content_hash.in_(chunk))).mappings()
-                views = [ClipView(**row) for row in rows]
-                these = [each.content_hash for each in views if condition(each)]
-                connection.execute(HIDE.where(Clip.content_hash.in_(these)))
-                parameters = {"hashes": these}
+            for hashes in sql.in_chunks(content_hashes):
+                connection.execute(HIDE.where(Clip.content_hash.in_(hashes)))
+                parameters = {"hashes": hashes}
                 found = connection.execute(COMPARISONS_WITH_CLIPS, parameters).scalars().all()
                 recount(connection, sorted(found))
-                hidden += these
-        return hidden
 
     def delete_unused(self, content_hash: str) -> str | None:
         """Delete a clip that neither a comparison nor an episode of an agent refers to.
