@@ -3,7 +3,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 
 from rl_teacher.agents.a2c import (
     A2C,
@@ -110,16 +109,3 @@ def test_a2c_solves_pendulum(seed):
     )
     _, _, episodes = train(A2C, make_vector("Pendulum-v1", 16), config, 8000, seed)
     assert episodes.mean_return(50) > -400
-
-
-def test_rollout_of_resets_alone_changes_nothing():
-    makers = [lambda: gym.make("Pendulum-v1", max_episode_steps=2)] * 2
-    venv = gym.vector.SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
-    config = A2CConfig(num_envs=2, rollout_steps=1)
-    agent, collector, _ = train(A2C, venv, config, num_rollouts=2, seed=0)
-    before = agent.state()
-    rollout = collector.collect(agent.act, 1)
-    assert not rollout.is_valid.any()
-    agent.learn(rollout, rollout.rewards)
-    for name in ("networks/[0].mean.weights[0]", "networks/[1].weights[0]", "observations/mean"):
-        np.testing.assert_array_equal(agent.state()[name], before[name], err_msg=name)

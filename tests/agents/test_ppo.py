@@ -144,19 +144,6 @@ def test_rewards_of_reset_steps_are_ignored():
     )
 
 
-@pytest.mark.parametrize("changes", [{"minibatch_size": 1}, {"num_envs": 1, "rollout_steps": 1}])
-def test_policy_learns_from_minibatches_of_one_sample(changes):
-    config = dataclasses.replace(CARTPOLE, **({"num_envs": 2, "rollout_steps": 4} | changes))
-    venv = make_vector("CartPole-v1", config.num_envs)
-    agent = PPO(
-        venv.single_observation_space, venv.single_action_space, config, total_steps=10, seed=0
-    )
-    before = agent.state()["networks/[0].logits.weights[0]"]
-    rollout = Collector(venv, seed=0).collect(agent.act, config.rollout_steps)
-    agent.learn(rollout, rollout.rewards)
-    assert not np.array_equal(agent.state()["networks/[0].logits.weights[0]"], before)
-
-
 def test_learning_rate_anneals_linearly_to_final_value():
     config = PPOConfig(num_envs=16, rollout_steps=64, final_learning_rate=0.0)
     agent = PPO(

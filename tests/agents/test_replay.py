@@ -36,11 +36,6 @@ def test_full_buffer_overwrites_oldest_steps():
     assert buffer.rewards.tolist() == [5, 6, 2, 3, 4]
 
 
-def test_reset_steps_are_not_stored():
-    buffer = buffer_after(rollout_of([0, 1, 2], is_valid=[True, False, True]))
-    assert buffer.rewards.tolist() == [0, 2]
-
-
 def test_relabel_changes_only_rewards(monkeypatch):
     monkeypatch.setattr(replay, "CHUNK", 2)
     buffer = buffer_after(rollout_of([0, 1, 2]))

@@ -12,7 +12,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rl_teacher import to_sb3
 from rl_teacher.agents.collector import Collector
-from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.agents.registry import check_agent, make_agent
 from rl_teacher.agents.sb3.libraries import algorithm_class, arguments_for
 from rl_teacher.agents.sb3.weights import weights_of
@@ -323,13 +322,6 @@ def test_warm_started_off_policy_agent_skips_random_actions():
         np.testing.assert_allclose(each.act(observations), expected, rtol=1e-5)
 
 
-def test_warm_start_from_other_layer_sizes_is_refused():
-    first = create_agent("sb3:SAC", *OFF_POLICY["sb3:SAC"])
-    second = create_agent("sb3:SAC", "policy_kwargs={'net_arch': [8]}")
-    with pytest.raises(BadConfig, match="policy_kwargs"):
-        second.warm_start_from(first.state())
-
-
 @pytest.mark.parametrize("was_normalised", [True, False])
 def test_warm_start_under_other_normalisation_is_refused(was_normalised):
     own = ON_POLICY["sb3:PPO"]
@@ -471,43 +463,6 @@ def test_lin_learning_rate_anneals_linearly():
 
 
 # --- learning ---
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "arguments", "num_steps", "min_return"),
-    [
-        (
-            "sb3:PPO",
-            ("n_steps=32", "learning_rate=1e-3", "gae_lambda=0.8", "gamma=0.98"),
-            30_000,
-            300,
-        ),
-        (
-            "sb3:DQN",
-            (
-                *("learning_rate=2.3e-3", "batch_size=64", "learning_starts=1000", "train_freq=32"),
-                *("gradient_steps=128", "target_update_interval=10", "exploration_fraction=0.16"),
-                *("exploration_final_eps=0.04", "policy_kwargs={'net_arch': [256, 256]}"),
-            ),
-            50_000,
-            150,
-        ),
-    ],
-)
-def test_library_agent_solves_cartpole(name, arguments, num_steps, min_return):
-    agent = create_agent(
-        name, *arguments, num_envs=8, env_id="CartPole-v1", num_timesteps=num_steps
-    )
-    collector = Collector(make_vector("CartPole-v1", 8), seed=0)
-    episodes = EpisodeReturns(8, starts_at_reset=True)
-    best = 0.0  # DQN is unstable, so its best mean return counts; random: 22
-    for _ in range(num_steps // 8 // agent.rollout_steps):
-        rollout = collector.collect(agent.act, agent.rollout_steps)
-        agent.learn(rollout, rollout.rewards)
-        episodes.observe(rollout, rollout.rewards)
-        best = max(best, episodes.mean_return(20))
-    assert best > min_return
 
 
 # --- whole runs ---

@@ -104,17 +104,6 @@ def test_step_improves_within_target_kl(space):
     assert not np.array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])
 
 
-@pytest.mark.parametrize("space", [CONTINUOUS, DISCRETE])
-def test_zero_advantages_leave_policy_unchanged(space):
-    policy = policy_for(space)
-    batch = batch_of(policy, np.random.default_rng(3))
-    zero_batch = batch._replace(advantages=jnp.zeros_like(batch.advantages))
-    after, metrics = natural_gradient_step(policy, zero_batch, SMALL)
-    np.testing.assert_array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])
-    assert not metrics["improved"]
-    assert metrics["kl"] == 0
-
-
 def test_failed_line_search_leaves_policy_unchanged():
     policy = policy_for(CONTINUOUS)
     batch = batch_of(policy, np.random.default_rng(3))
