@@ -14,7 +14,7 @@ from rl_teacher.agents.a2c import (
     make_optimiser,
 )
 from rl_teacher.agents.policies import ActorCritic, make_policy
-from rl_teacher.agents.rollout_batch import PolicyBatch, ValueBatch
+from rl_teacher.agents.rollout_batch import Batch
 from rl_teacher.config.agents import A2CConfig
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.nn.mlp import MLP
@@ -47,11 +47,9 @@ def test_actor_critic_loss_matches_hand_computation():
     observations = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32))
     actions, weights = jnp.array([0, 1, 1]), jnp.array([1.0, 1.0, 0.0])
     log_probs = networks.policy.log_prob(observations, actions)
-    policy_batch = PolicyBatch(
-        observations, weights, actions, None, log_probs, jnp.array([2.0, -1.0, 9.0])
-    )
-    value_batch = ValueBatch(observations, weights, jnp.array([1.0, 2.0, 99.0]))
-    loss, metrics = actor_critic_loss(networks, policy_batch, value_batch, 0.1)
+    advantages, returns = jnp.array([2.0, -1.0, 9.0]), jnp.array([1.0, 2.0, 99.0])
+    batch = Batch(observations, weights, actions, None, log_probs, advantages, returns)
+    loss, metrics = actor_critic_loss(networks, batch, 0.1)
     values = networks.value(observations)[:, 0]
     policy_loss = -(2 * log_probs[0] - log_probs[1]) / 2
     value_loss = ((values[0] - 1) ** 2 + (values[1] - 2) ** 2) / 2
@@ -68,13 +66,11 @@ def test_gradient_step_moves_value_bias_towards_mean_error():
     packed = jnp.asarray(layout.pack(networks))
     observations = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32))
     actions, weights = jnp.array([0, 1, 1]), jnp.array([1.0, 1.0, 0.0])
-    policy_batch = PolicyBatch(observations, weights, actions, None, jnp.zeros(3), jnp.zeros(3))
-    value_batch = ValueBatch(
-        observations, weights, networks.value(observations)[:, 0] + jnp.array([5.0, 7.0, 99.0])
-    )
+    returns = networks.value(observations)[:, 0] + jnp.array([5.0, 7.0, 99.0])
+    batch = Batch(observations, weights, actions, None, jnp.zeros(3), jnp.zeros(3), returns)
     # With a learning rate of 0 only the value bias changes.
     updated, _, _ = gradient_step(
-        packed, init_optimiser(packed, CARTPOLE), policy_batch, value_batch, 0.0, layout, CARTPOLE
+        packed, init_optimiser(packed, CARTPOLE), batch, 0.0, layout, CARTPOLE
     )
     updated_networks = layout.unpack(updated)
     assert updated_networks.value.biases[-1] == pytest.approx(6 * VALUE_BIAS_RATE, rel=1e-5)

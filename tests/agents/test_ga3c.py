@@ -91,5 +91,5 @@ def test_importance_ratio_is_one_without_lag():
     networks = agent._networks
     rollout = collector.collect(agent.act, 5)
     batch = on_device(agent.rollout_batch(rollout, rollout.rewards))
-    _, _, ratio = prepare_off_policy(networks, networks, batch, CARTPOLE)
+    _, ratio = prepare_off_policy(networks, networks, batch, CARTPOLE)
     assert ratio == 1

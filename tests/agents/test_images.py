@@ -16,8 +16,7 @@ from rl_teacher.agents.registry import make_agent
 from rl_teacher.agents.rollout_batch import (
     BootstrapObservations,
     bootstrap_values,
-    flatten_time,
-    prepare_batches,
+    prepare_batch,
 )
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.state_dict import tree_to_arrays
@@ -144,13 +143,12 @@ def test_features_cached_while_acting_equal_encoded_features(kind):
 
 def updated(agent, rollout_batch, num_threads):
     """Return the networks after two epochs and the metrics."""
-    batch = prepare_batches(agent._networks, rollout_batch, agent.config)
-    images = jnp.asarray(flatten_time(rollout_batch.observations))
+    batch = prepare_batch(agent._networks, rollout_batch, agent.config)
     order = minibatches(np.random.default_rng(0), rollout_batch.weights.size, 2, 100)
     (state,) = agent._optimisers
     with ThreadPoolExecutor(num_threads) as pool:
         networks, _, metrics = ppo.update_jointly(
-            agent._networks, state, images, batch, order, 1e-3, agent.config, pool
+            agent._networks, state, batch, order, 1e-3, agent.config, pool
         )
     return tree_to_arrays(networks), metrics
 

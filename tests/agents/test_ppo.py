@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode
 from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.agents.ppo import PPO
-from rl_teacher.agents.rollout_batch import prepare_batches
+from rl_teacher.agents.rollout_batch import prepare_batch
 from rl_teacher.config.experiment import PPOConfig
 from rl_teacher.envs.registry import make_vector
 
@@ -101,9 +101,7 @@ def test_update_normalises_integers_that_are_no_image_as_policy_did(shape, dtype
     agent, collector = PPO(*spaces, config, total_steps=1, seed=0), Collector(venv, seed=0)
     agent.observe(collector.collect(collector.random_actions, 20))
     rollout = collector.collect(agent.act, 8)
-    batch, _ = prepare_batches(
-        agent._networks, agent.rollout_batch(rollout, rollout.rewards), config
-    )
+    batch = prepare_batch(agent._networks, agent.rollout_batch(rollout, rollout.rewards), config)
     flat_observations = rollout.observations.reshape(16, *shape)
     logits = agent.policy.network(agent.policy.encoder.features(flat_observations))
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))

@@ -8,7 +8,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from rl_teacher.agents.policies import make_policy
-from rl_teacher.agents.rollout_batch import PolicyBatch
+from rl_teacher.agents.rollout_batch import Batch
 from rl_teacher.agents.trpo import (
     TRPO,
     DistributionParams,
@@ -32,13 +32,14 @@ def batch_of(policy, rng, masks=None, num=50):
     observations = jnp.asarray(rng.normal(size=(num, 3)).astype(np.float32))
     actions = jnp.asarray(numpy_policy_of(policy).sample(np.asarray(observations), rng, masks))
     allowed = None if masks is None else jnp.asarray(masks)
-    return PolicyBatch(
+    return Batch(
         observations=observations,
         weights=jnp.asarray((np.arange(num) < num - 5).astype(np.float32)),
         actions=actions,
         masks=allowed,
         log_probs=policy.log_prob(observations, actions, allowed),
         advantages=jnp.asarray(rng.normal(size=num).astype(np.float32)),
+        returns=None,
     )
 
 

@@ -21,10 +21,9 @@ from jaxtyping import Array, Float, Float32
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.policies import ActorCritic
 from rl_teacher.agents.rollout_batch import (
-    PolicyBatch,
+    Batch,
     RolloutBatch,
-    ValueBatch,
-    prepare_batches,
+    prepare_batch,
     weighted_mean,
 )
 from rl_teacher.config.agents import A2CConfig, RMSPropSettings
@@ -90,20 +89,17 @@ def init_optimiser(packed: Any, config: RMSPropSettings) -> tuple[Any, ...]:
 
 
 def actor_critic_loss(
-    networks: ActorCritic,
-    policy_batch: PolicyBatch,
-    value_batch: ValueBatch,
-    entropy_coef: float,
+    networks: ActorCritic, batch: Batch, entropy_coef: float
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """Compute -log pi * A + 1/2 (V - R)^2 - c * H over valid steps (Mnih et al. 2016)."""
     policy, value, encoder = networks
-    features = encoder(policy_batch.observations)
-    masks, weights = policy_batch.masks, policy_batch.weights
-    log_probs = policy.log_prob(features, policy_batch.actions, masks)
+    features = encoder(batch.observations)
+    masks, weights = batch.masks, batch.weights
+    log_probs = policy.log_prob(features, batch.actions, masks)
     # L_policy = -E[log pi(a_t | o_t) * A_t]; the advantages are constants.
-    policy_loss = -weighted_mean(log_probs * policy_batch.advantages, weights)
+    policy_loss = -weighted_mean(log_probs * batch.advantages, weights)
     # L_value = E[(R_t - V(o_t))^2]
-    errors = value_batch.returns - value(features)[:, 0]
+    errors = batch.returns - value(features)[:, 0]
     value_loss = weighted_mean(errors**2, weights)
     entropy = weighted_mean(policy.entropy(features, masks), weights)
     metrics = {
@@ -121,11 +117,10 @@ def value_bias_mask(packed: Float[Array, " parameter"], layout: ParameterLayout)
     return jax.grad(lambda packed: layout.unpack(packed).value.biases[-1].sum())(packed)
 
 
-def gradient_step(  # noqa: PLR0913 - the state of an optimiser and its input
+def gradient_step(
     packed: Float[Array, " parameter"],
     optimiser_state: Any,
-    policy_batch: PolicyBatch,
-    value_batch: ValueBatch,
+    batch: Batch,
     learning_rate: Any,
     layout: ParameterLayout,
     config: RMSPropSettings,
@@ -135,8 +130,7 @@ def gradient_step(  # noqa: PLR0913 - the state of an optimiser and its input
     Args:
         packed: [P] parameters of an `ActorCritic`.
         optimiser_state: state of `make_optimiser`.
-        policy_batch: samples of the policy.
-        value_batch: samples of the value function.
+        batch: the samples.
         learning_rate: learning rate of this step.
         layout: layout of the networks.
         config: the settings.
@@ -147,7 +141,7 @@ def gradient_step(  # noqa: PLR0913 - the state of an optimiser and its input
 
     def loss(packed: Array) -> tuple[Array, dict[str, Array]]:
         networks = layout.unpack(packed)
-        return actor_critic_loss(networks, policy_batch, value_batch, config.entropy_coef)
+        return actor_critic_loss(networks, batch, config.entropy_coef)
 
     gradients, metrics = jax.grad(loss, has_aux=True)(packed)
     updates, optimiser_state = make_optimiser(config).update(gradients, optimiser_state)
@@ -162,8 +156,8 @@ def gradient_step(  # noqa: PLR0913 - the state of an optimiser and its input
 
 @functools.partial(jax.jit, static_argnames=("layout", "config"))
 def _compiled_update(packed, state, rollout, learning_rate, layout, config):  # noqa: ANN001, ANN202
-    policy_batch, value_batch = prepare_batches(layout.unpack(packed), rollout, config)
-    return gradient_step(packed, state, policy_batch, value_batch, learning_rate, layout, config)
+    batch = prepare_batch(layout.unpack(packed), rollout, config)
+    return gradient_step(packed, state, batch, learning_rate, layout, config)
 
 
 class A2C(OnPolicyAgent[A2CConfig]):

@@ -30,9 +30,8 @@ from rl_teacher.agents.a2c import ParameterLayout, gradient_step, init_optimiser
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.policies import ActorCritic
 from rl_teacher.agents.rollout_batch import (
-    PolicyBatch,
+    Batch,
     RolloutBatch,
-    ValueBatch,
     flatten_time,
     weighted_mean,
 )
@@ -64,11 +63,9 @@ def _compiled_update(packed, state, behaviour, rollout, learning_rate, layout, c
     def step(carry, batch):  # noqa: ANN001, ANN202
         packed, state = carry
         # Ratios are computed again for each batch, since the previous step changed the networks.
-        policy_batch, value_batch, ratio = prepare_off_policy(
-            layout.unpack(packed), behaviour, batch, config
-        )
+        samples, ratio = prepare_off_policy(layout.unpack(packed), behaviour, batch, config)
         packed, state, metrics = gradient_step(
-            packed, state, policy_batch, value_batch, learning_rate, layout, config
+            packed, state, samples, learning_rate, layout, config
         )
         return (packed, state), [(metrics | {"ratio": ratio})[name] for name in METRICS]
 
@@ -96,8 +93,8 @@ def split_envs(rollout: RolloutBatch, num: int) -> RolloutBatch:
 
 def prepare_off_policy(
     networks: ActorCritic, behaviour: ActorCritic, rollout: RolloutBatch, config: GA3CConfig
-) -> tuple[PolicyBatch, ValueBatch, Float[Array, ""]]:
-    """Prepare the batches of a rollout that other networks collected.
+) -> tuple[Batch, Float[Array, ""]]:
+    """Prepare the batch of a rollout that other networks collected.
 
     Args:
         networks: networks that learn, pi.
@@ -106,7 +103,7 @@ def prepare_off_policy(
         config: the settings.
 
     Returns:
-        The batches, and the mean of pi / mu.
+        The batch, and the mean of pi / mu.
     """
     observations = rollout.normalisation(rollout.observations)
     next_observations = rollout.normalisation(rollout.next_observations)
@@ -131,10 +128,9 @@ def prepare_off_policy(
     )
     flat_observations, weights = flatten_time(observations), flatten_time(rollout.weights)
     # The policy gradient is E[rho_s * (r_s + gamma * v_{s+1} - V(x_s)) * grad log pi].
-    advantages = flatten_time(corrected.advantages)
-    policy_batch = PolicyBatch(flat_observations, weights, actions, masks, log_probs, advantages)
-    value_batch = ValueBatch(flat_observations, weights, flatten_time(corrected.targets))
-    return policy_batch, value_batch, weighted_mean(jnp.exp(log_ratios), weights)
+    advantages, returns = flatten_time(corrected.advantages), flatten_time(corrected.targets)
+    batch = Batch(flat_observations, weights, actions, masks, log_probs, advantages, returns)
+    return batch, weighted_mean(jnp.exp(log_ratios), weights)
 
 
 class VTrace(NamedTuple):

@@ -23,16 +23,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int32, UInt8
+from jaxtyping import Array, Float, Int32
 
 from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.policies import ActorCritic, Policy
 from rl_teacher.agents.rollout_batch import (
-    PolicyBatch,
+    Batch,
     RolloutBatch,
-    ValueBatch,
     flatten_time,
-    prepare_batches,
+    prepare_batch,
     standardise,
     weighted_mean,
 )
@@ -62,26 +61,25 @@ class PPO(OnPolicyAgent[PPOConfig]):
             images = jnp.asarray(flatten_time(rollout.observations))
             # The features are known from acting, so the large images are kept out of this call.
             rollout = rollout._replace(observations=rollout.observations[..., :0])
-            batches = prepare_batches(self._networks, rollout, config)
+            batch = prepare_batch(self._networks, rollout, config)
+            batch = batch._replace(observations=images)
             (state,) = self._optimisers
             self._networks, state, metrics = update_jointly(
-                self._networks, state, images, batches, order, learning_rate, config, self._threads
+                self._networks, state, batch, order, learning_rate, config, self._threads
             )
             self._optimisers = (state,)
             return metrics
-        policy_batch, value_batch = prepare_batches(self._networks, rollout, config)
+        batch = prepare_batch(self._networks, rollout, config)
         policy, value, _ = self._networks
         policy_state, value_state = self._optimisers
         # A compiled call releases the GIL, so the two updates run on two cores.
         value_update = self._threads.submit(
             lambda: jax.block_until_ready(
-                update_value(
-                    value, value_state, value_batch, order, learning_rate, config.max_grad_norm
-                )
+                update_value(value, value_state, batch, order, learning_rate, config.max_grad_norm)
             )
         )
         policy, policy_state, metrics = update_policy(
-            policy, policy_state, policy_batch, order, learning_rate, config
+            policy, policy_state, batch, order, learning_rate, config
         )
         value, value_state, value_metrics = value_update.result()
         self._networks = ActorCritic(policy, value)
@@ -90,7 +88,7 @@ class PPO(OnPolicyAgent[PPOConfig]):
 
 
 def policy_loss(
-    policy: Policy, batch: PolicyBatch, config: PPOConfig
+    policy: Policy, batch: Batch, config: PPOConfig
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """Compute the negative clipped surrogate (eq. 7) and entropy bonus over valid steps.
 
@@ -129,13 +127,15 @@ def policy_loss(
 def update_policy(policy, state, batch, order, learning_rate, config):  # noqa: ANN001, ANN201
     """Run all gradient steps of a rollout on the policy; see `run_sgd`."""
 
-    def loss(policy: Policy, batch: PolicyBatch) -> tuple[Array, dict[str, Array]]:
+    def loss(policy: Policy, batch: Batch) -> tuple[Array, dict[str, Array]]:
         # By minibatch, as in most implementations, which makes the step size independent of the
         # scale of the rewards.
         advantages = standardise(batch.advantages, batch.weights)
         return policy_loss(policy, batch._replace(advantages=advantages), config)
 
     optimiser = make_optimiser(config.max_grad_norm)
+    # Columns that are not needed would be gathered too.
+    batch = batch._replace(returns=None)
     return run_sgd(loss, optimiser, learning_rate, policy, state, batch, order)
 
 
@@ -163,7 +163,7 @@ def make_optimiser(max_grad_norm: float | None = None) -> optax.GradientTransfor
     return optax.flatten(adam)
 
 
-def value_loss(value: MLP, batch: ValueBatch) -> tuple[Float[Array, ""], dict[str, Array]]:
+def value_loss(value: MLP, batch: Batch) -> tuple[Float[Array, ""], dict[str, Array]]:
     """Compute 1/2 (V - R)^2, averaged over the valid steps of a minibatch."""
     # L = 1/2 E[(V(o_t) - R_t)^2]
     errors = value(batch.observations)[:, 0] - batch.returns
@@ -217,6 +217,7 @@ def run_sgd(  # noqa: PLR0913 - the state of an optimiser and its input
 def update_value(value, state, batch, order, learning_rate, max_grad_norm=None):  # noqa: ANN001, ANN201
     """Run all gradient steps of a rollout on a value function; see `run_sgd`."""
     optimiser = make_optimiser(max_grad_norm)
+    batch = batch._replace(actions=None, masks=None, log_probs=None, advantages=None)
     return run_sgd(value_loss, optimiser, learning_rate, value, state, batch, order)
 
 
@@ -224,17 +225,12 @@ def update_value(value, state, batch, order, learning_rate, max_grad_norm=None):
 
 
 def joint_loss(
-    networks: ActorCritic, batches: tuple[PolicyBatch, ValueBatch], config: PPOConfig
+    networks: ActorCritic, batch: Batch, config: PPOConfig
 ) -> tuple[Float[Array, ""], dict[str, Array]]:
     """Compute the sum of both losses on shared features (eq. 9)."""
-    policy_batch, value_batch = batches
-    features = networks.encoder(policy_batch.observations)
-    loss, metrics = policy_loss(
-        networks.policy, policy_batch._replace(observations=features), config
-    )
-    loss_of_value, value_metrics = value_loss(
-        networks.value, value_batch._replace(observations=features)
-    )
+    batch = batch._replace(observations=networks.encoder(batch.observations))
+    loss, metrics = policy_loss(networks.policy, batch, config)
+    loss_of_value, value_metrics = value_loss(networks.value, batch)
     # L = L_policy + 1/2 E[(V - R)^2] - c * E[H]; the entropy bonus is part of the first term.
     return loss + loss_of_value, metrics | value_metrics
 
@@ -243,12 +239,11 @@ _standardise_minibatches = jax.jit(jax.vmap(standardise))
 
 
 @functools.partial(jax.jit, static_argnames="config")
-def _chunk_gradients(networks, batches, samples, advantages, config):  # noqa: ANN001, ANN202
+def _chunk_gradients(networks, batch, samples, advantages, config):  # noqa: ANN001, ANN202
     """Compute gradients, metrics and the number of valid steps of a chunk of a minibatch."""
-    policy_batch, value_batch = jax.tree.map(lambda column: column[samples], batches)
-    chunk = policy_batch._replace(advantages=advantages), value_batch
+    chunk = jax.tree.map(lambda column: column[samples], batch)._replace(advantages=advantages)
     gradients, metrics = jax.grad(joint_loss, has_aux=True)(networks, chunk, config)
-    return gradients, metrics, policy_batch.weights.sum()
+    return gradients, metrics, chunk.weights.sum()
 
 
 @functools.partial(jax.jit, static_argnames="max_grad_norm")
@@ -271,8 +266,7 @@ def _apply_gradients(networks, state, chunks, learning_rate, max_grad_norm):  # 
 def update_jointly(  # noqa: PLR0913 - the state of an optimiser and its input
     networks: ActorCritic,
     state: Any,
-    images: UInt8[Array, "batch byte"],
-    batches: tuple[PolicyBatch, ValueBatch],
+    batch: Batch,
     order: Int32[np.ndarray, "epoch minibatch sample"],
     learning_rate: Any,
     config: PPOConfig,
@@ -286,8 +280,7 @@ def update_jointly(  # noqa: PLR0913 - the state of an optimiser and its input
     Args:
         networks: networks to improve.
         state: state of the optimiser.
-        images: [B, P] images of the rollout.
-        batches: [B, ...] targets of policy and value function.
+        batch: [B, ...] the rollout, with images as observations.
         order: [E, K, M] the samples of each minibatch.
         learning_rate: learning rate of every step.
         config: the settings.
@@ -296,19 +289,13 @@ def update_jointly(  # noqa: PLR0913 - the state of an optimiser and its input
     Returns:
         The networks, the state of the optimiser, and metrics as means over all gradient steps.
     """
-    policy_batch, value_batch = batches
-    batches = policy_batch._replace(observations=images), value_batch
     samples = order.reshape(-1, order.shape[-1])
-    advantages = _standardise_minibatches(
-        policy_batch.advantages[samples], policy_batch.weights[samples]
-    )
+    advantages = _standardise_minibatches(batch.advantages[samples], batch.weights[samples])
     num_chunks = -(-samples.shape[1] // CHUNK) if jax.default_backend() == "cpu" else 1
 
     def chunk_gradients(samples: np.ndarray, advantages: np.ndarray) -> Any:
         # Waits, so that the thread is occupied until its chunk is done.
-        return jax.block_until_ready(
-            _chunk_gradients(networks, batches, samples, advantages, config)
-        )
+        return jax.block_until_ready(_chunk_gradients(networks, batch, samples, advantages, config))
 
     all_metrics = []
     for minibatch in zip(samples, np.asarray(advantages), strict=True):

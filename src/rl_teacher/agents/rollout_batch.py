@@ -93,8 +93,8 @@ class RolloutBatch(NamedTuple):
     features: Any = None
 
 
-class PolicyBatch(NamedTuple):
-    """Samples of a policy update.
+class Batch(NamedTuple):
+    """Samples of an update.
 
     Attributes:
         observations: [B, D] normalised; bytes for images.
@@ -103,28 +103,16 @@ class PolicyBatch(NamedTuple):
         masks: [B, A] discrete actions that were allowed; None: all.
         log_probs: [B] log-probabilities of the actions under the policy before the update.
         advantages: [B]
-    """
-
-    observations: Array
-    weights: Array
-    actions: Array
-    masks: Array | None
-    log_probs: Array
-    advantages: Array
-
-
-class ValueBatch(NamedTuple):
-    """Samples of a value function update.
-
-    Attributes:
-        observations: [B, D] normalised; bytes for images.
-        weights: [B] 1 for valid steps.
         returns: [B] targets of the value function.
     """
 
-    observations: Array
-    weights: Array
-    returns: Array
+    observations: Any
+    weights: Any
+    actions: Any
+    masks: Any
+    log_probs: Any
+    advantages: Any
+    returns: Any
 
 
 def flatten_time(x: Shaped[Any, "time env ..."]) -> Shaped[Any, "batch ..."]:
@@ -133,9 +121,9 @@ def flatten_time(x: Shaped[Any, "time env ..."]) -> Shaped[Any, "batch ..."]:
 
 
 @functools.partial(jax.jit, static_argnames="config")
-def prepare_batches(
+def prepare_batch(
     networks: ActorCritic, rollout: RolloutBatch, config: PPOConfig | TRPOConfig | A2CConfig
-) -> tuple[PolicyBatch, ValueBatch]:
+) -> Batch:
     """Normalise observations; compute log-probabilities, advantages and returns."""
     policy, value, encoder = networks
     observations = rollout.normalisation(rollout.observations)
@@ -153,17 +141,16 @@ def prepare_batches(
     )
     flat_observations, actions = flatten_time(observations), flatten_time(rollout.actions)
     masks = None if rollout.masks is None else flatten_time(rollout.masks)
-    policy_batch = PolicyBatch(
+    return Batch(
         observations=flat_observations,
         weights=flatten_time(rollout.weights),
         actions=actions,
         masks=masks,
         log_probs=policy.log_prob(flatten_time(features), actions, masks),
         advantages=flatten_time(advantages),
+        # The target of the value function is the lambda-return, R_t = A_t + V(o_t).
+        returns=flatten_time(advantages + values),
     )
-    # The target of the value function is the lambda-return, R_t = A_t + V(o_t).
-    returns = flatten_time(advantages + values)
-    return policy_batch, ValueBatch(flat_observations, policy_batch.weights, returns)
 
 
 def bootstrap_values(

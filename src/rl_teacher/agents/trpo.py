@@ -27,9 +27,9 @@ from rl_teacher.agents.on_policy import OnPolicyAgent
 from rl_teacher.agents.policies import ActorCritic, GaussianPolicy, Policy
 from rl_teacher.agents.ppo import make_optimiser, minibatches, update_value
 from rl_teacher.agents.rollout_batch import (
-    PolicyBatch,
+    Batch,
     RolloutBatch,
-    prepare_batches,
+    prepare_batch,
     standardise,
     weighted_mean,
 )
@@ -125,7 +125,7 @@ def conjugate_gradient(
 
 
 def natural_gradient_step(
-    policy: Policy, batch: PolicyBatch, config: TRPOConfig
+    policy: Policy, batch: Batch, config: TRPOConfig
 ) -> tuple[Policy, dict[str, Array]]:
     """Take one step within the trust region; return the policy and metrics by name."""
     theta, unravel = ravel_pytree(policy)
@@ -203,17 +203,17 @@ class TRPO(OnPolicyAgent[TRPOConfig]):
     def _update(self, rollout: RolloutBatch) -> dict[str, Array]:
         config = self.config
         policy, value, _ = self._networks
-        policy_batch, value_batch = prepare_batches(self._networks, rollout, config)
+        batch = prepare_batch(self._networks, rollout, config)
         batch_size = rollout.weights.size
         order = minibatches(self._rng, batch_size, config.num_epochs, config.minibatch_size)
         (value_state,) = self._optimisers
         # A compiled call releases the GIL, so the two updates run on two cores.
         value_update = self._threads.submit(
             lambda: jax.block_until_ready(
-                update_value(value, value_state, value_batch, order, config.learning_rate)
+                update_value(value, value_state, batch, order, config.learning_rate)
             )
         )
-        policy, metrics = _update_policy(policy, policy_batch, config)
+        policy, metrics = _update_policy(policy, batch, config)
         value, value_state, value_metrics = value_update.result()
         self._networks, self._optimisers = ActorCritic(policy, value), (value_state,)
         return metrics | value_metrics
