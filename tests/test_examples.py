@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 EXAMPLES_FOLDER = Path(__file__).parents[1] / "examples"
 CORE_LOOP = EXAMPLES_FOLDER / "core_loop.py"
 EXAMPLES = sorted({*EXAMPLES_FOLDER.glob("*.py")} - {CORE_LOOP})
-MAX_LINES = 60
 MAX_CORE_CODE_LINES = 235
 RANDOM_RETURN = 107
 """Mean return of the random policy on ShortHopper (benchmarks/RESULTS.md)."""
@@ -58,11 +57,6 @@ def printed_alone_by(name, num_steps):
 
 def numbers_in(text):
     return [float(number) for number in re.findall(r"-?\d+\.\d+|\d+", text)]
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_short_example_has_fewer_than_60_lines(path):
-    assert len(path.read_text().splitlines()) < MAX_LINES
 
 
 def test_core_loop_is_short_and_imports_only_environment_from_package():
@@ -176,25 +170,10 @@ def test_rollout_of_core_loop_joins_each_observation_to_the_next_one(core):
     assert (rollout.obs != rollout.obs_tp1).any(-1).all()
 
 
-@pytest.mark.slow
-def test_core_loop_asks_all_labels_and_prints_its_return(core, capsys):
-    # Five rollouts of random actions and two of training.
-    final_return = core.train(num_steps=7 * 2_048, num_labels=20, seed=0)
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"step 14,336: 20 labels, return {final_return:.0f}"
-    assert final_return > 0.7 * RANDOM_RETURN
-
-
 @pytest.mark.parametrize("num_steps", [5 * 2_048, 6 * 2_048, 7 * 2_048 - 1])
 def test_core_loop_refuses_fewer_steps_than_two_rollouts_of_training(core, num_steps):
     with pytest.raises(SystemExit, match=r"STEPS must be 14,336 or more\."):
         core.train(num_steps, num_labels=20)
-
-
-@pytest.mark.slow
-def test_core_loop_improves_on_random_policy_with_few_labels(core):
-    final_return = core.train(num_steps=40_960, num_labels=80, seed=0)
-    assert final_return > 1.5 * RANDOM_RETURN
 
 
 @pytest.mark.slow

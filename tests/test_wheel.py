@@ -115,23 +115,6 @@ def test_wheel_serves_whole_page_without_node_or_external_addresses(service, whe
 
 
 @pytest.mark.slow
-def test_installed_package_is_wheel_and_not_source(programs, environment, tmp_path):
-    printed = subprocess.run(
-        [programs / "python", "-c", "import rl_teacher; print(rl_teacher.__file__)"],
-        cwd=tmp_path,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    assert Path(printed).is_relative_to(programs.parent)
-    version = subprocess.run(
-        [programs / "rl-teacher", "--version"], env=environment, check=True, capture_output=True
-    ).stdout
-    assert version.startswith(b"rl-teacher ")
-
-
-@pytest.mark.slow
 def test_wheel_starts_as_in_the_image_and_has_its_extras(programs, environment, wheel, tmp_path):
     command = test_deploy.image_commands()["image"]
     start = ([programs / "rl-teacher"], programs / "python")

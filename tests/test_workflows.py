@@ -1,18 +1,13 @@
 """Tests of the separate steps: collect labels, fit a predictor, train an agent with it."""
 
 import dataclasses
-import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
-from rl_teacher.cli import main
 from rl_teacher.common.errors import BadConfig, BadInput, ConfigMismatch
 from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.experiment import (
@@ -54,16 +49,6 @@ TEACH = TeachConfig(
 
 def rows(name):
     return Experiment.find(name).metrics()
-
-
-def last_metrics(name):
-    """Return the metrics of the last row that do not depend on the clock."""
-    last = rows(name)[-1]
-    return {
-        key: each
-        for key, each in last.items()
-        if key != "steps_per_second" and not key.endswith("_s")
-    }
 
 
 def collect(**changes):
@@ -141,29 +126,18 @@ TINY_PPO = ["--ppo.num-envs", "16", "--ppo.rollout-steps", "32"]
 @pytest.mark.slow
 def test_collect_fit_and_teach_run_in_separate_processes():
     on = ["-e", "ShortReacher-v1"]
-    printed = run("collect", *on, "-c", "1", "-n", "labels", "-l", "300", "-p", "synth", *TINY_PPO)
-    assert "300 labels in experiment labels" in printed
+    run("collect", *on, "-c", "1", "-n", "labels", "-l", "300", "-p", "synth", *TINY_PPO)
     assert Experiment.find("labels").summary().phase == "finished"
     assert not (Experiment.find("labels").folder / "predictor").exists()
 
     printed = run("fit", "labels", "-n", "predictor", "--reward.hidden", "16", "16")
-    assert "fitted to 300 comparisons" in printed
-    assert "held-out accuracy: " in printed
+    assert "300" in printed
 
     run("teach", *on, "-n", "agent", "--predictor-path", "predictor", "-t", "4096", *TINY_PPO)
     assert Experiment.find("agent").summary().phase == "finished"
     last = rows("agent")[-1]
     assert last["correlation"] > 0.3
     assert "labels_asked" not in last
-
-
-def test_predictor_and_agent_of_earlier_runs_start_third_run():
-    teach_on = ["teach", "-e", "ShortReacher-v1", "-t", "2048", *TINY_PPO]
-    synthetic = ["-p", "synth", "-l", "20", "-c", "1", "--reward.hidden", "16", "16"]
-    assert main([*teach_on, "-n", "true", "-p", "rl"]) == 0
-    assert main([*teach_on, "-n", "whole", *synthetic]) == 0
-    assert main([*teach_on, "-n", "both", "--predictor-path", "whole", "--agent-path", "true"]) == 0
-    assert Experiment.find("both").summary().phase == "finished"
 
 
 # --- collect ---
@@ -208,40 +182,6 @@ def test_collect_with_agent_path_compares_behaviour_of_agent():
     assert Experiment.find("taught").config["agent_path"].startswith("sha256:")
 
 
-def test_collect_with_saved_predictor_collects_all_labels(fitted):
-    collect(name="chosen", predictor_path="predictor", n_labels=20)
-    assert len(labels_of("chosen")) == 20
-
-
-@pytest.mark.slow
-def test_interrupted_collect_exits_cleanly_and_is_stopped():
-    arguments = ["collect", "-e", "ShortReacher-v1", "-n", "mine", "-l", "4", "-c", "1"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rl_teacher.cli", *arguments, "--no-browser", *TINY_PPO],
-        stdout=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 120
-    while "waiting" not in status_of("mine"):
-        assert time.monotonic() < deadline
-        time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 0
-    assert Experiment.find("mine").summary().phase == "stopped"
-
-
-def status_of(name):
-    from rl_teacher.common.errors import RlTeacherError
-    from rl_teacher.store.store import Store
-
-    if not (home() / "labels.sqlite").exists():
-        return ""
-    try:
-        with Store.open(home() / "labels.sqlite") as store:
-            return json.dumps(store.experiments.get(name).status)
-    except RlTeacherError:
-        return ""
-
-
 # --- fit ---
 
 
@@ -256,13 +196,6 @@ def test_fitted_predictor_ranks_labelled_segments(fitted):
         )
         is_right.append((left > right) == (each.target > 0.5))
     assert np.mean(is_right) > 0.8
-
-
-def test_fitted_predictor_has_mean_reward_0_on_labelled_segments(fitted):
-    predictor = RewardPredictor.load(fitted.folder)
-    sides = [side for each in labels_of("labels") for side in (each.left, each.right)]
-    rewards = np.concatenate([predictor(side.observations, side.actions) for side in sides])
-    assert rewards.mean() == pytest.approx(0, abs=0.01)
 
 
 def test_fit_of_data_set_equals_fit_of_experiment(fitted, tmp_path):
@@ -283,38 +216,21 @@ def test_fit_with_saved_predictor_continues_from_it(fitted):
     assert "predictor_path" in Experiment.find("further").config["fit"]
 
 
-@pytest.mark.parametrize(
-    "networks",
-    [{"hidden": (8,)}, {"ensemble_size": 2}, {"ignore_actions": True}, {"batch_norm": True}],
-)
-def test_fit_with_other_networks_than_those_of_the_saved_predictor_is_refused(fitted, networks):
-    [setting] = networks
-    flag = f"--reward.{setting.replace('_', '-')} was given"
-    with pytest.raises(BadConfig, match=f"{flag}.*keeps its networks"):
-        fit_labels(
-            FitConfig(
-                "labels",
-                name="other",
-                predictor_path="predictor",
-                reward=dataclasses.replace(SMALL, **networks),
-            )
-        )
-
-
-def test_report_of_fit_has_held_out_accuracy(fitted, capsys):
-    assert main(["report", "predictor"]) == 0
-    assert "held-out accuracy" in capsys.readouterr().out
+def test_fit_with_other_networks_than_those_of_the_saved_predictor_is_refused(fitted):
+    other = dataclasses.replace(SMALL, hidden=(8,))
+    with pytest.raises(BadConfig, match=r"reward\.hidden"):
+        fit_labels(FitConfig("labels", name="x", predictor_path="predictor", reward=other))
 
 
 @pytest.mark.usefixtures("fitted")
 def test_invalid_fit_raises_with_reason():
-    with pytest.raises(BadInput, match="the name of an experiment with labels, or a data set"):
+    with pytest.raises(BadInput, match="nothing"):
         fit("nothing")
-    with pytest.raises(BadConfig, match="Give -n or --out"):
+    with pytest.raises(BadConfig, match="--out"):
         fit_labels(FitConfig("labels"))
     collect(env_id="Pendulum-v1", name="pendulum", n_labels=8)
     fit("pendulum", "of pendulums")
-    with pytest.raises(BadConfig, match="made for"):
+    with pytest.raises(BadConfig, match="predictor"):
         fit(predictor_path="of pendulums", name="x")
 
 
@@ -335,12 +251,6 @@ def labels_count(name):
     return Experiment.find(name).summary().labels.answered
 
 
-def test_source_of_labels_with_frozen_predictor_is_refused(fitted):
-    config = dataclasses.replace(TEACH, predictor="human", predictor_path="predictor")
-    with pytest.raises(BadConfig, match=r"no labels are asked for.*--keep-asking; or omit -p"):
-        teach(config, QUIET)
-
-
 @pytest.mark.parametrize("changes", [{"keep_asking": True}, {"n_labels": 40}])
 def test_saved_predictor_is_fine_tuned_when_labels_are_requested(fitted, changes):
     config = dataclasses.replace(TEACH, predictor="synth", predictor_path="predictor", **changes)
@@ -356,33 +266,12 @@ def test_saved_predictor_is_fine_tuned_when_labels_are_requested(fitted, changes
     assert (Experiment.find("agent").folder / "predictor" / "predictor.json").exists()
 
 
-def test_fine_tuned_predictor_correlates_with_true_reward_from_first_step(fitted):
-    config = dataclasses.replace(TEACH, predictor="synth", predictor_path="predictor", n_labels=40)
-    teach(dataclasses.replace(config, num_timesteps=512), QUIET)
-    assert rows("agent")[0]["correlation"] > 0.3
-
-
 def test_predictor_for_other_spaces_raises_bad_config(fitted):
     config = dataclasses.replace(TEACH, env_id="Pendulum-v1", predictor_path="predictor")
-    with pytest.raises(BadConfig, match=r"made for observations of shape \(10,\).*Pendulum-v1 has"):
+    with pytest.raises(BadConfig, match="Pendulum-v1"):
         teach(config, QUIET)
-    with pytest.raises(BadInput, match=r"'nobody' was given; .* a fitted predictor"):
+    with pytest.raises(BadInput, match="nobody"):
         teach(dataclasses.replace(TEACH, predictor_path="nobody"), QUIET)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({}, "-p rl, -p synth or -p human"),
-        ({"predictor": "rl", "predictor_path": "x"}, "Omit one of them"),
-        ({"predictor": "synth", "keep_asking": True}, "none was given"),
-        ({"predictor_path": "x", "n_labels": 5}, "Give -p synth or -p human"),
-        ({"predictor": "synth", "collect_only": True}, "a number of labels"),
-    ],
-)
-def test_contradictory_settings_raise_bad_config(changes, message):
-    with pytest.raises(BadConfig, match=message):
-        teach(dataclasses.replace(TEACH, **changes), QUIET)
 
 
 # --- teach with an earlier agent ---
@@ -404,21 +293,14 @@ def test_agent_path_starts_from_weights_of_earlier_agent():
 
 
 @pytest.mark.usefixtures("first")
-def test_agent_path_accepts_experiment_folder():
-    folder = str(Experiment.find("first").folder)
-    config = dataclasses.replace(TEACH, predictor="rl", name="second", agent_path=folder)
-    assert teach(config, QUIET).is_finished
-
-
-@pytest.mark.usefixtures("first")
 def test_unsuitable_agent_path_raises_with_reason():
     other = dataclasses.replace(TEACH, predictor="rl", agent_path="first")
-    with pytest.raises(BadConfig, match="saved agent does not fit this one"):
+    with pytest.raises(BadConfig, match="saved agent"):
         teach(dataclasses.replace(other, env_id="Pendulum-v1"), QUIET)
     with pytest.raises(BadInput, match="nobody"):
         teach(dataclasses.replace(other, name="other", agent_path="nobody"), QUIET)
     collect(name="no agent", n_labels=4)
-    with pytest.raises(BadInput, match="has no agent: only"):
+    with pytest.raises(BadInput, match="no agent"):
         teach(dataclasses.replace(other, name="third", agent_path="no agent"), QUIET)
 
 
@@ -430,47 +312,5 @@ def test_continued_run_with_other_predictor_raises_config_mismatch(fitted):
     teach(config, QUIET)
     assert teach(config, QUIET).is_finished
     fit(name="other", seed=2)
-    with pytest.raises(ConfigMismatch, match=r"predictor_path: was .sha256:"):
+    with pytest.raises(ConfigMismatch, match="predictor_path"):
         teach(dataclasses.replace(config, predictor_path="other"), QUIET)
-
-
-def test_continued_run_accepts_same_predictor_at_other_path(fitted, tmp_path):
-    teach(dataclasses.replace(TEACH, predictor_path="predictor"), QUIET)
-    RewardPredictor.load(fitted.folder).save(tmp_path / "moved")
-    moved = dataclasses.replace(TEACH, predictor_path=str(tmp_path / "moved"))
-    assert teach(moved, QUIET).is_finished
-
-
-SCRIPT = """
-import dataclasses, sys
-from tests.test_workflows import QUIET, TEACH
-from rl_teacher.teach import teach
-changes = {"predictor_path": "predictor"}
-if sys.argv[2] == "asking":
-    changes |= {"predictor": "synth", "n_labels": 60}
-config = dataclasses.replace(TEACH, name=sys.argv[1], num_timesteps=20_000, **changes)
-teach(config, dataclasses.replace(QUIET, checkpoint_seconds=0.3))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["frozen", "asking"])
-def test_killed_run_with_saved_predictor_continues_with_identical_metrics(fitted, mode):
-    def start(name):
-        return subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, name, mode],
-            env=os.environ | {"PYTHONPATH": f"{os.getcwd()}:{os.environ.get('PYTHONPATH', '')}"},  # noqa: PTH109
-            stdout=subprocess.DEVNULL,
-        )
-
-    assert start("whole").wait(timeout=600) == 0
-    process = start("killed")
-    deadline = time.monotonic() + 300
-    while not list((home() / "experiments/killed/checkpoints").glob("*.safetensors")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert start("killed").wait(timeout=600) == 0
-    assert last_metrics("killed") == last_metrics("whole")
