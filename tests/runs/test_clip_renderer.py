@@ -138,6 +138,7 @@ def test_clip_whose_episode_is_forgotten_is_hidden(clip_store):
     assert clip_renderer.hidden == {each.content_hash for each in segments}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_verified", [True, False])
 def test_deleted_clip_of_another_run_is_hidden_if_its_episode_is_not_that_of_this_run(
     clip_store, is_verified

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 import os
 import signal
 import stat
@@ -10,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -326,33 +324,7 @@ class TestPhase:
             assert experiment.metrics() == [{"step": 1}]
 
 
-class TestCheckpointsAndMetrics:
-    def test_saved_checkpoint_is_loaded(self, experiment):
-        arrays = {"agent/policy/0": np.eye(3), "rng": np.array([1, 2], np.uint32)}
-        experiment.save_checkpoint(1000, arrays, {"episodes": 3})
-        checkpoint = experiment.load_checkpoint()
-        assert checkpoint is not None
-        assert (checkpoint.step, checkpoint.meta) == (1000, {"episodes": 3})
-        np.testing.assert_array_equal(checkpoint.arrays["agent/policy/0"], np.eye(3))
-
-    def test_damaged_checkpoint_falls_back_with_warning(self, experiment, caplog):
-        experiment.save_checkpoint(1000, {}, {})
-        experiment.save_checkpoint(2000, {}, {})
-        newest = max((experiment.folder / "checkpoints").iterdir())
-        newest.write_bytes(newest.read_bytes()[:-1])
-        with caplog.at_level(logging.WARNING):
-            checkpoint = experiment.load_checkpoint()
-        assert checkpoint is not None
-        assert checkpoint.step == 1000
-        assert "2000" in caplog.text
-
-    def test_metrics_of_a_resumed_run_have_no_duplicate_steps(self, experiment):
-        for step in (10, 20, 30):
-            experiment.append_metrics({"step": step})
-        experiment.drop_metrics_after(20)
-        experiment.append_metrics({"step": 30})
-        assert [row["step"] for row in experiment.metrics()] == [10, 20, 30]
-
+class TestWiping:
     def test_wipe_keeps_config_and_lock(self, experiment):
         experiment.save_checkpoint(1, {}, {})
         experiment.append_metrics({"step": 1})

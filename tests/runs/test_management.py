@@ -148,14 +148,6 @@ def test_experiment_with_damaged_configuration_is_not_renamed(store):
     assert recorded_events(store) == []
 
 
-@pytest.mark.usefixtures("labels")
-def test_folder_whose_records_are_lost_is_not_renamed(store):
-    store.experiments.delete("hopper")
-    with pytest.raises(ExperimentNotFound):
-        rename_experiment(store, "hopper", "walker")
-    assert Experiment.find("hopper").config == CONFIG
-
-
 @pytest.fixture
 def _offline_fit():
     """Create the experiment `fitted` as `rl-teacher fit` does: without an entry in the store."""
@@ -217,23 +209,14 @@ def test_experiment_that_another_home_runs_is_refused(store):
     assert names(store) == []
 
 
-def test_unknown_experiment_is_not_found(store):
-    with pytest.raises(ExperimentNotFound):
-        delete_experiment(store, "nothing")
-
-
 @pytest.mark.parametrize(
     "command",
     [
         ["rename", "hoper", "walker"],
-        ["archive", "add", "hoper"],
-        ["archive", "restore", "hoper"],
         ["label", "hoper"],
-        ["labelers", "add", "ann", "--experiment", "hoper"],
         ["labelers", "invite", "--experiment", "hoper"],
-        *(["export", "hoper", "--format", name] for name in ("dataset", "jsonl")),
+        ["export", "hoper"],
         ["delete", "hoper"],
-        ["report", "hoper"],
     ],
     ids=" ".join,
 )

@@ -24,10 +24,7 @@ from rl_teacher.config.experiment import (
     RunOptions,
     TeachConfig,
 )
-from rl_teacher.config.preprocessing import FrameSettings
-from rl_teacher.envs.registry import env_spaces, make_vector
-from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.envs.registry import make_vector
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.warm_start import load_warm_start
 from rl_teacher.teach import teach
@@ -279,16 +276,3 @@ def test_experiment_without_agent_is_refused(saved):
     Experiment.open("labels", saved).close()
     with pytest.raises(BadInput, match="labels"):
         load_warm_start(config("labels"))
-
-
-def test_predictor_with_other_frame_stack_is_refused(tmp_path):
-    folder = str(tmp_path / "saved")
-    config = TeachConfig("MovingDot-v0", name="two", stacked_frames=2, predictor_path=folder)
-    for stacked in (2, 4):
-        spaces = env_spaces(config.env_id, FrameSettings(stacked=stacked))
-        RewardPredictor(InputSpace.from_spaces(*spaces), config.reward).save(folder)
-        if stacked == config.stacked_frames:
-            assert load_warm_start(config).predictor is not None
-            continue
-        with pytest.raises(BadConfig, match="observations"):
-            load_warm_start(config)

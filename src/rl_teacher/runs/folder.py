@@ -424,7 +424,7 @@ class Experiment:
             step=int(number_in(newest, "step")),
             labels=labels,
             clips=int(number_in(newest, "clips_sorted")),
-            changed_at=last_change(self.folder),
+            changed_at=(view and view.status_at) or last_change(self.folder),
             note="" if view is None else note_of(phase, view),
         )
 
