@@ -5,8 +5,6 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.reliability import (
     Reliability,
     estimate_reliability,
-    mean_targets,
-    posterior_left,
 )
 from rl_teacher.quality.votes import Votes
 
@@ -22,10 +20,6 @@ def simulated(num_comparisons, reliabilities=TRUTH, seed=0, answering=3):
         chosen = rng.choice(len(reliabilities), answering, replace=False)
         answers[i] = {int(j): sides[int(rng.random() >= reliabilities[j])] for j in chosen}
     return Votes.of(answers)
-
-
-def trusted(*estimates):
-    return {j: Reliability(estimate, 10) for j, estimate in enumerate(estimates)}
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -77,27 +71,14 @@ def test_gold_answers_reveal_wrong_majority():
     assert found[1].estimate < 0.2
 
 
-def test_equal_counts_half_in_mean():
-    votes = Votes.of({0: {0: Answer.LEFT, 1: Answer.EQUAL}, 1: {1: Answer.EQUAL}})
-    assert mean_targets(votes) == {0: 0.75, 1: 0.5}
-
-
-def test_comparisons_with_only_cannot_tell_have_no_target():
-    votes = Votes.of({0: {0: Answer.CANNOT_TELL}, 1: {0: Answer.CANNOT_TELL, 1: Answer.RIGHT}})
-    assert mean_targets(votes) == {1: 0.0}
-
-
-def test_no_votes_give_no_targets_and_no_reliabilities():
+def test_no_votes_give_no_reliabilities():
     votes = Votes.of({})
-    assert mean_targets(votes) == estimate_reliability(votes) == {}
+    assert estimate_reliability(votes) == {}
 
 
-def test_swapping_sides_mirrors_posterior_and_keeps_reliabilities():
+def test_swapping_sides_keeps_reliabilities():
     votes = simulated(100)
     mirrored = Votes(votes.comparison, votes.labeler, 2 - votes.answer)
     found, other = estimate_reliability(votes), estimate_reliability(mirrored)
     for j in found:
         assert found[j].estimate == pytest.approx(other[j].estimate)
-    left, right = posterior_left(votes, found), posterior_left(mirrored, other)
-    for i in left:
-        assert left[i] == pytest.approx(1 - right[i])

@@ -121,7 +121,7 @@ def test_every_synthetic_teacher_sorts_better_than_chance(sorting, settings, nam
     sort.sort(60)
     sort.sorter._read(sort.queue.asked())
     assert sort.queue.num_asked == 60
-    qualities = sort.sorter._fit(sort.queue, None)
+    qualities = sort.sorter._fit(None)
     # `myopic` prefers what comes last in a clip, and `noisy` guesses where returns are close.
     assert rank_correlation(qualities, sort.true_returns()) > 0.3
 
@@ -146,9 +146,9 @@ def test_resumed_sorter_asks_the_same_comparisons(sorting, settings):
     sort = sorting(settings)
     sort.sort(24)
     checkpoint = saved(sort)
-    expected = sort.sorter.choose(9, sort.queue, is_fitted=True)
+    expected = sort.sorter.choose(9, is_fitted=True)
     resume(sort, settings, checkpoint)
-    found = sort.sorter.choose(9, sort.queue, is_fitted=True)
+    found = sort.sorter.choose(9, is_fitted=True)
     assert len(found) > 1
     assert [[s.content_hash for s in pair] for pair in found] == [
         [s.content_hash for s in pair] for pair in expected
@@ -165,7 +165,7 @@ def test_resumed_tree_whose_answers_came_in_another_order_has_equal_order_and_fi
                 left, right = (tree.queue.segment(each).true_return for each in query.segments)
                 tree.store.labels.add(query.id, LEFT if left > right else RIGHT, "ann")
                 tree.queue.read_answers()
-                tree.sorter.choose(1, tree.queue, is_fitted=False)
+                tree.sorter.choose(1, is_fitted=False)
 
     def state():
         sorter = tree.sorter
@@ -240,7 +240,7 @@ def test_contradicting_answer_is_asked_once_more_with_sides_exchanged(sorting):
     sort.queue.read_answers()
     first, *_ = sort.ask(4)
     assert [each.content_hash for each in first] == [sort.clips[each] for each in wrong[::-1]]
-    again = sort.sorter.choose(4, sort.queue, is_fitted=False)
+    again = sort.sorter.choose(4, is_fitted=False)
     assert wrong not in [tuple(sort.clips.index(s.content_hash) for s in pair) for pair in again]
 
 
@@ -254,11 +254,11 @@ def test_ranking_follows_the_labeler_whose_answers_to_gold_comparisons_are_right
             sort.store.labels.add(query.id, MIRRORED[true[query.id]], "bob")
         sort.queue.read_answers()
     sort.sorter._read(sort.queue.asked())
-    qualities = sort.sorter._fit(sort.queue, None)
+    qualities = sort.sorter._fit(None)
     np.testing.assert_allclose(qualities, 0.0, atol=1e-3)
     for comparison_id, answer in [*true.items()][:8]:
         sort.store.comparisons.set_gold(comparison_id, answer)
-    qualities = sort.sorter._fit(sort.queue, None)
+    qualities = sort.sorter._fit(None)
     assert rank_correlation(qualities, sort.true_returns()) > 0.5
 
 
@@ -305,7 +305,7 @@ def test_held_out_clips_of_other_experiments_are_not_sorted(sorting):
     segments = shared.segments(shared.cut(3, np.random.default_rng(0)))
     sort = sorting(replace(SORT, shared_segments=segments, comparisons_per_clip=1.0))
     first, *others = (each.content_hash for each in segments)
-    sort.sorter.leave_out_shared({first})
+    sort.sorter.leave_out({first}, are_shared=True)
     sort.sort(16)
     assert first not in sort.clips
     assert set(others) <= set(sort.clips)

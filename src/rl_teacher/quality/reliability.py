@@ -96,15 +96,3 @@ def _left(
     trusted = np.clip(reliability, *TRUSTED)
     log_odds = np.where(prefers_left, 1, -1) * np.log(trusted / (1 - trusted))
     return sigmoid(np.bincount(comparison, log_odds))
-
-
-def mean_targets(votes: Votes) -> dict[int, float]:
-    """Compute the share of answers for left, where `equal` counts one half.
-
-    Comparisons with no answer but `cannot_tell` are left out.
-    """
-    telling = votes.telling
-    comparisons, comparison = np.unique(telling.comparison, return_inverse=True)
-    halves = 2 - telling.answer  # left 2, equal 1, right 0
-    mean = np.bincount(comparison, halves) / np.maximum(2 * np.bincount(comparison), 1)
-    return dict(zip(comparisons.tolist(), mean.tolist(), strict=True))

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rl_teacher.clips.answer import Answer
+from rl_teacher.clips.answer import TARGETS, Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import CorruptCheckpoint
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
@@ -24,6 +24,12 @@ Answers = Mapping[int, Answer]
 
 MAX_SHARED_SEGMENTS = 100
 """Segments of other experiments that may be used in comparisons."""
+
+
+def mean_target(answers: Answers) -> float | None:
+    """Return the mean of several labelers' answers; None if they only answered `cannot_tell`."""
+    targets = [TARGETS[answer] for answer in answers.values() if answer in TARGETS]
+    return sum(targets) / len(targets) if targets else None
 
 
 class ClipDisplay(Protocol):

@@ -24,7 +24,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import subsampled_weights, subsampling_stride
 from rl_teacher.predictor.labels import num_weighted_steps
 from rl_teacher.queries.pairs import SHARED_EVERY
-from rl_teacher.queries.queue import Answers, Pair, Query, QueryQueue
+from rl_teacher.queries.queue import Answers, Pair, Query, QueryQueue, mean_target
 from rl_teacher.queries.ranking import PRIOR_STD, ClipRanking, answer_probabilities
 from rl_teacher.queries.sorting import MAX_DISTANCE, InsertionOrder, neighbour_pairs
 
@@ -345,13 +345,12 @@ class ClipSorter:
 
 def consensus(answers: Answers) -> Answer:
     """Combine the answers of several labelers: the better side by their mean, or `equal`."""
-    targets = [TARGETS[each] for each in answers.values() if each in TARGETS]
-    if not targets:
+    target = mean_target(answers)
+    if target is None:
         return Answer.CANNOT_TELL
-    mean = sum(targets) / len(targets)
-    if mean == TARGETS[Answer.EQUAL]:
+    if target == TARGETS[Answer.EQUAL]:
         return Answer.EQUAL
-    return Answer.LEFT if mean > TARGETS[Answer.EQUAL] else Answer.RIGHT
+    return Answer.LEFT if target > TARGETS[Answer.EQUAL] else Answer.RIGHT
 
 
 def _std(scores: Float64[np.ndarray, " clip"]) -> float:

@@ -24,11 +24,9 @@ from rl_teacher.predictor.fit import FitResult
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.predictor.networks import learning_rate
-from rl_teacher.quality.reliability import mean_targets
-from rl_teacher.quality.votes import Votes
 from rl_teacher.queries.pairs import PairChooser, PairSettings, input_rows
 from rl_teacher.queries.planner import PlannerSettings, QueryPlanner
-from rl_teacher.queries.queue import Query, QueryQueue, RecentEpisodes
+from rl_teacher.queries.queue import Query, QueryQueue, RecentEpisodes, mean_target
 from rl_teacher.queries.schedules import Progress
 from rl_teacher.queries.sorter import ClipSorter, SorterSettings
 from rl_teacher.rewards.meter import EQUAL, PredictorMeter
@@ -248,9 +246,8 @@ class RewardLearner:
 
         Comparisons with no answer but `cannot_tell` have no target.
         """
-        answers = {query.id: self.queue.answers_to(query) for query in queries}
-        targets = mean_targets(Votes.of(answers))
-        return {query.id: targets[query.id] for query in queries if query.id in targets}
+        targets = {query.id: mean_target(self.queue.answers_to(query)) for query in queries}
+        return {each: target for each, target in targets.items() if target is not None}
 
     def _pair_of(self, comparison_id: int, target: float) -> LabelledPair:
         segments = self.queue.query(comparison_id).segments
