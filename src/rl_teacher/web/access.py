@@ -64,13 +64,7 @@ async def labeler_of(request: Request) -> str:
     return request.state.identity.name
 
 
-async def credential_of(request: Request) -> str:
-    """Return the credential that the middleware has authenticated."""
-    return request.state.credential
-
-
 CurrentIdentity = Annotated[Identity, Depends(identity_of)]
-CurrentCredential = Annotated[str, Depends(credential_of)]
 LabelerName = Annotated[str, Depends(labeler_of)]
 
 

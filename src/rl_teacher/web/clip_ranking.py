@@ -30,14 +30,14 @@ class ClipPosition:
     """A clip in the ranking.
 
     Attributes:
-        content_hash: content hash.
+        hash: content hash.
         quality: posterior mode of its quality.
         standard_deviation: of the quality; None if there are too many clips.
         num_answers: number of answers that compare it, except `cannot_tell`.
         num_open: number of its comparisons that need more labels.
     """
 
-    content_hash: str
+    hash: str
     quality: float
     standard_deviation: float | None
     num_answers: int

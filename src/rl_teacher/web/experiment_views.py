@@ -69,7 +69,7 @@ FAILED_MESSAGE = (
 
 
 class ExperimentViews:
-    """Reads experiments from the store; caches their sparklines and numbers of clips.
+    """Reads experiments from the store; caches their sparklines.
 
     Attributes:
         now: Wall clock.
@@ -79,7 +79,6 @@ class ExperimentViews:
         self._store = store
         self.now = now
         self._sparklines: dict[int, tuple[int, list[float]]] = {}
-        self._num_clips: dict[int, tuple[int, int]] = {}
 
     def find(self, name: str) -> ExperimentView:
         """Return the experiment with this name.
@@ -111,17 +110,8 @@ class ExperimentViews:
         metrics = {} if latest is None else {"step": latest.step, **finite_metrics(latest)}
         return ExperimentDetail(**dict(summary), config=dict(view.config), metrics=metrics)
 
-    def progress(self, view: ExperimentView, labeler: str | None) -> Progress:
-        """Return the labelling progress; `mine` is 0 without a labeler."""
-        progress = self._progress(view)
-        if labeler is None:
-            return progress
-        return with_mine(progress, self._store.labels.count_of_labeler(view.id, labeler))
-
-    def progress_of_each(
-        self, view: ExperimentView, labelers: Collection[str]
-    ) -> dict[str, Progress]:
-        """Return the labelling progress of several labelers."""
+    def progress(self, view: ExperimentView, labelers: Collection[str]) -> dict[str, Progress]:
+        """Return the labelling progress of each labeler."""
         progress = self._progress(view)
         mine = self._store.labels.count_of_each(view.id, labelers)
         return {each: with_mine(progress, mine.get(each, 0)) for each in labelers}
@@ -140,13 +130,10 @@ class ExperimentViews:
         )
 
     def _clips(self, view: ExperimentView) -> ClipProgress | None:
-        """Count the clips of an experiment that sorts them, again only if there are new pairs."""
+        """Count the clips of an experiment that sorts them."""
         if view.config.get("queries", "pairs") == "pairs":
             return None
-        num_asked, num_clips = self._num_clips.get(view.id, (0, 0))
-        if num_asked != view.asked:
-            num_clips = self._store.comparisons.num_clips(view.id)
-            self._num_clips[view.id] = view.asked, num_clips
+        num_clips = self._store.comparisons.num_clips(view.id)
         return ClipProgress(compared=num_clips, target=view.config.get("n_clips"))
 
     def episodes(self, view: ExperimentView) -> list[Episode]:
@@ -168,6 +155,10 @@ class ExperimentViews:
         phase = self.phase(view)
         reported = str(status.get("message") or phase.value)
         num_missing, waiting_since = awaited(view, phase)
+        if labeler is None:
+            progress = self._progress(view)
+        else:
+            progress = self.progress(view, [labeler])[labeler]
         return ExperimentSummary(
             name=view.name,
             env_id=view.env_id,
@@ -176,7 +167,7 @@ class ExperimentViews:
             step=whole(status.get("step")),
             num_steps=whole(status.get("num_steps")),
             steps_per_second=status.get("steps_per_second"),
-            progress=self.progress(view, labeler),
+            progress=progress,
             sparkline=self._sparkline(view.id, latest),
             instructions=view.instructions,
             updated_at=view.status_at or view.created_at,

@@ -72,7 +72,7 @@ def next_of_experiment(
     claimed = store.leases.claim_many(
         [ClaimRequest(view.id, each.labeler, each.limit, each.exclude) for each in requests]
     )
-    progress_of = experiments.progress_of_each(view, {each.labeler for each in requests})
+    progress_of = experiments.progress(view, {each.labeler for each in requests})
     for request, these in zip(requests, claimed, strict=True):
         progress = progress_of[request.labeler]
         try:

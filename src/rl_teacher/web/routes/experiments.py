@@ -90,19 +90,14 @@ def rename_experiment(
 @requires(Access.OWNER)
 def archive_experiment(name: str, services: ServicesDep, owner: LabelerName) -> None:
     """Hide an experiment from labelers; it must not be running. Continuing it restores it."""
-    set_archived(name, services, owner, is_archived=True)
+    management.archive_experiment(services.store, name, is_archived=True, by=owner)
 
 
 @router.post("/{name}/restore", status_code=204)
 @requires(Access.OWNER)
 def restore_experiment(name: str, services: ServicesDep, owner: LabelerName) -> None:
     """Show an archived experiment to labelers again."""
-    set_archived(name, services, owner, is_archived=False)
-
-
-def set_archived(name: str, services: Services, owner: str, *, is_archived: bool) -> None:
-    """Archive or restore an experiment."""
-    management.archive_experiment(services.store, name, is_archived=is_archived, by=owner)
+    management.archive_experiment(services.store, name, is_archived=False, by=owner)
 
 
 def visible_to(identity: Identity, summary: schemas.ExperimentSummary) -> schemas.ExperimentSummary:

@@ -11,7 +11,6 @@ from rl_teacher.store.records import LabelerView
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import (
     Access,
-    CurrentCredential,
     CurrentIdentity,
     LabelerName,
     client_network,
@@ -153,14 +152,12 @@ def show_me(identity: CurrentIdentity, services: ServicesDep) -> schemas.Current
 
 @router.post("/sign-out", status_code=204)
 @requires(Access.LABELER)
-def sign_out(
-    request: Request, response: Response, services: ServicesDep, credential: CurrentCredential
-) -> None:
+def sign_out(request: Request, response: Response, services: ServicesDep) -> None:
     """End the session of this browser; its cookie is worthless from now on.
 
     Other sessions and the credential, with which one can sign in again, stay valid.
     """
-    services.authenticator.end_session(credential)
+    services.authenticator.end_session(request.state.credential)
     response.delete_cookie(cookie_name(request))
 
 

@@ -9,7 +9,7 @@ from rl_teacher.common.errors import ComparisonNotFound, ExperimentNotFound
 from rl_teacher.store.rankings import MAX_PAIRS
 from rl_teacher.store.records import ComparisonView, Identity
 from rl_teacher.store.sql import MAX_ID
-from rl_teacher.web.access import Access, CurrentCredential, CurrentIdentity, LabelerName, requires
+from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
 from rl_teacher.web.clip_export import download, export
 from rl_teacher.web.label_effect import label_effect
 from rl_teacher.web.label_intake import LabelUpload, store_ranking
@@ -175,14 +175,11 @@ def visible_comparison(
 @router.post("/experiments/{name}/rankings")
 @requires(Access.LABELER)
 def submit_ranking(
-    name: str,
-    body: schemas.RankingSubmission,
-    services: ServicesDep,
-    identity: CurrentIdentity,
-    credential: CurrentCredential,
+    name: str, body: schemas.RankingSubmission, request: Request, services: ServicesDep
 ) -> schemas.RankingReceipt:
     """Store an ordering of clips as labels of their pairs; submitting it again has no effect."""
-    services.authenticator.count_labels(identity, credential, MAX_PAIRS)
+    identity = request.state.identity
+    services.authenticator.count_labels(identity, request.state.credential, MAX_PAIRS)
     view = services.experiments.find(name)
     return store_ranking(services.store, view.id, identity.name, body)
 

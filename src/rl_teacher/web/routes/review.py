@@ -46,8 +46,6 @@ from rl_teacher.web.services import Services, ServicesDep
 MAX_CONTRADICTIONS = 50
 """Comparisons with contradicting answers that a ranking lists."""
 
-RANKED = ("quality", "standard_deviation", "num_answers", "num_open")
-
 MEDIA_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
 router = APIRouter(prefix="/api/v1", tags=["review"])
@@ -94,12 +92,7 @@ def show_ranking(name: str, services: ServicesDep) -> schemas.Ranking:
     worst = services.store.comparisons.details([*contradicting][:MAX_CONTRADICTIONS])
     return schemas.Ranking(
         clips=[
-            schemas.RankedClip(
-                hash=each.content_hash,
-                clip=clip_if_displayable(clips[each.content_hash]),
-                rank=rank,
-                **{name: getattr(each, name) for name in RANKED},
-            )
+            schemas.RankedClip(**vars(each), clip=clip_if_displayable(clips[each.hash]), rank=rank)
             for rank, each in enumerate(ranking.clips, 1)
         ],
         num_answers=len(ranking.probabilities),
