@@ -9,7 +9,7 @@ import pytest
 
 from rl_teacher.agents import custom
 from rl_teacher.agents.agent import Agent
-from rl_teacher.agents.custom import METHODS, CustomAgent, parse_arguments
+from rl_teacher.agents.custom import CustomAgent, parse_arguments
 from rl_teacher.agents.registry import check_agent, make_agent
 from rl_teacher.common.errors import BadConfig, BadInput, UnknownName
 from rl_teacher.config.experiment import OtherAgentConfig, PredictorConfig, RunOptions, TeachConfig
@@ -102,12 +102,6 @@ def test_custom_agent_needs_only_act_and_learn():
     assert agent.total_steps == 320
     agent.extend(640)
     assert agent.total_steps == 640
-
-
-def test_required_methods_match_protocol():
-    assert set(METHODS) == {
-        name for name in vars(Agent) if callable(getattr(Agent, name)) and name[0] != "_"
-    }
 
 
 def test_learn_that_returns_nothing_is_refused():

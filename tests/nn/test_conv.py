@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rl_teacher.nn.conv import BatchNorm, Convolutions, convolve
+from rl_teacher.nn.conv import BatchNorm, Convolutions, _xla_convolution, convolve
 from rl_teacher.nn.encoders import (
     AGENT_CNNS,
     PREDICTOR_CNNS,
@@ -18,19 +18,12 @@ from rl_teacher.nn.image_layout import ImageLayout
 SIZES = [(26, 4, 8, 4), (20, 3, 4, 2), (9, 2, 3, 1), (14, 2, 5, 2), (25, 1, 7, 3), (13, 2, 4, 2)]
 
 
-def xla_convolution(x, weights, stride):
-    layout = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(
-        x, weights, (stride, stride), "VALID", dimension_numbers=layout
-    )
-
-
 @pytest.mark.parametrize(("size", "inputs", "width", "stride"), SIZES)
 def test_convolution_and_gradients_match_xla(size, inputs, width, stride):
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(2, size, size + 3, inputs)), jnp.float32)
     weights = jnp.asarray(rng.normal(size=(width, width, inputs, 5)), jnp.float32)
-    both = [jax.jit(f, static_argnums=2) for f in (convolve, xla_convolution)]
+    both = [jax.jit(f, static_argnums=2) for f in (convolve, _xla_convolution)]
     ours, theirs = (f(x, weights, stride) for f in both)
     assert ours.shape == theirs.shape
     np.testing.assert_allclose(ours, theirs, atol=1e-3)
@@ -79,7 +72,7 @@ def test_non_image_space_has_no_layout(shape):
 
 
 @pytest.mark.parametrize("plan", [*AGENT_CNNS.values(), *PREDICTOR_CNNS.values()])
-@pytest.mark.parametrize("pixels", [8, 12, 20, 43, 44, 84, 210])
+@pytest.mark.parametrize("pixels", [8, 43, 84])
 def test_number_of_features_matches_plan_for_any_image_size(plan, pixels):
     layout = ImageLayout((3, pixels, pixels + 5), 0)
     plan = plan_for(layout, plan)

@@ -15,9 +15,9 @@ def test_convolution_matches_hand_computation():
     np.testing.assert_array_equal(convolve(pixels, filters, 3), outputs[:, ::3, ::3])
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 7, 8])
-@pytest.mark.parametrize("stride", [1, 2, 3, 4])
-@pytest.mark.parametrize("size", [(8, 8), (11, 9), (13, 20)])
+@pytest.mark.parametrize("width", [1, 3, 8])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("size", [(8, 8), (13, 20)])
 def test_convolution_matches_sliding_windows(size, width, stride):
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (2, *size, 3), np.uint8)

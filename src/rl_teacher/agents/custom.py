@@ -31,12 +31,6 @@ from rl_teacher.envs.rollout import Rollout
 
 GROUP = "rl_teacher.agents"
 """Entry point group in which packages declare agents."""
-METHODS = (
-    *("act", "predict", "observe", "learn", "relabel_buffer"),
-    *("reinitialise", "warm_start_from", "state", "load_state"),
-)
-"""Methods that the training loop calls."""
-
 BARE_WORD = re.compile(r"[A-Za-z_][\w.:/-]*")
 """An argument value that needs no quotation marks: `auto`, `lin_3e-4`, `module:name`."""
 LOWER_CASE_LITERALS = {"true": "True", "false": "False", "none": "None"}
@@ -229,7 +223,8 @@ def custom_agent_class(name: str) -> Callable[..., Agent]:
             "module:Class, and the module must be on Python's path (PYTHONPATH=. for the current "
             "folder)."
         ) from error
-    missing = [each for each in METHODS if not callable(getattr(found, each, None))]
+    methods = [name for name, member in vars(Agent).items() if name[0] != "_" and callable(member)]
+    missing = [name for name in methods if not callable(getattr(found, name, None))]
     if not isinstance(found, type) or missing:
         reason = (
             f"it lacks {', '.join(missing)}" if isinstance(found, type) else "it is not a class"
