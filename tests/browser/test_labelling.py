@@ -1,16 +1,20 @@
-"""Labelling by keyboard and touch, online and offline."""
+"""Journeys of a labeler: by keyboard and touch, online and offline."""
 
 import signal
 
 import pytest
 
 from rl_teacher.clips.answer import Answer
+from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE
 from tests.browser.experiments import Experiment
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage, text_on
+from tests.browser.layout import assert_fits
 from tests.browser.processes import Service, media_of, open_store
 
 pytestmark = pytest.mark.browser
+
+LABELS = "**/api/v1/labels"
 
 ANSWER_LEFT_AND_RELOAD = """() => {
     document.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowLeft", bubbles: true}))
@@ -19,331 +23,310 @@ ANSWER_LEFT_AND_RELOAD = """() => {
     while (performance.now() < begun_ms + 500);
 }"""
 
-
-RECORD_ANNOUNCEMENTS = """() => {
-    const region = document.querySelector("[aria-live]")
-    window.announced = [region.textContent]
-    new MutationObserver(() => {
-        const text = region.textContent
-        if (window.announced.at(-1) !== text) window.announced.push(text)
-    }).observe(region, { childList: true, characterData: true, subtree: true })
-}"""
+WARNING = "The reward predictor agreed with only 45% of the latest 20 answers."
 
 
-class TestKeys:
-    def test_each_key_gives_the_answer_on_its_button(self, labelling, experiment):
-        answers = {}
-        for key, answer in {
-            "ArrowLeft": Answer.LEFT,
-            "ArrowRight": Answer.RIGHT,
-            "ArrowDown": Answer.EQUAL,
-            "ArrowUp": Answer.CANNOT_TELL,
-            "s": Answer.CANNOT_TELL,
-        }.items():
-            answers[labelling.hook("comparisonId")] = answer
-            labelling.press(key)
-            labelling.shown_comparison(other_than=list(answers)[-1])
-        labelling.wait_until_sent()
-        assert experiment.answers() == answers
-
-    def test_prefetched_comparison_appears_at_once(self, labelling, record_property):
-        labelling.wait_until("hooks.numAhead === 3")
-        first = labelling.answer(Answer.LEFT)
-        labelling.shown_comparison(other_than=first)
-        swap_ms = labelling.hook("swap_ms")
-        record_property("swap_ms", swap_ms)
-        assert swap_ms > 0
-
-    def test_z_withdraws_last_answer_and_asks_again(self, labelling, experiment):
-        first = labelling.answer(Answer.LEFT)
-        second = labelling.answer(Answer.LEFT)
-        labelling.press("z")
-        labelling.wait_for_comparison(second)
-        labelling.answer(Answer.EQUAL)
-        labelling.wait_until_sent()
-        assert experiment.answers() == {first: Answer.LEFT, second: Answer.EQUAL}
-        assert len(experiment.log()) == 4
-
-    def test_held_key_answers_once(self, labelling, experiment):
-        first = labelling.hook("comparisonId")
-        for _ in range(4):
-            labelling.page.keyboard.down("ArrowDown")
-        labelling.page.keyboard.up("ArrowDown")
-        labelling.shown_comparison(other_than=first)
-        labelling.wait_until_sent()
-        assert experiment.answers() == {first: Answer.EQUAL}
-
-    def test_keys_are_ignored_in_text_fields(self, labelling, experiment):
-        labelling.page.evaluate("document.body.append(document.createElement('input'))")
-        labelling.page.locator("body > input").focus()
-        for key in ("ArrowLeft", "s", "z", "?", "ArrowUp"):
-            labelling.press(key)
-        labelling.page.locator("body > input").evaluate("element => element.remove()")
-        assert not labelling.page.get_by_role("dialog").is_visible()
-        first = labelling.answer(Answer.RIGHT)
-        labelling.wait_until_sent()
-        assert experiment.answers() == {first: Answer.RIGHT}
-
-    def test_question_mark_opens_help_that_blocks_answers(self, labelling, experiment):
-        labelling.press("?")
-        help_page = labelling.page.get_by_role("dialog", name="How to label")
-        help_page.wait_for()
-        labelling.press("ArrowLeft")
-        labelling.press("Escape")
-        help_page.wait_for(state="hidden")
-        first = labelling.answer(Answer.RIGHT)
-        labelling.wait_until_sent()
-        assert experiment.answers() == {first: Answer.RIGHT}
-
-    def test_space_pauses_and_dot_steps_one_frame(self, labelling):
-        labelling.press(" ")
-        labelling.wait_until("!hooks.isPlaying")
-        labelling.press("r")
-        labelling.wait_until("hooks.time_s === 0")
-        labelling.press(".")
-        labelling.wait_until("Math.abs(hooks.time_s - given) < 1e-6", 1 / 20)
-        labelling.press(",")
-        labelling.wait_until("hooks.time_s === 0")
-        labelling.press(" ")
-        labelling.wait_until("hooks.isPlaying && hooks.time_s > 0")
+def wait_for_announcement(page, text):
+    page.locator("[aria-live]", has_text=text).wait_for(state="attached", timeout=PATIENCE_MS)
 
 
-class TestOutbox:
-    def test_offline_answers_are_sent_once_after_reconnect(self, labelling, experiment):
-        labelling.wait_until("hooks.numAhead === 3")
-        labelling.page.context.set_offline(True)
-        answers = {labelling.answer(Answer.LEFT): Answer.LEFT for _ in range(3)}
-        assert labelling.hook("outboxLength") == 3
-        text_on(labelling.page, "The server is unreachable.").wait_for()
-        assert experiment.answers() == {}
-        labelling.page.context.set_offline(False)
-        labelling.wait_until_sent()
-        assert experiment.answers() == answers
-        assert len(experiment.log()) == 3
+def end_episode(experiment, step):
+    """Report another episode, as a run does."""
+    episode = {"clip": experiment.add_model_clip(step), "true_return": 123.0 + step, "step": step}
+    rewards = {"predicted_rewards": [0.5] * 30, "predicted_return": 45.6}
+    experiment.store.experiments.set_latest_episode(experiment.id, episode | rewards)
 
-    def test_unsent_answers_survive_reload(self, labelling, experiment):
-        labels = "**/api/v1/labels"
-        labelling.page.route(labels, lambda route: route.abort())
-        answers = {labelling.answer(Answer.RIGHT): Answer.RIGHT for _ in range(2)}
-        assert labelling.hook("outboxLength") == 2
-        labelling.page.reload()
+
+def test_keys_answer_undo_and_play_and_are_left_to_fields_and_dialogs(labelling, experiment):
+    page = labelling.page
+    answers = {}
+    for key, answer in {
+        "ArrowLeft": Answer.LEFT,
+        "ArrowRight": Answer.RIGHT,
+        "ArrowDown": Answer.EQUAL,
+        "s": Answer.CANNOT_TELL,
+    }.items():
+        answers[labelling.hook("comparisonId")] = answer
+        page.keyboard.down(key)
+        page.keyboard.down(key)  # A held key repeats.
+        page.keyboard.up(key)
+        labelling.shown_comparison(other_than=list(answers)[-1])
+    wait_for_announcement(page, "tell. Next comparison.")
+    labelling.press("z")
+    last = list(answers)[-1]
+    labelling.wait_for_comparison(last)
+    labelling.answer(Answer.EQUAL)
+    labelling.wait_until_sent()
+    answers[last] = Answer.EQUAL
+    assert experiment.answers() == answers
+    assert len(experiment.log()) == 6
+
+    labelling.press(" ")
+    labelling.wait_until("!hooks.isPlaying")
+    labelling.press("r")
+    labelling.wait_until("hooks.time_s === 0")
+    labelling.press(".")
+    labelling.wait_until("Math.abs(hooks.time_s - given) < 1e-6", 1 / 20)
+    labelling.press("?")
+    page.get_by_role("dialog", name="How to label").wait_for()
+    labelling.press("ArrowLeft")
+    labelling.press("Escape")
+    page.evaluate("document.body.append(document.createElement('input'))")
+    page.locator("body > input").focus()
+    labelling.press("ArrowLeft")
+    assert experiment.answers() == answers
+
+
+def test_offline_answers_survive_reloads_and_are_sent_once(labelling, experiment):
+    page = labelling.page
+    labelling.wait_until("hooks.numAhead === 3")
+    page.context.set_offline(True)
+    answers = {labelling.answer(Answer.LEFT): Answer.LEFT for _ in range(2)}
+    assert labelling.hook("outboxLength") == 2
+    text_on(page, "The server is unreachable").wait_for()
+    page.route(LABELS, lambda route: route.abort())
+    page.context.set_offline(False)
+    for _ in range(2):
+        answers[labelling.shown_comparison()] = Answer.LEFT
+        with page.expect_navigation():
+            page.evaluate(ANSWER_LEFT_AND_RELOAD)
         assert labelling.shown_comparison() not in answers
-        labelling.wait_until("hooks.outboxLength === 2")
-        labelling.page.unroute(labels)
+    labelling.wait_until("hooks.outboxLength === 4")
+    assert experiment.answers() == {}
+    page.unroute(LABELS)
+    labelling.wait_until_sent()
+    assert experiment.answers() == answers
+    assert len(experiment.log()) == 4
+
+
+def test_restarted_service_receives_every_answer(open_context, tmp_path):
+    home = tmp_path / "killed"
+    with open_store(home) as store:
+        experiment = Experiment(store, media_of(home), "killed")
+        experiment.ask(4)
+        service = Service(home)
+        labelling = LabellingPage(open_context().new_page())
+        labelling.page.goto(service.label_link("killed"))
+        labelling.shown_comparison()
+        labelling.wait_until("hooks.numAhead === 3")
+        service.end(signal.SIGKILL)
+        answers = {labelling.answer(Answer.EQUAL): Answer.EQUAL for _ in range(3)}
+        again = Service(home, service.address.port)
         labelling.wait_until_sent()
         assert experiment.answers() == answers
-        assert len(experiment.log()) == 2
-
-    def test_answer_immediately_before_reload_is_kept(self, labelling, experiment):
-        labels = "**/api/v1/labels"
-        labelling.page.route(labels, lambda route: route.abort())
-        answers = {}
-        for _ in range(4):
-            answers[labelling.shown_comparison()] = Answer.LEFT
-            with labelling.page.expect_navigation():
-                labelling.page.evaluate(ANSWER_LEFT_AND_RELOAD)
-            assert labelling.shown_comparison() not in answers
-        labelling.page.unroute(labels)
-        labelling.wait_until_sent()
-        assert experiment.answers() == answers
-
-    def test_restarted_service_receives_every_answer(self, open_context, tmp_path):
-        home = tmp_path / "killed"
-        with open_store(home) as store:
-            experiment = Experiment(store, media_of(home), "killed")
-            experiment.ask(4)
-            service = Service(home)
-            page = open_context().new_page()
-            page.goto(service.label_link("killed"))
-            labelling = LabellingPage(page)
-            labelling.shown_comparison()
-            labelling.wait_until("hooks.numAhead === 3")
-            service.end(signal.SIGKILL)
-            answers = {labelling.answer(Answer.EQUAL): Answer.EQUAL for _ in range(3)}
-            again = Service(home, service.address.port)
-            labelling.wait_until_sent()
-            assert experiment.answers() == answers
-            again.end()
-
-    def test_answered_comparison_can_be_answered_again(self, labelling, experiment):
-        first = labelling.answer(Answer.LEFT)
-        second = labelling.answer(Answer.LEFT)
-        next_one = labelling.shown_comparison(other_than=second)
-        labelling.page.get_by_role("button", name=experiment.title_of(first)).click()
-        labelling.wait_for_comparison(first)
-        text_on(labelling.page, "Your label: left is better").wait_for()
-        labelling.answer(Answer.RIGHT)
-        labelling.wait_for_comparison(next_one)
-        labelling.wait_until_sent()
-        assert experiment.answers() == {first: Answer.RIGHT, second: Answer.LEFT}
-
-    @pytest.mark.parametrize("is_answered", [True, False])
-    def test_link_opens_its_comparison(self, labelling, experiment, is_answered):
-        comparison_id = labelling.answer(Answer.LEFT) if is_answered else max(experiment.ask(3))
-        labelling.wait_until_sent()
-        labelling.page.goto(f"{labelling.page.url}?comparison={comparison_id}")
-        labelling.wait_for_comparison(comparison_id)
-        labelling.answer(Answer.EQUAL)
-        labelling.wait_until_sent()
-        assert experiment.answers() == {comparison_id: Answer.EQUAL}
+        again.end()
 
 
-def test_second_tab_is_shown_the_answer_of_the_first(open_context, service, experiment):
+def test_recent_labels_and_links_open_comparisons_whose_answers_can_change(
+    labelling, experiment, service
+):
+    page = labelling.page
+    first, second = (labelling.answer(Answer.LEFT) for _ in range(2))
+    next_one = labelling.shown_comparison(other_than=second)
+    page.get_by_role("button", name=experiment.title_of(first)).click()
+    labelling.wait_for_comparison(first)
+    text_on(page, "Your label: left is better").wait_for()
+    labelling.answer(Answer.RIGHT)
+    labelling.wait_for_comparison(next_one)
+    linked = max(experiment.ask(3))
+    page.goto(f"{page.url}?comparison={linked}")
+    labelling.wait_for_comparison(linked)
+    labelling.answer(Answer.EQUAL)
+    labelling.wait_until_sent()
+    answers = {first: Answer.RIGHT, second: Answer.LEFT, linked: Answer.EQUAL}
+    assert experiment.answers() == answers
+
+    tabs = [LabellingPage(page.context.new_page()) for _ in range(2)]
+    for tab in tabs:
+        tab.page.goto(f"{service.label_link(experiment.name)}&comparison={next_one}")
+        tab.wait_for_comparison(next_one)
+    tabs[0].answer(Answer.LEFT)
+    tabs[0].wait_until_sent()
+    tabs[1].answer(Answer.RIGHT)
+    tabs[1].page.get_by_role("status").filter(has_text="was rejected").wait_for()
+    assert experiment.answers() == {**answers, next_one: Answer.LEFT}
+
+
+def test_idle_page_shows_one_reason_and_the_agent_and_resumes(open_page, experiment):
+    first, second = experiment.ask(2)
+    other = f"other of {experiment.name}"
+    [held] = experiment.store.leases.claim(experiment.id, other, limit=1, exclude=[second])
+    experiment.set_status("waiting", "1 more label until training continues", num_missing=1)
+    opened = open_page(experiment.name)
+    page = opened.page
+    opened.wait_for_comparison(second)
+    text_on(page, "1 more label until training continues").wait_for()
+    opened.answer(Answer.LEFT)
+    text_on(page, "Other labelers have the remaining comparisons").wait_for()
+    assert text_on(page, "more label").count() == 0
+    assert text_on(page, "1 waiting").count() == 0
+    answers = page.get_by_role("group", name="Your label").get_by_role("button")
+    assert answers.all_inner_texts() == ["Undo\nZ"]
+    wait_for_announcement(page, "Nothing to label right now. Other labelers have")
+    experiment.store.leases.release(other, [held.lease])
+    opened.wait_for_comparison(first)
+    opened.answer(Answer.RIGHT)
+    # 60 comparisons over 390,000 steps at 650 steps a second.
+    experiment.set_status("training", "Training.", steps_per_second=650.0)
+    text_on(page, "Next comparison in about 10 s").wait_for(timeout=PATIENCE_MS)
+    end_episode(experiment, 1_000)
+    page.get_by_text("Latest episode").wait_for(timeout=PATIENCE_MS)
+    opened.wait_for_picture(0, lambda picture: picture.std() > 5)
+    image = opened.screenshot(0)
+    opened.wait_for_picture(0, lambda picture: (picture != image).any())
     [comparison_id] = experiment.ask()
-    context = open_context()
-    first, second = (LabellingPage(context.new_page()) for _ in range(2))
-    for tab in (first, second):
-        tab.page.goto(service.label_link(experiment.name))
-        tab.wait_for_comparison(comparison_id)
-    first.answer(Answer.LEFT)
-    first.wait_until_sent()
-    second.answer(Answer.RIGHT)
-    second.page.get_by_role("status").filter(has_text="was rejected").wait_for()
-    recent = second.page.get_by_role("button", name=experiment.title_of(comparison_id))
-    assert "left is better" in (recent.get_attribute("aria-label") or "")
-    assert experiment.answers() == {comparison_id: Answer.LEFT}
+    opened.wait_for_comparison(comparison_id)
 
 
-class TestIdlePage:
-    def test_idle_page_shows_reason_and_resumes(self, open_page, experiment):
-        experiment.set_status("training", "Training: the next comparisons come soon.")
-        opened = open_page(experiment.name)
-        opened.wait_until_idle()
-        [comparison_id] = experiment.ask()
-        opened.wait_for_comparison(comparison_id)
-        opened.answer(Answer.LEFT)
-        opened.wait_until_sent()
-        assert experiment.answers() == {comparison_id: Answer.LEFT}
-
-    def test_idle_page_announces_that_others_hold_the_rest(self, open_page, experiment):
-        first, second = experiment.ask(2)
-        other = f"other of {experiment.name}"
-        [held] = experiment.store.leases.claim(experiment.id, other, limit=1, exclude=[second])
-        opened = open_page(experiment.name)
-        opened.wait_for_comparison(second)
-        opened.page.evaluate(RECORD_ANNOUNCEMENTS)
-        opened.answer(Answer.LEFT)
-        opened.page.wait_for_function(
-            "() => announced.at(-1).includes("
-            "'Nothing to label right now. Other labelers have the remaining')"
-        )
-        experiment.store.leases.release(other, [held.lease])
-        opened.wait_for_comparison(first)
-
-    def test_idle_page_shows_latest_episode(self, open_page, experiment):
-        episode = {"clip": experiment.add_model_clip(1), "true_return": 12.5, "step": 1000}
-        experiment.store.experiments.set_latest_episode(experiment.id, episode)
-        opened = open_page(experiment.name)
-        opened.wait_until_idle()
-        opened.page.get_by_text("Latest episode").wait_for()
-        opened.wait_for_picture(0, lambda picture: picture.std() > 5)
-        first = opened.screenshot(0)
-        opened.wait_for_picture(0, lambda picture: (picture != first).any())
-
-    def test_idle_page_says_when_next_comparison_comes(self, open_page, experiment):
-        more = {"steps_per_second": 650.0, "step": 10_000, "num_steps": 400_000}
-        experiment.set_status("training", "Training.", **more)
-        opened = open_page(experiment.name)
-        opened.wait_until_idle()
-        # 60 comparisons over 390,000 steps at 650 steps a second.
-        text_on(opened.page, "Next comparison in about 10 s").wait_for()
-
-    def test_idle_page_hides_answers_but_not_undo(self, open_page, experiment):
-        [comparison_id] = experiment.ask()
-        opened = open_page(experiment.name)
-        opened.answer(Answer.LEFT)
-        opened.wait_until_idle()
-        answers = opened.page.get_by_role("group", name="Your label").get_by_role("button")
-        assert answers.all_inner_texts() == ["Undo\nZ"]
-        text_on(opened.page, "Previous comparison").first.wait_for()
-        answers.click()
-        opened.wait_for_comparison(comparison_id)
-        assert answers.count() == 5
+def test_owner_is_asked_warned_and_told_that_training_starts(open_page, experiment):
+    experiment.store.experiments.describe(experiment.id, "", 60)
+    status = {"step": 0, "num_missing": 7, "warnings": [WARNING]}
+    experiment.set_status("waiting", "7 more labels until training starts", **status)
+    experiment.ask(2)
+    opened = open_page(experiment.name, viewport=PHONE, has_touch=True)
+    opened.shown_comparison()
+    page = opened.page
+    text_on(page, "7 more labels until training starts").wait_for()
+    page.get_by_text(WARNING).wait_for()
+    assert_fits(page)
+    page.get_by_role("button", name="Dismiss the warning").click()
+    page.get_by_text(WARNING).wait_for(state="detached")
+    page.get_by_label("What should it learn?").fill("Prefer the higher hop.")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.get_by_role("heading", name="Prefer the higher hop.").wait_for(timeout=PATIENCE_MS)
+    opened.press("ArrowLeft")
+    text_on(page, "6 more labels until training starts").wait_for()
+    experiment.set_status("training", "training", step=0)
+    text_on(page, "Training starts").wait_for(timeout=PATIENCE_MS)
+    wait_for_announcement(page, "Training starts.")
 
 
-class TestAnnouncements:
-    def test_equal_answers_are_announced_again_and_then_removed(self, labelling):
-        labelling.page.evaluate(RECORD_ANNOUNCEMENTS)
-        said = "Equal. Next comparison."
-        for count in (1, 2):
-            labelling.answer(Answer.EQUAL)
-            labelling.page.wait_for_function(
-                "([said, count]) => announced.filter(text => text === said).length === count",
-                arg=[said, count],
-            )
-        announced = labelling.page.wait_for_function(
-            "() => window.announced.at(-1) === '' && window.announced.length > 3 && announced"
-        ).json_value()
-        assert [text for text in announced if text != "A comparison is ready."][-4:] == [
-            said,
-            "",
-            said,
-            "",
-        ]
-
-    def test_practice_announces_feedback_and_next_comparison(
-        self, open_context, service, experiment
-    ):
-        page = open_context().new_page()
-        page.goto(service.link(f"/e/{experiment.name}/label?tutorial"))
-        page.get_by_role("button", name="Skip").wait_for(timeout=PATIENCE_MS)
-        page.evaluate(RECORD_ANNOUNCEMENTS)
-        page.keyboard.press("ArrowLeft")
-        page.wait_for_function("() => announced.at(-1).startsWith('Right. The figure hops')")
-        page.keyboard.press("Enter")
-        page.wait_for_function("() => announced.at(-1).startsWith('Practice 2 of 3. Prefer')")
-
-
-class TestPhone:
-    @pytest.fixture
-    def phone(self, open_page, experiment):
-        experiment.ask(3)
-        opened = open_page(experiment.name, viewport=PHONE, has_touch=True, is_mobile=True)
-        opened.shown_comparison()
-        return opened
-
-    @pytest.mark.parametrize(("side", "answer"), [(0, Answer.LEFT), (1, Answer.RIGHT)])
-    def test_tap_on_clip_prefers_it(self, phone, experiment, side, answer):
-        comparison_id = phone.shown_comparison()
+def test_taps_on_phone_prefer_clips_and_notices_leave_the_controls_free(
+    open_page, experiment, service
+):
+    ids = experiment.ask(3)
+    phone = open_page(experiment.name, viewport=PHONE, has_touch=True, is_mobile=True)
+    page = phone.page
+    answers = {}
+    for side, answer in ((0, Answer.LEFT), (1, Answer.RIGHT)):
+        answers[phone.shown_comparison()] = answer
         x, y, width, height = phone.pane(side)
-        phone.page.touchscreen.tap(x + width / 3, y + height / 2)
-        phone.shown_comparison(other_than=comparison_id)
-        phone.wait_until_sent()
-        assert experiment.answers() == {comparison_id: answer}
+        page.touchscreen.tap(x + width / 3, y + height / 2)
+        phone.shown_comparison(other_than=list(answers)[-1])
+        page.wait_for_timeout(300)  # A second tap sooner is a double tap.
+    phone.wait_until_sent()
+    assert experiment.answers() == answers
+    page.get_by_role("button", name="Help").click()
+    page.get_by_role("dialog").get_by_text("Top clip is better").wait_for()
+    page.keyboard.press("Escape")
+    page.goto(service.link(f"/e/{experiment.name}/label?comparison=999999"))
+    notice = page.get_by_role("status").filter(has_text="This comparison cannot be shown")
+    notice.wait_for(timeout=PATIENCE_MS)
+    assert phone.shown_comparison() in ids
+    above = notice.bounding_box()
+    for name in ("Top is better", "Pause", "Equal", "Undo"):
+        box = page.get_by_role("button", name=name, exact=True).bounding_box()
+        assert above["y"] + above["height"] <= box["y"], name
+        assert box["y"] + box["height"] <= PHONE["height"]
+    assert min(phone.pane(side)[3] for side in (0, 1)) > 180
 
-    def test_help_names_top_and_bottom_clip(self, phone):
-        phone.page.get_by_role("button", name="Help").click()
-        help_page = phone.page.get_by_role("dialog", name="How to label")
-        help_page.get_by_text("Top clip is better").wait_for()
-        assert help_page.get_by_text("Left clip is better").count() == 0
 
-    def test_clicked_speed_button_does_not_keep_the_focus(self, phone):
-        phone.page.get_by_role("button", name="Speed 1, change to 2").click()
-        phone.page.get_by_role("button", name="Speed 2, change to 4").wait_for()
-        assert phone.page.evaluate("() => document.activeElement === document.body")
+def test_effect_appears_without_moving_clips_and_opens_contradicted_label(open_page, experiment):
+    ids = experiment.ask(6)
+    labelling = open_page(experiment.name, viewport=PHONE)
+    page = labelling.page
+    answered = [labelling.answer(Answer.LEFT) for _ in range(3)]
+    labelling.wait_until_sent()
+    labelling.shown_comparison()
+    panes = [labelling.pane(side) for side in (0, 1)]
+    stored = experiment.store.labels.answers(answered)
+    returns = dict(zip(answered, [(1.0, 0.0), (-1.0, 2.0), (0.5, 0.0)], strict=True))
+    fitted = {
+        each: pair if stored[each] is Answer.LEFT else pair[::-1] for each, pair in returns.items()
+    }
+    # The predictor has an opinion about the comparisons that are asked, too.
+    experiment.set_predictions({**fitted, **dict.fromkeys(ids[3:], (9.0, -9.0))})
+    wait_for_announcement(page, "It agrees with 2 of your 3 latest")
+    assert [labelling.pane(side) for side in (0, 1)] == panes
+    page.get_by_role("button", name="Show what your labels changed").press("Enter")
+    dialog = page.get_by_role("dialog", name="What your labels changed")
+    assert dialog.locator(".thumbnail").count() == 2 * 3 + 2
+    contradicted = dialog.get_by_role("list", name="Labels that the predictor disagrees with")
+    contradicted.get_by_role("button", name=experiment.title_of(answered[1])).click()
+    labelling.wait_for_comparison(answered[1])
 
-    def test_notice_leaves_the_controls_free(self, phone, service, experiment):
-        page = phone.page
-        page.goto(service.link(f"/e/{experiment.name}/label?comparison=999999"))
-        notice = page.get_by_role("status").filter(has_text="This comparison cannot be shown")
-        notice.wait_for(timeout=PATIENCE_MS)
-        phone.shown_comparison()
-        above = notice.bounding_box()
-        for name in ("Top is better", "Pause", "Equal", "Undo"):
-            box = page.get_by_role("button", name=name, exact=True).bounding_box()
-            assert above["y"] + above["height"] <= box["y"], name
 
-    def test_buttons_fit_the_window(self, phone):
-        page = phone.page
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-        boxes = [button.bounding_box() for button in page.get_by_role("button").all()]
-        visible = [box for box in boxes if box is not None]
-        assert len(visible) >= 5
-        for box in visible:
-            assert box["x"] >= 0
-            assert box["x"] + box["width"] <= PHONE["width"]
-            assert box["y"] + box["height"] <= PHONE["height"]
-        (_, _, wide, high), (_, lower, *_) = phone.pane(0), phone.pane(1)
-        assert wide > 300
-        assert high > 180
-        assert lower > 180
+def test_ranking_by_keys_and_drags_is_stored_and_undone(open_page, experiment):
+    experiment.ask(100)
+    labelling = open_page(experiment.name, reduced_motion="reduce")
+    page = labelling.page
+    labelling.shown_comparison()
+    page.get_by_role("button", name="Rank 4 clips").click()
+    page.locator(".pane.side-3").wait_for(timeout=PATIENCE_MS)
+
+    def order():
+        groups = page.locator(".order .group").all()
+        return [group.locator(".chip").all_inner_texts() for group in groups]
+
+    def stored_labels(num):
+        """Wait until a number of labels, withdrawals included, is stored; return the current."""
+        for _ in range(PATIENCE_MS // 50):
+            if len(experiment.log()) == num:
+                break
+            page.wait_for_timeout(50)
+        assert len(experiment.log()) == num
+        return [each for each in experiment.store.labels.export(experiment.id) if each.is_current]
+
+    def centre(number):
+        box = page.locator(f"[data-chip='{number}']").bounding_box()
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def drag(number, x, y):
+        page.mouse.move(*centre(number))
+        page.mouse.down()
+        page.mouse.move(x, y, steps=4)
+        page.mouse.up()
+
+    for key in ("3", "1", "Backspace", "=", "4", "2"):
+        labelling.press(key)
+    assert order() == [["3", "4"], ["2"]]
+    assert_accessible(page)
+    x, y = centre(3)
+    drag(2, x - 30, y)
+    drag(1, *centre(2))
+    assert order() == [["2", "1"], ["3", "4"]]
+    page.locator("[data-chip='1']").focus()
+    labelling.press("ArrowRight")
+    assert order() == [["2"], ["1"], ["3", "4"]]
+    page.get_by_role("button", name="Submit").click()
+    labels = stored_labels(6)
+    assert [each.answer for each in labels].count(Answer.EQUAL) == 1
+    page.get_by_role("button", name="Show again").first.wait_for(timeout=PATIENCE_MS)
+    labelling.press("z")
+    assert stored_labels(12) == []
+    page.locator("[data-clips^=again]").wait_for(timeout=PATIENCE_MS)
+    assert order() == [["2"], ["1"], ["3", "4"]]
+    page.set_viewport_size({"width": 320, "height": 568})
+    assert_fits(page)
+
+
+def test_second_window_follows_the_run_without_rewards(labelling, experiment):
+    end_episode(experiment, 1_000)
+    with labelling.page.expect_popup() as opened:
+        labelling.press("w")
+    page = opened.value
+    page.get_by_text("After 1k steps").wait_for(timeout=PATIENCE_MS)
+    page.keyboard.press(" ")
+    end_episode(experiment, 2_000)
+    page.get_by_text("A newer episode follows").wait_for(timeout=PATIENCE_MS)
+    assert page.get_by_text("After 1k steps").is_visible()
+    page.get_by_role("button", name="Show it now").click()
+    page.get_by_text("After 2k steps").wait_for()
+    text = page.locator("body").inner_text()
+    assert "2123" not in text.replace(",", "")
+    assert "eward" not in text
+    answered = labelling.hook("comparisonId")
+    labelling.press("ArrowLeft")
+    labelling.shown_comparison(other_than=answered)
+    labelling.wait_until_sent()
+    assert list(experiment.answers()) == [answered]

@@ -2,29 +2,24 @@ import { expect, it, vi } from 'vitest'
 
 import { getMetrics, ServerUnreachable } from '../src/lib/api'
 import type { MetricsEntry } from '../src/lib/api-types'
-import type { ClipLoader } from '../src/lib/clips'
-import type { EventHandlers } from '../src/lib/events'
 import { ExperimentState } from '../src/lib/experiment-state.svelte'
-
-const events: EventHandlers = {}
+import { FakeSource, stubBrowser } from './fakes'
 
 vi.mock('../src/lib/api', async (original) => ({ ...(await original()), getMetrics: vi.fn() }))
 vi.mock('../src/lib/owner-api', () => ({
   getOwnerExperiment: () => Promise.resolve({ name: 'hop', latest_episode: null }),
 }))
-vi.mock('../src/lib/events', () => ({
-  listen: (_: string, handlers: EventHandlers) => (Object.assign(events, handlers), () => undefined),
-}))
 
 const row = (id: number, step = id) => ({ id, step }) as MetricsEntry
 
 it('reads the metrics before those of an event, and keeps newer ones than a response has', async () => {
-  const state = new ExperimentState('hop', {} as ClipLoader)
+  stubBrowser()
+  const state = new ExperimentState('hop')
   const ids = () => state.rows.map(({ id }) => id)
   const reading = vi.mocked(getMetrics)
   reading.mockRejectedValueOnce(new ServerUnreachable('offline'))
-  const stop = state.feed.follow()
-  events.metrics?.(row(3))
+  const stop = state.feed.start()
+  FakeSource.open[0]!.send('metrics', row(3))
   await vi.waitUntil(() => state.feed.failure !== null)
   expect(ids()).toEqual([3])
   reading.mockResolvedValueOnce([row(1), row(2)])
@@ -46,5 +41,5 @@ it.each([
   ['$HOME', "'$HOME'"],
   ["Ada's", "'Ada'\\''s'"],
 ])('quotes the name %s for a shell', (name, argument) => {
-  expect(new ExperimentState(name, {} as ClipLoader).argument).toBe(argument)
+  expect(new ExperimentState(name).argument).toBe(argument)
 })

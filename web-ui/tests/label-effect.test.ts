@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from 'vitest'
 
 import type { Clip, Comparison, LabelEffect, Progress } from '../src/lib/api-types'
-import { describeEffect, hideAsked, LabelEffects } from '../src/lib/label-effect.svelte'
+import { hideAsked, LabelEffects } from '../src/lib/label-effect.svelte'
 
 const clip = (hash: string) => ({ hash }) as Clip
 const comparison = (id: number, answer: Comparison['answer'] = 'left') =>
@@ -38,39 +38,6 @@ describe('effect of labels', () => {
     expect(effects.latest).not.toBeNull()
   })
 
-  it('is fetched again after a failure', async () => {
-    const getLabelEffect = vi
-      .fn<() => Promise<LabelEffect>>()
-      .mockRejectedValueOnce(new Error('offline'))
-      .mockResolvedValueOnce(effectOf({}))
-    const effects = new LabelEffects('hop', { getLabelEffect })
-    await effects.follow(summary(1))
-    expect(effects.latest).toBeNull()
-    await effects.follow(summary(1))
-    expect(effects.latest?.num_agreed).toBe(17)
-  })
-
-  it('is that of a later fit when an earlier request fails meanwhile', async () => {
-    const getLabelEffect = vi
-      .fn<() => Promise<LabelEffect>>()
-      .mockRejectedValueOnce(new Error('offline'))
-      .mockImplementationOnce(() => new Promise((done) => setTimeout(done, 5, effectOf({ num_fits: 2 }))))
-    const effects = new LabelEffects('hop', { getLabelEffect })
-    await Promise.all([effects.follow(summary(1)), effects.follow(summary(2))])
-    expect(effects.latest?.num_fits).toBe(2)
-  })
-
-  it('keeps that of a later fit when an earlier request is answered last', async () => {
-    const answers: ((effect: LabelEffect) => void)[] = []
-    const getLabelEffect = () => new Promise<LabelEffect>((answer) => answers.push(answer))
-    const effects = new LabelEffects('hop', { getLabelEffect })
-    const following = [effects.follow(summary(1)), effects.follow(summary(2))]
-    answers[1]!(effectOf({ num_fits: 2 }))
-    answers[0]!(effectOf({ num_fits: 1 }))
-    await Promise.all(following)
-    expect(effects.latest?.num_fits).toBe(2)
-  })
-
   it('is not shown while no label of this labeler was fitted', async () => {
     const empty = effectOf({ num_compared: 0, num_agreed: 0 })
     const effects = new LabelEffects('hop', { getLabelEffect: () => Promise.resolve(empty) })
@@ -104,20 +71,5 @@ describe('hideAsked', () => {
     const given = (answer: 'left' | 'right') => [{ comparison: comparison(2), answer }]
     expect(ids(hideAsked(effect, [], given('left')))).toEqual([1, 2])
     expect(ids(hideAsked(effect, [], given('right')))).toEqual([1])
-  })
-})
-
-describe('describeEffect', () => {
-  it('compares with the fit before', () => {
-    expect(describeEffect(effectOf({}), null)).toBe(
-      'The reward predictor was fitted to 24 labels. It agrees with 17 of your 20 latest preferences.',
-    )
-    const before = effectOf({ num_agreed: 15, num_compared: 18 })
-    expect(describeEffect(effectOf({}), before)).toMatch(/ \(before: 15 of 18\)\.$/)
-  })
-
-  it('does not mention preferences when there are none', () => {
-    const text = describeEffect(effectOf({ num_labels: 1, num_compared: 0, num_agreed: 0 }), null)
-    expect(text).toBe('The reward predictor was fitted to 1 label.')
   })
 })

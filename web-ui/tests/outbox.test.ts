@@ -1,6 +1,7 @@
 import 'fake-indexeddb/auto'
 import { describe, expect, it, vi } from 'vitest'
-import { RequestRejected, ServerUnreachable, Throttled } from '../src/lib/api'
+import { RequestRejected, ServerUnreachable } from '../src/lib/api'
+import { troubleOf } from '../src/lib/page-state'
 import { countUnsent, Outbox } from '../src/lib/outbox'
 import type { OutboxOptions, UnsentLabel } from '../src/lib/outbox'
 import type { LabelSubmission, LabelReceipt } from '../src/lib/api-types'
@@ -46,7 +47,7 @@ describe('Outbox', () => {
     const fail = () => Promise.reject(new ServerUnreachable('unreachable'))
     const before = await open({ send: fail, database })
     await before.add(unsent(7))
-    expect(before.delivery).toBe('offline')
+    expect(before.failure).toBeInstanceOf(ServerUnreachable)
     before.close()
     const sent: LabelSubmission[][] = []
     const after = await open({ send: acceptAll(sent), database })
@@ -76,16 +77,8 @@ describe('Outbox', () => {
     await outbox.add(unsent(1))
     labeler = bob
     await outbox.add(unsent(2))
-    expect([outbox.length, outbox.delivery]).toEqual([1, 'signed out'])
+    expect([outbox.length, troubleOf(outbox.failure)]).toEqual([1, 'signed out'])
     expect(rejected).not.toHaveBeenCalled()
-    outbox.close()
-  })
-
-  it('keeps labels while the service is reached, but throttles', async () => {
-    const send = () => Promise.reject(new Throttled('wait'))
-    const outbox = await open({ send, database: new IDBFactory() })
-    await outbox.add(unsent(1))
-    expect([outbox.length, outbox.delivery]).toEqual([1, 'ok'])
     outbox.close()
   })
 
@@ -154,7 +147,8 @@ describe('Outbox', () => {
     const send = vi.fn(() => Promise.reject(rejection(status)))
     const outbox = await open({ send, rejected, database })
     await outbox.add(unsent(1))
-    expect([outbox.length, outbox.delivery, send.mock.calls.length]).toEqual([1, 'offline', 1])
+    expect([outbox.length, send.mock.calls.length]).toEqual([1, 1])
+    expect(outbox.failure).toBeInstanceOf(RequestRejected)
     expect(rejected).not.toHaveBeenCalled()
     outbox.close()
   })
@@ -181,10 +175,10 @@ describe('Outbox', () => {
     const readLabeler = () => Promise.resolve(signedIn)
     const outbox = await open({ readLabeler, send: acceptAll(sent), database: new IDBFactory() })
     await outbox.add(unsent(1))
-    expect([outbox.length, outbox.delivery, sent]).toEqual([1, 'signed out', []])
+    expect([outbox.length, troubleOf(outbox.failure), sent]).toEqual([1, 'signed out', []])
     signedIn = ann
     await outbox.flush()
-    expect([outbox.length, outbox.delivery, sent.length]).toEqual([0, 'ok', 1])
+    expect([outbox.length, outbox.failure, sent.length]).toEqual([0, null, 1])
     outbox.close()
   })
 
@@ -205,14 +199,6 @@ describe('Outbox', () => {
     await outbox.flush()
     expect([outbox.length, readLabeler.mock.calls.length]).toEqual([0, 3])
     vi.useRealTimers()
-    outbox.close()
-  })
-
-  it('keeps labels if the check is rejected', async () => {
-    const readLabeler = () => Promise.reject(rejection(422))
-    const outbox = await open({ readLabeler, database: new IDBFactory() })
-    await outbox.add(unsent(1))
-    expect([outbox.length, outbox.delivery]).toEqual([1, 'offline'])
     outbox.close()
   })
 

@@ -4,17 +4,17 @@ import { RequestRejected, ServerUnreachable } from '../src/lib/api'
 import type { PlayedEpisode } from '../src/lib/api-types'
 import { getEpisode, getPlaySession } from '../src/lib/play-api'
 import { PlayState } from '../src/lib/play-state.svelte'
+import { settle } from './fakes'
 
 vi.mock('../src/lib/play-api', () => ({
   getPlaySession: vi.fn(() => Promise.resolve({ num_episodes: 20 })),
   getEpisode: vi.fn((number: number) => Promise.resolve({ number, sides: [] })),
 }))
 
-const settle = () => new Promise((done) => setTimeout(done))
 
-async function start(): Promise<PlayState> {
-  const play = new PlayState()
-  await play.start()
+async function start(number = 0): Promise<PlayState> {
+  const play = new PlayState(number)
+  play.start()
   await settle()
   return play
 }
@@ -26,14 +26,9 @@ const numbersOf = ({ current, next, selected }: PlayState) => [
 ]
 
 it('shows the episode of the link after a retry', async () => {
-  vi.useFakeTimers()
   vi.mocked(getPlaySession).mockRejectedValueOnce(new ServerUnreachable('restarting'))
-  const play = new PlayState()
-  const starting = play.start(4)
-  await vi.advanceTimersByTimeAsync(0)
+  const play = await start(4)
   play.retry()
-  await starting
-  vi.useRealTimers()
   await settle()
   expect(getPlaySession).toHaveBeenCalledTimes(2)
   expect(numbersOf(play)).toEqual([4, 5, 4])

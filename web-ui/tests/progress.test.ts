@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { ExperimentSummary } from '../src/lib/api-types'
-import { clipsText, labelsPerMinute, secondsToNext } from '../src/lib/progress.svelte'
+import { clipsText, LabellingProgress, labelsPerMinute, secondsToNext } from '../src/lib/progress.svelte'
 
 const progress = { mine: 0, answered: 20, asked: 20, target: 60, waiting: 0, clips: null, newest_label: 0 }
 const summary = {
@@ -11,6 +11,29 @@ const summary = {
   steps_per_second: 1_000,
   progress,
 } as ExperimentSummary
+
+describe('labels that training waits for', () => {
+  const waiting = (num_missing: number, answered: number) => ({ num_missing, progress: { ...progress, answered } })
+
+  it('fall with each label, whether it is unsent, acknowledged or counted by the run', () => {
+    const labelling = new LabellingProgress()
+    labelling.follow(waiting(5, 20))
+    labelling.unsentChange = 1
+    expect(labelling.numMissing).toBe(4)
+    labelling.acknowledge(1)
+    labelling.unsentChange = 0
+    expect(labelling.numMissing).toBe(4)
+    // The service has counted the label, but the run has not read it.
+    labelling.follow(waiting(5, 21))
+    expect(labelling.numMissing).toBe(4)
+    labelling.follow(waiting(4, 21))
+    expect(labelling.numMissing).toBe(4)
+    labelling.follow(waiting(0, 25))
+    expect(labelling.numMissing).toBe(0)
+    labelling.follow(waiting(3, 25))
+    expect(labelling.numMissing).toBe(3)
+  })
+})
 
 describe('secondsToNext', () => {
   it('spreads the missing comparisons over the remaining steps', () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { Episode } from '../src/lib/api-types'
-import { describeNoEpisode, describeStatus, hasStartedTraining, missingLabels, stepsText, warningKind } from '../src/lib/status'
+import { describeNoEpisode, describeStatus, hasStartedTraining, warningKind } from '../src/lib/status'
 
 const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, clips: null, newest_label: 0 }
 const status = {
@@ -16,69 +16,32 @@ const status = {
 }
 
 describe('describeStatus', () => {
-  it('gives progress, time left and waiting comparisons while training', () => {
-    expect(describeStatus(status)).toBe(
-      '1.2M of 3M steps, about 30 min left. 5 comparisons to label.',
-    )
+  const collects = { step: 0, num_steps: 0, steps_per_second: null }
+
+  it.each([
+    [{}, '1.2M of 3M steps, about 30 min left. 5 comparisons to label.'],
+    [{ steps_per_second: null }, '1.2M of 3M steps. 5 comparisons to label.'],
+    [{ num_steps: 0 }, '1.2M steps. 5 comparisons to label.'],
+    [{ phase: 'waiting' as const }, 'The run waits for 5 more labels.'],
+    [{ phase: 'finished' as const }, 'Finished 3M steps with 209 labels.'],
+    [{ ...collects, phase: 'finished' as const }, 'Finished with 209 labels.'],
+    [{ ...collects, phase: 'paused' as const }, 'Paused. You can still label.'],
+    [{ ...collects, phase: 'stopped' as const }, 'Stopped and saved. Run the same command to continue.'],
+    [{ phase: 'lost' as const, message: 'No reports.' }, 'No reports.'],
+  ])('describes %j as "%s"', (more, text) => {
+    expect(describeStatus({ ...status, ...more })).toBe(text)
   })
 
-  it('omits the time left if the speed is unknown', () => {
-    const text = describeStatus({
-      ...status,
-      steps_per_second: null,
-      progress: { ...progress, waiting: 0 },
-    })
-    expect(text).toBe('1.2M of 3M steps.')
-  })
-
-  it('gives the steps of a run whose total is not known', () => {
-    expect(describeStatus({ ...status, num_steps: 0 })).toBe('1.2M steps. 5 comparisons to label.')
-  })
-
-  it('counts the labels that a waiting run needs', () => {
-    expect(describeStatus({ ...status, phase: 'waiting' })).toBe('The run waits for 5 more labels.')
-  })
-
-  it('states which labels a run waits for', () => {
-    const message = '7 more labels until training starts'
-    const waiting = { ...status, phase: 'waiting' as const, num_missing: 7, message }
-    expect(describeStatus(waiting)).toBe(`${message}.`)
-    expect(missingLabels(waiting)).toBe(message)
-  })
-
-  it('states since when a run waits', () => {
+  it.each([
+    [{ step: 0 }, '7 more labels until training starts'],
+    [{ step: 10 }, '7 more labels until training continues'],
+    [{ step: 0, num_steps: 0 }, '7 more labels until the run ends'],
+  ])('counts the labels until a run at %j goes on, and since when', (steps, text) => {
+    const waiting = { ...status, ...steps, phase: 'waiting' as const, num_missing: 7 }
+    expect(describeStatus(waiting)).toBe(`${text}.`)
     const waiting_since = new Date().toISOString()
-    const message = '7 more labels until training starts'
-    const waiting = { ...status, phase: 'waiting' as const, num_missing: 7, message, waiting_since }
     const time = new Date(waiting_since).toTimeString().slice(0, 5)
-    expect(describeStatus(waiting)).toBe(`${message}, since ${time}.`)
-  })
-
-  it('omits the steps of a run that only collects labels', () => {
-    const collects = { ...status, step: 0, num_steps: 0, steps_per_second: null }
-    expect(describeStatus({ ...collects, phase: 'paused' })).toBe('Paused. You can still label.')
-    expect(describeStatus({ ...collects, phase: 'stopped' })).toBe(
-      'Stopped and saved. Run the same command to continue.',
-    )
-    expect(describeStatus({ ...collects, phase: 'finished' })).toBe('Finished with 209 labels.')
-    expect(describeStatus({ ...status, phase: 'finished' })).toBe('Finished 3M steps with 209 labels.')
-    expect(stepsText(collects)).toBe('')
-  })
-
-  it('returns the message of the service for a failed run', () => {
-    const message = 'Failed: the loss is nan.'
-    expect(describeStatus({ ...status, phase: 'failed', message })).toBe(message)
-  })
-
-  it('returns the message of the service for a lost run', () => {
-    expect(describeStatus({ ...status, phase: 'lost', message: 'No reports.' })).toBe('No reports.')
-  })
-})
-
-describe('missingLabels', () => {
-  it('is null for a run that waits for no label or does not wait', () => {
-    expect(missingLabels({ phase: 'waiting', num_missing: 0, message: 'Rendering.' })).toBeNull()
-    expect(missingLabels({ phase: 'training', num_missing: 3, message: 'training' })).toBeNull()
+    expect(describeStatus({ ...waiting, waiting_since })).toBe(`${text}, since ${time}.`)
   })
 })
 

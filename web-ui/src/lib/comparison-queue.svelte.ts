@@ -1,7 +1,9 @@
 /** Comparisons that are loaded ahead of the one on screen. */
 
 import { isBroken, type ClipLoader, type LoadedComparison } from './clips'
+import { RequestRejected } from './api'
 import type { Comparison } from './api-types'
+import { Resource } from './resource.svelte'
 
 const RETRY_BROKEN_MS = 30_000
 
@@ -19,21 +21,23 @@ export interface QueueOptions {
   onready: () => void
   /** A comparison was skipped because its clips cannot be displayed. */
   onskip: (comparison: Comparison, error: unknown) => void
-  /** The queue was filled, or the service has no more. */
+  /** The service was asked, and the queue is full or the service has no more. */
   onfilled: () => void
-  onfailed: (error: unknown) => void
 }
 
 export class ComparisonQueue {
   items = $state.raw<readonly LoadedComparison[]>([])
-  isFilling = $state(false)
   /** Comparisons that were fetched and whose clips are being loaded. */
   loading: readonly Comparison[] = []
-  #isStopped = false
-  #mustFillAgain = false
+  readonly supply: Resource<void>
   #brokenIds = new Set<number>()
 
-  constructor(private readonly options: QueueOptions) {}
+  constructor(private readonly options: QueueOptions) {
+    this.supply = new Resource(() => this.#fill(), {
+      received: options.onfilled,
+      retries: (error) => !(error instanceof RequestRejected),
+    })
+  }
 
   /** Remove and return the first comparison. */
   take(): LoadedComparison | null {
@@ -54,34 +58,29 @@ export class ComparisonQueue {
     return this.items.length < before
   }
 
-  /** Fetch nothing more, queue nothing more and report nothing more. */
-  stop(): void {
-    this.#isStopped = true
-  }
-
   /** Fetch and load comparisons until enough are ready. Never rejects. */
   async fill(): Promise<void> {
-    if (this.#isStopped) return
-    this.#mustFillAgain = this.isFilling
-    if (this.isFilling) return
-    this.isFilling = true
+    if (this.#numMissing > 0) await this.supply.read()
+  }
+
+  get #numMissing(): number {
+    return this.options.numAhead() - this.items.length + (this.options.isShowing() ? 0 : 1)
+  }
+
+  async #fill(): Promise<void> {
+    // Without a request, whatever the last one met remains.
+    if (this.#numMissing <= 0 && this.supply.failure !== null) throw this.supply.failure
     try {
       while (await this.#fillOnce());
-      if (!this.#isStopped) this.options.onfilled()
-    } catch (error) {
-      if (!this.#isStopped) this.options.onfailed(error)
     } finally {
-      this.isFilling = false
       this.loading = []
     }
-    if (this.#mustFillAgain) void this.fill()
   }
 
   /** @returns whether there is room for more and the service may have more. */
   async #fillOnce(): Promise<boolean> {
-    const missing = this.options.numAhead() - this.items.length + (this.options.isShowing() ? 0 : 1)
-    if (missing <= 0) return false
-    const comparisons = await this.options.fetch(missing, this.#knownIds())
+    if (this.#numMissing <= 0) return false
+    const comparisons = await this.options.fetch(this.#numMissing, this.#knownIds())
     const known = this.#knownIds()
     const fresh = comparisons.filter(({ id }) => !known.has(id))
     this.loading = fresh
@@ -91,7 +90,7 @@ export class ComparisonQueue {
     // Load in parallel, but queue in the service's order.
     for (const load of loads) {
       const ready = await load
-      if (this.#isStopped) return false
+      if (this.supply.isStopped) return false
       this.loading = this.loading.slice(1)
       this.#enqueue(ready)
     }
@@ -102,7 +101,7 @@ export class ComparisonQueue {
     try {
       return await this.options.clips.comparison(comparison)
     } catch (error) {
-      if (this.#isStopped || !isBroken(error)) throw error
+      if (this.supply.isStopped || !isBroken(error)) throw error
       this.#brokenIds.add(comparison.id)
       // The trainer renders missing clips again.
       setTimeout(() => this.#brokenIds.delete(comparison.id), RETRY_BROKEN_MS)

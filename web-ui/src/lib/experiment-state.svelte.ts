@@ -2,39 +2,38 @@
 
 import { getMetrics } from './api'
 import type { Episode, ExperimentSummary, MetricsEntry, OwnerExperimentDetail } from './api-types'
-import type { ClipLoader } from './clips'
+import { clipLoader } from './clips'
+import { Feed } from './feed.svelte'
 import { LatestEpisode } from './latest-episode.svelte'
 import { getEpisodes, getOwnerExperiment } from './owner-api'
-import { SummaryFeed } from './summary-feed.svelte'
+import { Resource } from './resource.svelte'
+
+/** Interval at which what events do not announce is read again. */
+export const REFRESH_MS = 15_000
 
 export class ExperimentState {
   detail = $state.raw<OwnerExperimentDetail | null>(null)
   /** Metrics, oldest first. */
   rows = $state.raw<readonly MetricsEntry[]>([])
-  readonly feed: SummaryFeed<[OwnerExperimentDetail, MetricsEntry[]]>
-  readonly latestEpisode: LatestEpisode
+  readonly feed: Feed<[OwnerExperimentDetail, MetricsEntry[]]>
+  readonly latestEpisode = new LatestEpisode(clipLoader)
   /** The first episode, loaded once the run is finished. */
-  readonly firstEpisode: LatestEpisode
+  readonly firstEpisode = new LatestEpisode(clipLoader)
   /** Episodes of earlier agents, oldest first. */
-  history = $state.raw<readonly Episode[]>([])
+  readonly history: Resource<Episode[]>
   /** The episode of the history that is selected; null before one is. */
-  readonly earlierEpisode: LatestEpisode
+  readonly earlierEpisode = new LatestEpisode(clipLoader)
   /** Id of the last metrics of a response; those of events may follow a gap. */
   #readUpTo = 0
 
-  constructor(
-    readonly name: string,
-    clips: ClipLoader,
-  ) {
-    this.latestEpisode = new LatestEpisode(clips)
-    this.firstEpisode = new LatestEpisode(clips)
-    this.earlierEpisode = new LatestEpisode(clips)
-    this.feed = new SummaryFeed({
+  constructor(readonly name: string) {
+    this.history = new Resource(() => getEpisodes(name), { refresh_ms: REFRESH_MS })
+    this.feed = new Feed({
       name,
       request: () => Promise.all([getOwnerExperiment(name), getMetrics(name, this.#readUpTo)]),
       received: (response) => this.#receive(response),
       updated: (summary) => this.#update(summary),
-      events: { metrics: (row) => (this.rows = mergeMetrics(this.rows, [row])) },
+      metrics: (row) => (this.rows = mergeMetrics(this.rows, [row])),
     })
   }
 
@@ -46,16 +45,7 @@ export class ExperimentState {
   /** The episodes of the history before the latest episode. */
   get earlier(): readonly Episode[] {
     const step = this.latestEpisode.current?.episode.step ?? 0
-    return this.history.filter((episode) => episode.step < step)
-  }
-
-  /** Read the episodes of earlier agents; a failure leaves those known. */
-  async readHistory(): Promise<void> {
-    try {
-      this.history = await getEpisodes(this.name)
-    } catch {
-      // Repeated later; the header reports an unreachable server.
-    }
+    return (this.history.value ?? []).filter((episode) => episode.step < step)
   }
 
   #receive([detail, fresh]: [OwnerExperimentDetail, MetricsEntry[]]): void {

@@ -1,12 +1,11 @@
 /** The labels given on this page: their delivery, the recent ones, and their effect on the progress. */
 
 import type * as api from './api'
-import { ServerUnreachable, SignedOut, Throttled } from './api'
-import type { Answer, Comparison, LabelSubmission } from './api-types'
+import type { Answer, Comparison, LabelSubmission, PastLabel } from './api-types'
 import { answerTo, remember, restore, takeBack, without, type History } from './history'
-import { newRequestId, Outbox, type Delivery, type UnsentLabel } from './outbox'
+import { newRequestId, Outbox, type UnsentLabel } from './outbox'
 import type { LabellingProgress } from './progress.svelte'
-import { RetryTimer } from './retry-timer'
+import { Resource } from './resource.svelte'
 import type { currentUser } from './user.svelte'
 
 /** Labels to exclude when fetching, in case the service has not processed them yet. */
@@ -26,30 +25,35 @@ export interface GivenLabelsOptions {
 
 export class GivenLabels {
   history = $state.raw<History>([])
-  connection = $state<Delivery>('ok')
   unsentIds = $state.raw<ReadonlySet<number>>(new Set())
   numUnsent = $state(0)
-  #isDurable = $state(true)
+  /** Whether the browser keeps unsent labels when the page is closed. */
+  isDurable = $state(true)
 
-  #outbox: Outbox | null = null
+  #outbox = $state.raw<Outbox | null>(null)
   #isClosed = false
   #labelledIds = new Set<number>()
   /** Comparisons whose labels were withdrawn: the history that was requested before still has them. */
   #withdrawnIds = new Set<number>()
-  #hasHistory = false
-  readonly #retryTimer = new RetryTimer()
+  readonly #recent: Resource<{ known: PastLabel[]; unsent: readonly UnsentLabel[] }>
   /** Rankings of which the labels of the history are a part, by comparison. */
   #rankings = new Map<number, string>()
 
-  constructor(private readonly options: GivenLabelsOptions) {}
+  constructor(private readonly options: GivenLabelsOptions) {
+    const request = async () => {
+      const unsent = this.#ownUnsent()
+      return { unsent, known: await options.service.getMyLabels(options.name) }
+    }
+    this.#recent = new Resource(request, { received: ({ known, unsent }) => this.#receive(known, unsent) })
+  }
 
   get isOpen(): boolean {
     return this.#outbox !== null
   }
 
-  /** Where unsent labels are saved; completes a sentence. */
-  get place(): string {
-    return this.#isDurable ? 'in this browser' : 'only on this page, so leave it open'
+  /** Why labels are not delivered; null if there are none, or they are under way. */
+  get failure(): unknown {
+    return this.numUnsent > 0 ? (this.#outbox?.failure ?? null) : null
   }
 
   /**
@@ -78,6 +82,7 @@ export class GivenLabels {
     if (this.#isClosed) return outbox.close()
     this.#outbox = outbox
     this.#followOutbox()
+    this.history = restore([], this.#ownUnsent())
   }
 
   /** Make sure that the labeler of this page is still signed in; see `Outbox.confirmLabeler`. */
@@ -87,14 +92,13 @@ export class GivenLabels {
 
   close(): void {
     this.#isClosed = true
-    this.#retryTimer.stop()
+    this.#recent.stop()
     this.#outbox?.close()
   }
 
-  /** Send unsent labels now and fetch the recent ones if that has failed so far. */
+  /** Send unsent labels now. */
   retry(): void {
     void this.#outbox?.flush()
-    if (!this.#hasHistory) void this.readHistory()
   }
 
   /** Comparisons whose labels the service may not have processed yet. */
@@ -135,43 +139,24 @@ export class GivenLabels {
   readRankings(): Promise<void> {
     this.history = []
     this.#withdrawnIds.clear()
-    this.#hasHistory = false
     return this.readHistory()
   }
 
-  async readHistory(): Promise<void> {
-    this.#retryTimer.cancel()
-    const unsent = this.#ownUnsent()
-    try {
-      const known = await this.options.service.getMyLabels(this.options.name)
-      const labels = known.filter(({ comparison }) => !this.#withdrawnIds.has(comparison.id))
-      this.#rankings = new Map(
-        labels.flatMap(({ comparison, ranking }) => (ranking ? [[comparison.id, ranking]] : [])),
-      )
-      const oldestFirst = labels.map(({ comparison }) => comparison).reverse()
-      // Labels given while the request was under way come last.
-      this.history = this.history.reduce(
-        (history, { comparison, answer }) => remember(history, comparison, answer),
-        restore(oldestFirst, unsent),
-      )
-      this.#hasHistory = true
-    } catch (error) {
-      if (this.history.length === 0) this.history = restore([], unsent)
-      if (error instanceof ServerUnreachable) this.#retryTimer.schedule(() => this.readHistory())
-    }
+  readHistory(): Promise<void> {
+    return this.#recent.read()
   }
 
-  /** A request other than a delivery has succeeded. */
-  markReachable(): void {
-    // Unsent labels wait for their delivery, which may fail while other requests succeed.
-    if (this.numUnsent === 0) this.connection = 'ok'
-    void this.#outbox?.flush()
-  }
-
-  /** A request other than a delivery has failed. */
-  markFailed(error: unknown): void {
-    if (error instanceof SignedOut) this.connection = 'signed out'
-    else this.connection = error instanceof Throttled ? 'ok' : 'offline'
+  #receive(known: readonly PastLabel[], unsent: readonly UnsentLabel[]): void {
+    const labels = known.filter(({ comparison }) => !this.#withdrawnIds.has(comparison.id))
+    this.#rankings = new Map(
+      labels.flatMap(({ comparison, ranking }) => (ranking ? [[comparison.id, ranking]] : [])),
+    )
+    const oldestFirst = labels.map(({ comparison }) => comparison).reverse()
+    // Labels given while the request was under way come last.
+    this.history = this.history.reduce(
+      (history, { comparison, answer }) => remember(history, comparison, answer),
+      restore(oldestFirst, unsent),
+    )
   }
 
   #send(comparison: Comparison, more: Partial<LabelSubmission>, change: number): void {
@@ -216,9 +201,7 @@ export class GivenLabels {
     this.numUnsent = this.#outbox?.length ?? 0
     this.unsentIds = new Set(unsent.map(({ comparison }) => comparison.id))
     this.options.progress.unsentChange = unsent.reduce((sum, { change }) => sum + change, 0)
-    if (this.#outbox === null) return
-    this.#isDurable = this.#outbox.isDurable
-    if (this.numUnsent > 0 || this.#outbox.delivery === 'ok') this.connection = this.#outbox.delivery
+    this.isDurable = this.#outbox?.isDurable ?? true
   }
 }
 

@@ -4,32 +4,36 @@ import type * as api from './api'
 import type { Clip, Comparison, ExperimentSummary, LabelEffect } from './api-types'
 import { plural } from './format'
 import { answerTo, type History } from './history'
+import { Resource } from './resource.svelte'
 
 export class LabelEffects {
   latest = $state.raw<LabelEffect | null>(null)
   /** The effect as of the fit before. */
   previous = $state.raw<LabelEffect | null>(null)
   #wantedFit = 0
+  readonly #resource: Resource<LabelEffect>
 
-  constructor(
-    private readonly name: string,
-    private readonly service: Pick<typeof api, 'getLabelEffect'>,
-  ) {}
+  constructor(name: string, service: Pick<typeof api, 'getLabelEffect'>) {
+    this.#resource = new Resource(() => service.getLabelEffect(name), {
+      received: (effect) => this.#receive(effect),
+    })
+  }
 
   /** Fetch the effect after each fit. Never rejects. */
   async follow({ num_fits, progress }: Pick<ExperimentSummary, 'num_fits' | 'progress'>): Promise<void> {
     if (num_fits === this.#wantedFit || progress.mine === 0) return
     this.#wantedFit = num_fits
-    try {
-      const effect = await this.service.getLabelEffect(this.name)
-      // The answer to a later request may have arrived before.
-      if (this.#wantedFit !== num_fits || !hasEffect(effect)) return
-      if (effect.num_fits !== this.latest?.num_fits) this.previous = this.latest
-      this.latest = effect
-    } catch {
-      // The next summary tries again.
-      if (this.#wantedFit === num_fits) this.#wantedFit = 0
-    }
+    await this.#resource.read()
+  }
+
+  stop(): void {
+    this.#resource.stop()
+  }
+
+  #receive(effect: LabelEffect): void {
+    if (effect.num_compared === 0 && effect.highest.length === 0) return
+    if (effect.num_fits !== this.latest?.num_fits) this.previous = this.latest
+    this.latest = effect
   }
 }
 
@@ -56,10 +60,6 @@ export function hideAsked(
     ),
   }
 }
-
-/** Return whether there is anything to show. */
-const hasEffect = ({ num_compared, highest }: LabelEffect): boolean =>
-  num_compared > 0 || highest.length > 0
 
 /** Describe an effect and its change in one sentence. */
 export function describeEffect(effect: LabelEffect, before: LabelEffect | null): string {

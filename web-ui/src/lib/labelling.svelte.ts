@@ -14,25 +14,24 @@ import {
   releaseLeases,
   renewLeases,
   RequestRejected,
-  Throttled,
   withdrawRanking,
 } from './api'
 import { clipLoader, type ClipLoader, type LoadedComparison } from './clips'
 import { ComparisonQueue } from './comparison-queue.svelte'
-import { listen } from './events'
+import { Feed } from './feed.svelte'
 import { errorText } from './format'
 import { GivenLabels } from './given-labels.svelte'
 import { hideAsked, LabelEffects } from './label-effect.svelte'
 import { LatestEpisode } from './latest-episode.svelte'
 import { Leases } from './leases'
 import { newRequestId } from './outbox'
+import { pageState, troubleOf, type Facts, type PageState, type Trouble } from './page-state'
 import { LabellingProgress, secondsToNext } from './progress.svelte'
 import { clipsOf, screenOf, type Groups, type RankingScreen, type ScreenSize } from './ranking'
-import { RetryTimer } from './retry-timer'
+import { Resource } from './resource.svelte'
 import { hasStartedTraining } from './status'
-import { SummaryReads } from './summary-feed.svelte'
 import { currentUser } from './user.svelte'
-import type { Answer, Comparison, ExperimentSummary, LabelEffect, Progress } from './api-types'
+import type { Answer, Comparison, ExperimentSummary, LabelEffect } from './api-types'
 
 /** Comparisons to keep ready behind the one on screen. */
 const NUM_AHEAD = 3
@@ -57,7 +56,6 @@ const SERVICE = {
   withdrawRanking,
   renewLeases,
   releaseLeases,
-  listen,
 }
 
 export type Service = typeof SERVICE
@@ -70,31 +68,22 @@ export interface LabellingOptions {
   now_ms?: () => number
 }
 
+/** What is on screen: a new comparison, a labelled one that was reopened, or clips to rank and their order so far. */
+export type Shown =
+  | { kind: 'pair' | 'review'; pair: LoadedComparison }
+  | { kind: 'ranking'; screen: RankingScreen; groups: Groups }
+
 export class LabellingSession {
-  /** The comparison on screen. */
-  current = $state.raw<LoadedComparison | null>(null)
+  shown = $state.raw<Shown | null>(null)
+  /** The comparison that was on screen last, for when there is none. */
+  previous = $state.raw<LoadedComparison | null>(null)
+  /** What has the screen until it is done: a comparison is being loaded, or a ranking is being stored. */
+  busy = $state<'opening' | 'saving' | null>(null)
   /** Clips on one screen: 2 for a comparison, more to rank them. */
   size = $state<ScreenSize>(2)
-  /** The clips to rank; `current` is the first of their comparisons. Null while a pair is shown. */
-  screen = $state.raw<RankingScreen | null>(null)
-  /** The order of the clips on screen so far. */
-  groups = $state.raw<Groups>([])
-  /** Whether a ranking is being stored. */
-  isSaving = $state(false)
-  /** The comparison that was on screen before there was nothing to label. */
-  previous = $state.raw<LoadedComparison | null>(null)
-  /** Whether the comparison on screen was reopened from the recent labels. */
-  isReviewing = $state(false)
-  isOpening = $state(false)
   summary = $state.raw<ExperimentSummary | null>(null)
-  /** Whether training has started for the first time just now. */
-  isTrainingStarting = $state(false)
-  /** Whether the service rejects requests for comparisons for a few seconds. */
-  isThrottled = $state(false)
   /** The last error that does not resolve by itself. */
   notice = $state('')
-  /** Why the page cannot start, or that the service rejects its requests. */
-  failure = $state.raw<unknown>(null)
   readonly progress = new LabellingProgress()
   readonly labels: GivenLabels
   readonly queue: ComparisonQueue
@@ -102,11 +91,11 @@ export class LabellingSession {
   readonly effects: LabelEffects
   readonly clips: Pick<ClipLoader, 'comparison' | 'clip'>
 
+  /** Whether training has started for the first time just now. */
+  #isStarting = $state(false)
   #hasFetched = $state(false)
-  /** The service had nothing for this labeler when it was last asked. */
-  #isExhausted = $state(false)
-  /** Although comparisons were waiting. */
-  #isHeld = $state(false)
+  /** What the service had for this labeler when it was last asked: nothing, or nothing although some wait. */
+  #supply = $state<'some' | 'none' | 'held'>('some')
   #shown_ms = 0
   /** The ranking that was sent last, whether it has arrived or not. */
   #attempt: { key: string; id: string } | null = null
@@ -114,21 +103,21 @@ export class LabellingSession {
   #latest: { id: string; hashes: readonly string[]; groups: Groups } | null = null
   /** The step of training at which the number of comparisons last changed. */
   #lastAskedStep = 0
-  readonly #reads = new SummaryReads()
-  readonly #retryTimer = new RetryTimer()
   #startTimer: ReturnType<typeof setTimeout> | undefined
-  #isStopped = false
-  /** Ends the pause before the labeler is asked for again. */
-  #wake: () => void = () => undefined
-  #stopListening: (() => void) | null = null
+  #begun: Promise<void> | null = null
+  #stopFeed: () => void = () => undefined
+  readonly #opening: Resource<void>
+  readonly #feed: Feed<ExperimentSummary>
   readonly #leases: Leases
   readonly #service: Service
   readonly #now_ms: () => number
 
+  /** @param linkedId id of a comparison to show first; 0 for none. */
   constructor(
     readonly name: string,
     readonly details: LabelDetails = () => ({}),
     options: LabellingOptions = {},
+    private readonly linkedId = 0,
   ) {
     const service = options.service ?? SERVICE
     this.#service = service
@@ -145,16 +134,27 @@ export class LabellingSession {
       database: options.database,
       now_ms: this.#now_ms,
     })
+    // Labels are stored under the name of the labeler: nothing is shown before it is known.
+    this.#opening = new Resource(() => this.labels.open(), {
+      received: () => (this.#begun ??= this.#begin()),
+      retries: () => true,
+    })
+    this.#feed = new Feed<ExperimentSummary>({
+      name,
+      request: () => service.getExperiment(name),
+      received: (summary) => this.#follow(summary),
+      updated: (summary) => this.#follow(summary),
+      opened: () => this.labels.retry(),
+    })
     this.queue = new ComparisonQueue({
       fetch: (limit, exclude) => this.#fetchNext(limit, exclude),
       clips: this.clips,
       numAhead: () => Math.max(NUM_AHEAD, this.size),
-      isShowing: () => this.current !== null,
+      isShowing: () => this.shown !== null,
       excludedIds: () => this.#excludedIds(),
-      onready: () => this.current === null && !this.isOpening && this.#isNextReady && this.#showNext(),
+      onready: () => this.#isFree && this.#isNextReady && this.#showNext(),
       onskip: ({ number }, error) => (this.notice = `Comparison ${number} was skipped: ${errorText(error)}`),
       onfilled: () => this.#handleFilled(),
-      onfailed: (error) => this.#handleFailed(error),
     })
     this.#leases = new Leases({
       held: () => leasesOf([...this.#leased().map(({ comparison }) => comparison), ...this.queue.loading]),
@@ -164,27 +164,57 @@ export class LabellingSession {
     })
   }
 
-  /** Whether the page has nothing to show but its failure. */
-  get isFailed(): boolean {
-    const isLasting = this.summary === null || this.failure instanceof RequestRejected
-    return this.failure !== null && this.current === null && isLasting
+  /** The comparison on screen: to answer, or the first of those to rank. */
+  get current(): LoadedComparison | null {
+    return this.#onScreen[0] ?? null
   }
 
-  /** Whether there is nothing to label, as far as is known. */
-  get isIdle(): boolean {
-    const isFetching = this.queue.isFilling && this.progress.numWaiting > 0 && !this.#isExhausted
-    return this.current === null && this.#hasFetched && !this.isOpening && !isFetching
+  /** What the page says. */
+  get state(): PageState {
+    return pageState(this.#facts)
   }
 
-  /** Whether the remaining comparisons are leased to others or labelled by this labeler. */
-  get isHeldByOthers(): boolean {
-    // Not by the present number alone: new comparisons have yet to be fetched.
-    return this.#isHeld && this.progress.numWaiting > 0
+  get #facts(): Facts {
+    const { shown, summary, progress, labels } = this
+    return {
+      shown: shown?.kind ?? null,
+      numClips: shown?.kind === 'ranking' ? shown.screen.clips.length : 2,
+      isPairOnly: this.size > 2 && shown?.kind === 'pair',
+      failure: this.failure,
+      trouble: this.trouble,
+      summary,
+      counts: progress.counts,
+      numMissing: progress.numMissing,
+      // Not by the present number alone: new comparisons have yet to be fetched.
+      isHeld: this.#supply === 'held' && progress.numWaiting > 0,
+      isLoading: this.#isLoading,
+      isStarting: this.#isStarting,
+      numAhead: this.queue.items.length,
+      numUnsent: labels.numUnsent,
+      isDurable: labels.isDurable,
+      isOwner: currentUser.isOwner,
+      next_s: summary === null ? null : secondsToNext(summary, this.#lastAskedStep),
+    }
   }
 
-  /** Estimated time until the next comparison, or null if it cannot be estimated. */
-  get secondsToNext(): number | null {
-    return this.summary === null ? null : secondsToNext(this.summary, this.#lastAskedStep)
+  /** Why the page has nothing to show, for good. */
+  get failure(): unknown {
+    const { failure } = this.queue.supply
+    return this.#opening.failure ?? (this.summary === null ? this.#feed.failure : null) ?? (failure instanceof RequestRejected ? failure : null)
+  }
+
+  /** Why labels are not delivered, or no comparisons come. */
+  get trouble(): Trouble | null {
+    const delivery = troubleOf(this.labels.failure)
+    if (delivery === 'signed out' || delivery === 'offline') return delivery
+    // A rejected delivery is repeated like one that does not arrive.
+    return this.labels.failure instanceof RequestRejected ? 'offline' : troubleOf(this.queue.supply.failure)
+  }
+
+  get #isLoading(): boolean {
+    if (this.shown !== null) return false
+    const isFetching = this.queue.supply.isReading && this.progress.numWaiting > 0 && this.#supply === 'some'
+    return !this.#hasFetched || this.busy === 'opening' || isFetching
   }
 
   /** The effect of the labels so far, without clips that are asked about; null if there is none. */
@@ -195,90 +225,74 @@ export class LabellingSession {
     return hideAsked(latest, asked, this.labels.history)
   }
 
-  /** Whether a pair is shown in ranking mode, because no other comparison is open. */
-  get isPairOnly(): boolean {
-    const isNew = this.current !== null && !this.isReviewing
-    return this.size > 2 && isNew && this.screen === null
-  }
-
+  /** Whether no clip of the agent may be shown yet. */
   get hasFetched(): boolean {
     return this.#hasFetched
   }
 
   async start(): Promise<void> {
-    await this.#openLabels()
-    if (this.#isStopped) return
-    await Promise.all([this.#readSummary(), this.labels.readHistory(), this.queue.fill()])
-    if (this.#isStopped) return
-    this.#stopListening = this.#service.listen(this.name, {
-      experiment: (summary) => {
-        this.#reads.record(summary)
-        this.#followSummary(summary)
-      },
-      live: (isLive) => isLive && this.retry(),
-      poll: () => this.retry(),
-    })
-    this.#leases.start()
+    await this.#opening.read()
+    await this.#begun
   }
 
-  /** Retry until the labeler is known: labels are stored under that name. */
-  async #openLabels(): Promise<void> {
-    try {
-      await this.labels.open()
-    } catch (error) {
-      if (this.#isStopped) return
-      this.failure = error
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve
-        this.#retryTimer.schedule(resolve)
-      })
-      if (!this.#isStopped) await this.#openLabels()
-    }
+  async #begin(): Promise<void> {
+    this.#stopFeed = this.#feed.start()
+    this.#leases.start()
+    await Promise.all([this.#feed.read(), this.labels.readHistory(), this.queue.fill()])
+    if (this.linkedId > 0) await this.openById(this.linkedId)
+  }
+
+  get #isStopped(): boolean {
+    return this.#opening.isStopped
   }
 
   /** End everything, also what `start` still waits for, and release all leases. */
   stop(): void {
-    this.#isStopped = true
-    this.#wake()
-    this.#retryTimer.stop()
+    this.#opening.stop()
     clearTimeout(this.#startTimer)
-    this.#stopListening?.()
-    this.queue.stop()
+    this.#stopFeed()
+    this.queue.supply.stop()
+    this.effects.stop()
     this.#leases.stop()
     this.labels.close()
   }
 
   /** Retry everything that waits for the network. */
   retry(): void {
-    if (!this.labels.isOpen) return this.#wake()
+    if (!this.labels.isOpen) return void this.#opening.read()
     this.labels.retry()
     void this.queue.fill()
-    void this.#readSummary()
+    void this.#feed.read()
   }
 
   // --- labels ---
 
   answer(answer: Answer): void {
-    if (this.current === null || this.screen !== null || this.isOpening) return
-    this.labels.give(this.current.comparison, answer, {
+    if (this.shown === null || this.shown.kind === 'ranking' || this.busy !== null) return
+    this.labels.give(this.shown.pair.comparison, answer, {
       response_ms: Math.round(this.#now_ms() - this.#shown_ms),
       details: this.details(),
     })
-    this.isReviewing = false
     this.#showNext()
+  }
+
+  /** Change the order of the clips on screen. */
+  order(groups: Groups): void {
+    if (this.shown?.kind === 'ranking' && this.busy === null) this.shown = { ...this.shown, groups }
   }
 
   /** Store the order of the clips on screen; those that are not ranked are left out. */
   async rank(): Promise<boolean> {
-    const { screen, groups } = this
-    if (screen === null || this.isSaving || this.isOpening) return false
+    const { shown } = this
+    if (shown?.kind !== 'ranking' || this.busy !== null) return false
+    const { screen, groups } = shown
     const hashes = screen.clips.map(({ clip }) => clip.hash)
     const key = JSON.stringify([screen.key, groups])
     // An unconfirmed ranking keeps its id, so that sending it again has no effect if it was stored.
     if (this.#attempt?.key !== key) this.#attempt = { key, id: newRequestId() }
     const { id } = this.#attempt
     const duration_ms = this.#now_ms() - this.#shown_ms
-    this.isSaving = true
+    this.busy = 'saving'
     try {
       // While another account is signed in, the service would reject the ranking, and its order would be lost.
       await this.labels.confirmLabeler()
@@ -302,7 +316,7 @@ export class LabellingSession {
       if (isRejected) this.#showNext()
       return false
     } finally {
-      this.isSaving = false
+      this.busy = null
     }
   }
 
@@ -321,20 +335,19 @@ export class LabellingSession {
 
   /** Withdraw the newest label, or the ranking it belongs to; return whether its clips are shown again. */
   async undo(): Promise<boolean> {
-    if (this.isOpening || this.isSaving) return false
+    if (this.busy !== null) return false
     const ranking = this.labels.newestRanking
     if (ranking !== null) return this.#withdrawRanking(ranking)
     const comparison = this.labels.withdraw()
     if (comparison === null) return false
-    if (this.current?.comparison.id !== comparison.id) return this.#open(comparison, false)
-    this.isReviewing = false
-    this.#show({ ...this.current, comparison })
+    if (this.current?.comparison.id !== comparison.id) return this.#open(comparison, 'pair')
+    this.#show({ kind: 'pair', pair: { ...this.current, comparison } })
     return true
   }
 
   async #withdrawRanking(id: string): Promise<boolean> {
     let isShown = false
-    this.isOpening = true
+    this.busy = 'opening'
     try {
       const comparisons = await this.#service.withdrawRanking(this.name, id)
       if (this.#isStopped) {
@@ -343,21 +356,18 @@ export class LabellingSession {
       }
       if (comparisons.length === 0) throw new Error('its labels were replaced in another tab.')
       const loaded = await Promise.all(comparisons.map((one) => this.clips.comparison(one)))
+      const screen = { ...screenOf(loaded, clipsOf(loaded).length), key: `again ${id}` }
+      const none = { hashes: [] as string[], groups: [] }
+      const { hashes, groups } = this.#latest?.id === id ? this.#latest : none
+      const order = (hash: string) => hashes.indexOf(hash)
+      const clips = [...screen.clips].sort((a, b) => order(a.clip.hash) - order(b.clip.hash))
       this.#putBackCurrent()
-      this.isReviewing = false
-      this.#showRanking({ ...screenOf(loaded, clipsOf(loaded).length), key: `again ${id}` })
-      if (this.#latest?.id === id) {
-        const { hashes, groups } = this.#latest
-        const order = (hash: string) => hashes.indexOf(hash)
-        const clips = [...this.screen!.clips].sort((a, b) => order(a.clip.hash) - order(b.clip.hash))
-        this.screen = { ...this.screen!, clips }
-        this.groups = groups
-      }
+      this.#show({ kind: 'ranking', screen: { ...screen, clips }, groups })
       isShown = true
     } catch (error) {
       this.notice = `The ranking was not withdrawn: ${errorText(error)}`
     } finally {
-      this.isOpening = false
+      this.busy = null
     }
     void this.labels.readRankings()
     return isShown
@@ -365,16 +375,16 @@ export class LabellingSession {
 
   /** Choose the number of clips on one screen. */
   setSize(size: ScreenSize): void {
-    if (size === this.size || this.isSaving) return
+    if (size === this.size || this.busy === 'saving') return
     this.size = size
-    if (this.current === null || this.isReviewing) return
+    if (this.shown === null || this.shown.kind === 'review') return
     this.#putBackCurrent()
     this.#showNext()
   }
 
   /** Show a labelled comparison again; answering it replaces the label. */
   review(comparison: Comparison): void {
-    if (comparison.id !== this.current?.comparison.id) void this.#open(comparison, true)
+    if (comparison.id !== this.current?.comparison.id) void this.#open(comparison, 'review')
   }
 
   /** Show the comparison that a link names, labelled or not. */
@@ -384,7 +394,7 @@ export class LabellingSession {
       const comparison = await this.#service.getComparison(id)
       if (comparison.id === this.current?.comparison.id) return
       this.queue.drop((queued) => queued.id === id)
-      await this.#open(comparison, comparison.answer !== null)
+      await this.#open(comparison, comparison.answer === null ? 'pair' : 'review')
     } catch (error) {
       this.notice = `This comparison cannot be shown: ${errorText(error)}`
     }
@@ -392,37 +402,39 @@ export class LabellingSession {
 
   /** Close a reopened comparison without changing its label. */
   leaveReview(): void {
-    if (!this.isReviewing) return
-    this.isReviewing = false
-    this.#showNext()
+    if (this.shown?.kind === 'review') this.#showNext()
   }
 
-  async #open(comparison: Comparison, isReviewing: boolean): Promise<boolean> {
-    // A ranking that is being saved still has the screen.
-    if (this.isOpening || this.isSaving) return false
-    this.isOpening = true
+  async #open(comparison: Comparison, kind: 'pair' | 'review'): Promise<boolean> {
+    if (this.busy !== null) return false
+    this.busy = 'opening'
     try {
-      const loaded = await this.clips.comparison(comparison)
+      const pair = await this.clips.comparison(comparison)
       this.#putBackCurrent()
-      this.isReviewing = isReviewing
-      this.#show(loaded)
+      this.#show({ kind, pair })
       return true
     } catch (error) {
       this.notice = `Comparison ${comparison.number} cannot be shown: ${errorText(error)}`
       return false
     } finally {
-      this.isOpening = false
+      this.busy = null
     }
   }
 
   /** Return what is on screen to the queue, unless it was reopened from the recent labels. */
   #putBackCurrent(): void {
-    if (this.current !== null && !this.isReviewing) this.queue.putBack(...this.#onScreen)
+    if (this.shown?.kind !== 'review') this.queue.putBack(...this.#onScreen)
   }
 
   get #onScreen(): readonly LoadedComparison[] {
-    if (this.screen !== null) return this.screen.comparisons
-    return this.current === null ? [] : [this.current]
+    const { shown } = this
+    if (shown === null) return []
+    return shown.kind === 'ranking' ? shown.screen.comparisons : [shown.pair]
+  }
+
+  /** Whether nothing is shown, nor about to be. */
+  get #isFree(): boolean {
+    return this.shown === null && this.busy !== 'opening'
   }
 
   /** Whether the queue has what the next screen shows. */
@@ -431,54 +443,42 @@ export class LabellingSession {
   }
 
   #showNext(): void {
-    if (this.#isNextReady) this.#showQueued()
-    else this.#show(null)
+    this.#show(this.#isNextReady ? this.#takeQueued() : null)
     void this.queue.fill()
   }
 
-  /** Show the clips of the first comparisons of the queue, or the only one. */
-  #showQueued(): void {
-    if (this.size === 2 || this.queue.items.length < 2) {
-      this.#show(this.queue.take())
-      return
-    }
-    const screen = screenOf(this.queue.items, this.size)
-    if (screen.clips.length === 2) {
-      this.#show(this.queue.take())
-      return
+  /** Take the clips of the first comparisons of the queue, or the only one. */
+  #takeQueued(): Shown | null {
+    const screen = this.size === 2 ? null : screenOf(this.queue.items, this.size)
+    if (screen === null || screen.clips.length <= 2) {
+      const pair = this.queue.take()
+      return pair && { kind: 'pair', pair }
     }
     const ids = new Set(screen.comparisons.map(({ comparison }) => comparison.id))
     this.queue.drop(({ id }) => ids.has(id))
-    this.#showRanking(screen)
+    return { kind: 'ranking', screen, groups: [] }
   }
 
-  #showRanking(screen: RankingScreen): void {
-    this.#show(screen.comparisons[0]!)
-    this.screen = screen
-  }
-
-  #show(loaded: LoadedComparison | null): void {
-    this.screen = null
-    this.groups = []
-    if (loaded === null) this.previous = this.current
-    this.current = loaded
+  #show(shown: Shown | null): void {
+    this.previous = this.current ?? this.previous
+    this.shown = shown
     this.#shown_ms = this.#now_ms()
-    if (loaded === null && this.latestEpisode.current === null) void this.#readSummary()
   }
 
   // --- queue and leases ---
 
   async #fetchNext(limit: number, exclude: ReadonlySet<number>): Promise<Comparison[]> {
-    const { comparisons, progress } = await this.#service.getNext(this.name, limit, exclude)
+    const { comparisons, progress } = await this.#service.getNext(this.name, limit, exclude).catch((error: unknown) => {
+      this.#showRest()
+      throw error
+    })
     if (this.#isStopped) {
       this.#release(comparisons)
       return []
     }
-    if (comparisons.length > 0) this.#isExhausted = false
+    if (comparisons.length > 0) this.#supply = 'some'
     this.progress.update(progress)
     this.#hasFetched = true
-    // An experiment may be replaced by one of the same name.
-    if (this.summary !== null) this.failure = null
     return comparisons
   }
 
@@ -488,39 +488,21 @@ export class LabellingSession {
   }
 
   #handleFilled(): void {
-    this.isThrottled = false
-    if (this.labels.connection !== 'ok') {
-      this.labels.markReachable()
-      if (this.summary === null) void this.#readSummary()
-    }
     this.#showRest()
-    this.#isExhausted = this.current === null && !this.isOpening
-    this.#isHeld = this.#isExhausted && this.progress.numWaiting > 0
-    if (!this.isHeldByOthers) return
+    this.#supply = !this.#isFree ? 'some' : this.progress.numWaiting > 0 ? 'held' : 'none'
     // The service does not announce the end of another labeler's lease.
-    this.#retryTimer.schedule(() => this.queue.fill(), RECHECK_MS)
+    this.queue.supply.refresh_ms = this.#supply === 'held' ? RECHECK_MS : null
   }
 
   /** Show what the queue has, if it is less than the chosen number of clips. */
   #showRest(): void {
-    if (this.current === null && !this.isOpening && this.queue.items.length > 0) this.#showQueued()
-  }
-
-  #handleFailed(error: unknown): void {
-    this.#showRest()
-    if (error instanceof RequestRejected) {
-      this.failure = error
-      return
-    }
-    this.isThrottled = error instanceof Throttled
-    this.labels.markFailed(error)
-    this.#retryTimer.schedule(() => this.retry())
+    if (this.#isFree && this.queue.items.length > 0) this.#show(this.#takeQueued())
   }
 
   /** Comparisons that are leased to this page. */
   #leased(): readonly LoadedComparison[] {
     const { items } = this.queue
-    return this.isReviewing ? items : [...this.#onScreen, ...items]
+    return this.shown?.kind === 'review' ? items : [...this.#onScreen, ...items]
   }
 
   /** Drop comparisons whose leases ended; the one on screen stays, since its label still counts. */
@@ -541,36 +523,21 @@ export class LabellingSession {
 
   // --- state of the service ---
 
-  async #readSummary(): Promise<void> {
-    try {
-      const latest = await this.#reads.read(() => this.#service.getExperiment(this.name))
-      if (latest === null || this.#isStopped) return
-      this.#followSummary(latest.newer.get(this.name) ?? latest.response)
-      this.failure = null
-    } catch (error) {
-      if (this.summary === null) this.failure = error
-    }
-  }
-
-  #followSummary(summary: ExperimentSummary): void {
+  #follow(summary: ExperimentSummary): void {
     if (summary.progress.asked !== this.summary?.progress.asked) this.#lastAskedStep = summary.step
     if (hasStartedTraining(this.summary, summary)) this.#announceStart()
     if (summary.phase === 'finished') this.#releaseQueued()
     this.summary = summary
-    this.#followProgress(summary.progress)
+    this.progress.follow(summary)
+    if (summary.progress.waiting > 0) void this.queue.fill()
     void this.effects.follow(summary)
     if (summary.latest_episode !== null) void this.latestEpisode.show(summary.latest_episode)
   }
 
   #announceStart(): void {
-    this.isTrainingStarting = true
+    this.#isStarting = true
     clearTimeout(this.#startTimer)
-    this.#startTimer = setTimeout(() => (this.isTrainingStarting = false), START_NOTICE_MS)
-  }
-
-  #followProgress(progress: Progress): void {
-    this.progress.update(progress)
-    if (progress.waiting > 0) void this.queue.fill()
+    this.#startTimer = setTimeout(() => (this.#isStarting = false), START_NOTICE_MS)
   }
 }
 

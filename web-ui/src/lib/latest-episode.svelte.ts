@@ -2,6 +2,7 @@
 
 import type { ClipLoader, LoadedClip } from './clips'
 import type { Episode } from './api-types'
+import { Resource } from './resource.svelte'
 
 export interface LoadedEpisode {
   episode: Episode
@@ -9,28 +10,29 @@ export interface LoadedEpisode {
 }
 
 export class LatestEpisode {
-  current = $state.raw<LoadedEpisode | null>(null)
+  #wanted: Episode | null = null
+  readonly #resource: Resource<LoadedEpisode>
+
+  constructor(clips: Pick<ClipLoader, 'clip'>) {
+    this.#resource = new Resource(async () => {
+      const episode = this.#wanted!
+      return { episode, loaded: await clips.clip(episode.clip) }
+    })
+  }
+
+  get current(): LoadedEpisode | null {
+    return this.#resource.value
+  }
+
   /** Why the clip of the requested episode could not be loaded. */
-  failure = $state.raw<unknown>(null)
-  #wantedHash = ''
+  get failure(): unknown {
+    return this.#resource.failure
+  }
 
-  constructor(private readonly clips: Pick<ClipLoader, 'clip'>) {}
-
-  /** Load an episode and replace the current one, unless a newer one was requested meanwhile. */
+  /** Load an episode and replace the current one; again after a failure. */
   async show(episode: Episode): Promise<void> {
-    const { hash } = episode.clip
-    if (hash === this.#wantedHash) return
-    this.#wantedHash = hash
-    try {
-      const loaded = await this.clips.clip(episode.clip)
-      if (this.#wantedHash !== hash) return
-      this.current = { episode, loaded }
-      this.failure = null
-    } catch (error) {
-      // The episode stays optional: the next announcement of it tries again.
-      if (this.#wantedHash !== hash) return
-      this.#wantedHash = ''
-      this.failure = error
-    }
+    if (episode.clip.hash === this.#wanted?.clip.hash && this.failure === null) return
+    this.#wanted = episode
+    await this.#resource.read()
   }
 }

@@ -5,14 +5,13 @@
  * until they are signed in again.
  */
 
-import { RequestRejected, ServerUnreachable, SignedOut, Throttled } from './api'
+import { RequestRejected, ServerUnreachable, SignedOut } from './api'
 import type { Answer, Comparison, CurrentUser, LabelReceipt, LabelSubmission, Problem } from './api-types'
+import { Resource } from './resource.svelte'
 
 const DATABASE = 'rl-teacher'
 const STORE = 'outbox'
 const BATCH_SIZE = 50
-const MIN_RETRY_MS = 500
-const MAX_RETRY_MS = 15_000
 /** How long a check of who is signed in is valid. */
 const CHECK_MS = 10_000
 /** Statuses of rejections because of the content of the labels. */
@@ -43,7 +42,7 @@ export interface OutboxOptions {
   /** Read who is signed in: another tab may have signed in under another name. */
   readLabeler: () => Promise<HomeLabeler>
   send: (labels: LabelSubmission[]) => Promise<LabelReceipt>
-  /** Called after every change of the unsent labels or of the delivery state. */
+  /** Called after every change of the unsent labels. */
   changed?: () => void
   accepted?: (labels: UnsentLabel[]) => void
   /** `stored` is the answer that was given in another tab and kept instead. */
@@ -53,20 +52,19 @@ export interface OutboxOptions {
   database?: IDBFactory | undefined
 }
 
-export type Delivery = 'ok' | 'offline' | 'signed out'
-
 export class Outbox {
-  delivery: Delivery = 'ok'
   /** Whether unsent labels survive a reload; false in some private windows. */
   isDurable = true
 
   #unsent: StoredLabel[] = []
   #database: IDBDatabase | null = null
-  #sending: Promise<void> | null = null
   /** Resolves when all labels are in the database. */
   #writing: Promise<void> | null = null
-  #retry: ReturnType<typeof setTimeout> | undefined
-  #numFailures = 0
+  readonly #delivery = new Resource(() => this.#sendAll(), {
+    // A closed page delivers only what the browser does not keep.
+    retries: () => !this.#isClosed || !this.isDurable,
+    isInBackground: true,
+  })
   #isClosed = false
   #checked_ms = -Infinity
 
@@ -85,6 +83,11 @@ export class Outbox {
     return outbox
   }
 
+  /** Why the latest delivery failed; null if it did not. */
+  get failure(): unknown {
+    return this.#delivery.failure
+  }
+
   get length(): number {
     return this.#unsent.length
   }
@@ -100,17 +103,13 @@ export class Outbox {
     this.#unsent.push(stored)
     this.options.changed?.()
     await (this.#writing = this.#store(stored))
-    if (this.#retry === undefined && !this.#isClosed) await this.flush()
+    // After a failure, it is sent with the others.
+    if (this.failure === null && !this.#isClosed) await this.flush()
   }
 
   /** Send all labels now instead of waiting for the next retry. */
   flush(): Promise<void> {
-    clearTimeout(this.#retry)
-    this.#retry = undefined
-    this.#sending ??= this.#sendAll().finally(() => {
-      this.#sending = null
-    })
-    return this.#sending
+    return this.#delivery.read()
   }
 
   /**
@@ -125,19 +124,15 @@ export class Outbox {
   async #sendAll(): Promise<void> {
     let size = BATCH_SIZE
     while (this.#unsent.length > 0) {
-      try {
-        const isConfirmed = this.delivery === 'ok' && performance.now() - this.#checked_ms < CHECK_MS
-        if (!isConfirmed) await this.confirmLabeler()
-      } catch (error) {
-        return this.#retryLater(error)
-      }
+      const isConfirmed = this.failure === null && performance.now() - this.#checked_ms < CHECK_MS
+      if (!isConfirmed) await this.confirmLabeler()
       const batch = this.#unsent.slice(0, size)
       try {
         await this.#applyReceipt(batch, await this.options.send(batch.map(({ label }) => label)))
       } catch (error) {
         const isAboutContent =
           error instanceof RequestRejected && CONTENT_STATUSES.includes(error.problem.status)
-        if (!isAboutContent) return this.#retryLater(error)
+        if (!isAboutContent) throw error
         if (size === 1) await this.#drop(batch[0]!, error.problem)
         // Send one at a time, so that an unreadable label does not block the others.
         size = 1
@@ -170,8 +165,6 @@ export class Outbox {
       // Labels of one account are rejected while another one is signed in.
       await this.confirmLabeler()
     }
-    this.#numFailures = 0
-    this.delivery = 'ok'
     // All reports come at once: in between, labels would be neither unsent nor accepted, or both.
     const removing = this.#remove([...done, ...rejected])
     this.options.accepted?.(done)
@@ -189,15 +182,6 @@ export class Outbox {
     this.options.rejected?.(stored, problem, null)
     this.options.changed?.()
     await removing
-  }
-
-  #retryLater(error: unknown): void {
-    if (this.#isClosed && this.isDurable) return
-    if (error instanceof SignedOut) this.delivery = 'signed out'
-    else this.delivery = error instanceof Throttled ? 'ok' : 'offline'
-    const delay_ms = Math.min(MIN_RETRY_MS * 2 ** this.#numFailures++, MAX_RETRY_MS)
-    this.#retry = setTimeout(() => void this.flush(), delay_ms * (0.75 + 0.25 * Math.random()))
-    this.options.changed?.()
   }
 
   async #store(stored: StoredLabel): Promise<void> {

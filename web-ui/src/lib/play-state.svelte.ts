@@ -1,10 +1,10 @@
 /** State of the play page: the session and its episodes. */
 
-import { RequestRejected, ServerUnreachable } from './api'
+import { RequestRejected } from './api'
 import type { PlayedEpisode, PlaySession } from './api-types'
 import { clipLoader, type ClipGroup } from './clips'
 import { getEpisode, getPlaySession } from './play-api'
-import { RETRY_MS } from './retry-timer'
+import { Resource } from './resource.svelte'
 
 export interface LoadedEpisode {
   episode: PlayedEpisode
@@ -12,8 +12,6 @@ export interface LoadedEpisode {
 }
 
 export class PlayState {
-  session = $state.raw<PlaySession | null>(null)
-  failure = $state.raw<unknown>(null)
   /** The episode on screen. */
   current = $state.raw<LoadedEpisode | null>(null)
   /** The episode that follows, once it is loaded. */
@@ -22,12 +20,42 @@ export class PlayState {
   episodes = $state.raw<Record<number, PlayedEpisode>>({})
   /** Number of the episode that was selected last; it may still be loading. */
   selected = $state(0)
-  #isStopped = false
-  /** Ends the pause before a request is sent again. */
-  #wake: () => void = () => undefined
+  readonly #session: Resource<PlaySession>
+  readonly #chosen = new Resource(() => this.#load(this.selected), {
+    received: (loaded) => loaded.episode.number === this.selected && this.#show(loaded),
+  })
+  readonly #following = new Resource(() => this.#load(this.#numberAfter), {
+    received: (loaded) => {
+      if (loaded.episode.number === this.#numberAfter) this.next = loaded
+    },
+  })
+
+  /** @param number of the episode to begin with; the first one if there is no such. */
+  constructor(number = 0) {
+    this.#session = new Resource(getPlaySession, {
+      received: ({ num_episodes }) => {
+        const isEpisode = Number.isInteger(number) && number > 0 && number < num_episodes
+        this.selected = isEpisode ? number : 0
+        void this.#chosen.read()
+      },
+    })
+  }
+
+  start(): () => void {
+    const stops = [this.#session.start(), () => this.#chosen.stop(), () => this.#following.stop()]
+    return () => stops.forEach((stop) => stop())
+  }
+
+  get session(): PlaySession | null {
+    return this.#session.value
+  }
 
   get numEpisodes(): number {
     return this.session?.num_episodes ?? 0
+  }
+
+  get failure(): unknown {
+    return this.#session.failure ?? this.#chosen.failure ?? this.#following.failure
   }
 
   /** Whether the service runs without `rl-teacher play`. */
@@ -35,33 +63,19 @@ export class PlayState {
     return this.failure instanceof RequestRejected && this.failure.problem.status === 404
   }
 
-  /** @param number of the episode to begin with; the first one if there is no such. */
-  async start(number = 0): Promise<void> {
-    this.session = await this.#retrying(getPlaySession)
-    if (this.session === null) return
-    const isEpisode = Number.isInteger(number) && number > 0 && number < this.numEpisodes
-    const first = await this.#load(isEpisode ? number : 0)
-    if (first !== null) this.#show(first)
-  }
-
-  stop(): void {
-    this.#isStopped = true
-  }
-
   /** Send a request that failed again now. */
   retry(): void {
-    this.#wake()
+    void this.#session.read()
   }
 
   /** Show an episode; numbers wrap around. */
   async select(wanted: number): Promise<void> {
-    const number = (wanted + this.numEpisodes) % this.numEpisodes
-    this.selected = number
-    if (this.next?.episode.number === number) return this.#show(this.next)
-    const loaded = await this.#load(number)
-    if (this.selected !== number) return
-    if (loaded !== null) this.#show(loaded)
-    else this.selected = this.current?.episode.number ?? number
+    this.selected = (wanted + this.numEpisodes) % this.numEpisodes
+    if (this.next?.episode.number === this.selected) return this.#show(this.next)
+    await this.#chosen.read()
+    if (this.#chosen.failure instanceof RequestRejected) {
+      this.selected = this.current?.episode.number ?? this.selected
+    }
   }
 
   /** Show the episode that follows; the current one repeats until it, or the selected one, is loaded. */
@@ -70,43 +84,21 @@ export class PlayState {
     if (this.next !== null && this.numEpisodes > 1 && !isAwaiting) this.#show(this.next)
   }
 
+  get #numberAfter(): number {
+    return ((this.current?.episode.number ?? 0) + 1) % this.numEpisodes
+  }
+
   #show(loaded: LoadedEpisode): void {
     this.current = loaded
     this.selected = loaded.episode.number
     this.next = null
-    void this.#preloadAfter(loaded.episode.number)
+    void this.#following.read()
   }
 
-  async #preloadAfter(number: number): Promise<void> {
-    const following = await this.#load((number + 1) % this.numEpisodes)
-    if (this.current?.episode.number === number) this.next = following
-  }
-
-  #load(number: number): Promise<LoadedEpisode | null> {
-    return this.#retrying(async () => {
-      const episode = await getEpisode(number)
-      const sides = await Promise.all(episode.sides.map(({ clip }) => clipLoader.clip(clip)))
-      this.episodes = { ...this.episodes, [number]: episode }
-      return { episode, clips: { key: `episode ${number}`, sides } }
-    })
-  }
-
-  /** Retry while the server is unreachable; return null if it rejects the request. */
-  async #retrying<T>(fetch: () => Promise<T>): Promise<T | null> {
-    while (!this.#isStopped) {
-      try {
-        const result = await fetch()
-        this.failure = null
-        return result
-      } catch (error) {
-        this.failure = error
-        if (!(error instanceof ServerUnreachable)) return null
-        await new Promise<void>((resolve) => {
-          this.#wake = resolve
-          setTimeout(resolve, RETRY_MS)
-        })
-      }
-    }
-    return null
+  async #load(number: number): Promise<LoadedEpisode> {
+    const episode = await getEpisode(number)
+    const sides = await Promise.all(episode.sides.map(({ clip }) => clipLoader.clip(clip)))
+    this.episodes = { ...this.episodes, [number]: episode }
+    return { episode, clips: { key: `episode ${number}`, sides } }
   }
 }

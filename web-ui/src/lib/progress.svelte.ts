@@ -16,6 +16,8 @@ export class LabellingProgress {
   /** The part of `unsentChange` that is in the service's counts: it counts a label before it acknowledges it. */
   #counted = $state(0)
   #times_ms: number[] = []
+  /** Labels with which the run continues, if it waits for some. */
+  #continuesAt = $state<number | null>(null)
 
   /** Counts including unsent labels, or null before the service has answered. */
   get counts(): Progress | null {
@@ -32,6 +34,19 @@ export class LabellingProgress {
 
   get numWaiting(): number {
     return this.counts?.waiting ?? 0
+  }
+
+  /** Labels that the run waits for, unsent ones subtracted. */
+  get numMissing(): number {
+    return this.#continuesAt === null ? 0 : Math.max(0, this.#continuesAt - (this.counts?.answered ?? 0))
+  }
+
+  /** Follow the status of the run and the counts of the service. */
+  follow({ num_missing, progress }: Pick<ExperimentSummary, 'num_missing' | 'progress'>): void {
+    this.update(progress)
+    // A report may be older than the number of labels beside it.
+    const continuesAt = Math.min(this.#continuesAt ?? Infinity, num_missing + progress.answered)
+    this.#continuesAt = num_missing > 0 ? continuesAt : null
   }
 
   /** Replace the counts by newer ones of the service. */

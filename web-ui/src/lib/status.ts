@@ -2,7 +2,6 @@
 
 import { duration, errorText, localTime, plural, short } from './format'
 import type { ExperimentSummary } from './api-types'
-import type { LabellingSession } from './labelling.svelte'
 
 type Status = Pick<
   ExperimentSummary,
@@ -44,53 +43,15 @@ export function describeStatus(status: Status): string {
 
 function describeWaiting(status: Status): string {
   const since = status.waiting_since === null ? '' : `, since ${localTime(status.waiting_since)}`
-  const missing = missingLabels(status)
-  if (missing !== null) return `${missing}${since}.`
+  if (status.num_missing > 0) return `${missingText(status, status.num_missing)}${since}.`
   const { waiting } = status.progress
   return waiting > 0 ? `The run waits for ${plural(waiting, 'more label')}${since}.` : 'Rendering the next clips.'
 }
 
-/** Return "7 more labels until training starts", or null if training does not wait for labels. */
-export const missingLabels = (
-  { phase, num_missing, message }: Pick<Status, 'phase' | 'num_missing' | 'message'>,
-): string | null => (phase === 'waiting' && num_missing > 0 ? message : null)
-
-/** Why no comparison is available; the service explains the other phases. */
-const IDLE_TEXTS: Partial<Record<ExperimentSummary['phase'], string>> = {
-  starting: 'The run is starting. The first comparisons come in a few seconds.',
-  random: 'The agent acts at random to collect the first clips. The first comparisons come in a few seconds.',
-  waiting: 'The next clips are being rendered. They come in a few seconds.',
-  fitting: 'The reward predictor is being fitted to the labels.',
-  training: 'The agent is training. The next comparisons come by the label schedule.',
-  paused: 'The run is paused. The next comparisons come when its owner resumes it.',
-  stopped: 'The run was stopped and saved. The next comparisons come when it is started again.',
-}
-
-/** Return why no comparison is on screen, as a heading and a text. */
-export function describeIdle(
-  { summary, labels, isThrottled, isHeldByOthers }: LabellingSession,
-  signInHint: string,
-): [heading: string, text: string] {
-  if (labels.connection === 'signed out') return ['This browser is no longer signed in', signInHint]
-  if (labels.connection === 'offline') {
-    return [
-      'The server is unreachable',
-      'You have labelled all comparisons that were loaded. The page keeps trying to reconnect.',
-    ]
-  }
-  if (isThrottled) {
-    return [
-      'Too many requests',
-      'Your open pages have sent too many requests. The next comparison appears here in a few seconds.',
-    ]
-  }
-  if (summary?.phase === 'finished') return ['The run is finished', describeStatus(summary)]
-  return [
-    'Nothing to label right now',
-    isHeldByOthers
-      ? 'Other labelers have the remaining comparisons, or you have already labelled them. The next free one appears here automatically.'
-      : summary === null ? '' : IDLE_TEXTS[summary.phase] || summary.message,
-  ]
+/** Return what follows after a number of labels: "7 more labels until training starts". */
+export function missingText({ step, num_steps }: Pick<Status, 'step' | 'num_steps'>, numMissing: number): string {
+  const next = step > 0 ? 'training continues' : num_steps > 0 ? 'training starts' : 'the run ends'
+  return `${plural(numMissing, 'more label')} until ${next}`
 }
 
 /** Return why no episode is shown. */

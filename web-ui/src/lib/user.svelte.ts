@@ -2,13 +2,16 @@
 
 import { getCurrentUser, ServerUnreachable } from './api'
 import type { CurrentUser } from './api-types'
-import { RetryTimer } from './retry-timer'
+import { Resource } from './resource.svelte'
 
-class UserState {
-  me = $state.raw<CurrentUser | null>(null)
-  failure = $state.raw<unknown>(null)
-  #reading: Promise<void> | null = null
-  readonly #retryTimer = new RetryTimer()
+class UserState extends Resource<CurrentUser> {
+  constructor() {
+    super(getCurrentUser, { retries: (error) => !currentUser.isKnown && error instanceof ServerUnreachable })
+  }
+
+  get me(): CurrentUser | null {
+    return this.value
+  }
 
   get isOwner(): boolean {
     return this.me?.role === 'owner'
@@ -23,11 +26,6 @@ class UserState {
     return this.isKnown || (this.failure !== null && !(this.failure instanceof ServerUnreachable))
   }
 
-  read(): Promise<void> {
-    this.#reading ??= this.#read().finally(() => (this.#reading = null))
-    return this.#reading
-  }
-
   /**
    * Ask the service who is signed in.
    *
@@ -37,17 +35,6 @@ class UserState {
     await this.read()
     if (this.failure !== null || this.me === null) throw this.failure
     return this.me
-  }
-
-  async #read(): Promise<void> {
-    this.#retryTimer.cancel()
-    try {
-      this.me = await getCurrentUser()
-      this.failure = null
-    } catch (error) {
-      this.failure = error
-      if (!this.isKnown && error instanceof ServerUnreachable) this.#retryTimer.schedule(() => this.read())
-    }
   }
 }
 

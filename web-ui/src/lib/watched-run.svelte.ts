@@ -1,32 +1,22 @@
 /** A run whose latest episode is watched, also while comparisons are labelled in another window. */
 
 import { getExperiment } from './api'
-import type { Episode, ExperimentDetail, ExperimentSummary } from './api-types'
+import type { ExperimentSummary } from './api-types'
 import type { ClipLoader } from './clips'
-import { listen } from './events'
+import { Feed } from './feed.svelte'
 import { LatestEpisode, type LoadedEpisode } from './latest-episode.svelte'
-import { SummaryFeed } from './summary-feed.svelte'
 
 export class WatchedRun {
   summary = $state.raw<ExperimentSummary | null>(null)
   /** The episode on screen; it stays until `showNewest`. */
   shown = $state.raw<LoadedEpisode | null>(null)
-  readonly feed: SummaryFeed<ExperimentDetail>
+  readonly feed: Feed<ExperimentSummary>
   readonly latest: LatestEpisode
 
-  constructor(
-    name: string,
-    clips: Pick<ClipLoader, 'clip'>,
-    service: { getExperiment: typeof getExperiment; listen: typeof listen } = { getExperiment, listen },
-  ) {
+  constructor(name: string, clips: Pick<ClipLoader, 'clip'>, request: typeof getExperiment = getExperiment) {
     this.latest = new LatestEpisode(clips)
-    this.feed = new SummaryFeed({
-      name,
-      request: () => service.getExperiment(name),
-      received: (summary) => this.#update(summary),
-      updated: (summary) => this.#update(summary),
-      listen: service.listen,
-    })
+    const updated = (summary: ExperimentSummary) => this.#update(summary)
+    this.feed = new Feed<ExperimentSummary>({ name, request: () => request(name), received: updated, updated })
   }
 
   /** The latest loaded episode; null if it is on screen, perhaps loaded again after a late event. */
@@ -42,11 +32,7 @@ export class WatchedRun {
 
   #update(summary: ExperimentSummary): void {
     this.summary = summary
-    if (summary.latest_episode !== null) void this.#load(summary.latest_episode)
-  }
-
-  async #load(episode: Episode): Promise<void> {
-    await this.latest.show(episode)
-    this.shown ??= this.latest.current
+    if (summary.latest_episode === null) return
+    void this.latest.show(summary.latest_episode).then(() => (this.shown ??= this.latest.current))
   }
 }

@@ -28,9 +28,6 @@ const COARSE_SEGMENTS = 12
 /** Far clipping plane, in multiples of the camera's distance. */
 const FAR_PLANE = 60
 
-/** WebGL is not available, or the driver refused a context. */
-export class NoWebGl extends Error {}
-
 export class ThreeRenderer implements ClipRenderer {
   readonly kind = 'webgl'
   readonly isSoftware: boolean
@@ -49,17 +46,13 @@ export class ThreeRenderer implements ClipRenderer {
   #palette: Palette | null = null
   #pose = new Float32Array(7)
 
-  /** @throws NoWebGl */
+  /** @throws Error if WebGL is not available, or the driver refuses a context. */
   constructor(
     canvas: HTMLCanvasElement,
     readonly orbit: Orbit,
   ) {
     this.isSoftware = usesSoftwareRendering()
-    try {
-      this.#renderer = new WebGLRenderer({ canvas, antialias: !this.isSoftware, alpha: true })
-    } catch (error) {
-      throw new NoWebGl('WebGL is not available.', { cause: error })
-    }
+    this.#renderer = new WebGLRenderer({ canvas, antialias: !this.isSoftware, alpha: true })
     this.#builder = new SceneBuilder(this.isSoftware ? COARSE_SEGMENTS : SMOOTH_SEGMENTS)
     this.#pixelRatio = Math.min(devicePixelRatio, this.isSoftware ? 1 : PIXEL_RATIOS[0]!)
     this.#camera.up.set(0, 0, 1)

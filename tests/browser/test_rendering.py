@@ -1,4 +1,4 @@
-"""Rendering of poses at the expected pixels."""
+"""Rendering of poses at the expected pixels, and of videos in step."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,22 @@ import numpy as np
 import pytest
 
 from tests.browser.experiments import in_shown_order
+from tests.browser.layout import NEXT_FRAMES
 
 pytestmark = pytest.mark.browser
+
+FPS = 25.0
+NUM_FRAMES = 40
+SHOWN = "[...document.querySelectorAll('video.clip-video:not(.preloaded)')]"
+READ_FRAMES = f"""
+() => {SHOWN}.map((film) => {{
+  const canvas = document.createElement('canvas')
+  canvas.width = canvas.height = 48
+  const surface = canvas.getContext('2d')
+  surface.drawImage(film, 0, 0, 48, 48)
+  return [...surface.getImageData(0, 0, 48, 48).data]
+}})
+"""
 
 RADIUS = 0.12
 HALF_LENGTH = 0.5
@@ -134,34 +148,49 @@ def go_to_frame(opened, frame):
     )
 
 
-@pytest.mark.parametrize("frame", [0, 1, 2])
-def test_ball_is_drawn_at_its_position_on_both_sides(shown, frame):
+def test_bodies_are_drawn_at_their_poses_on_both_sides(shown):
     opened, balls = shown
-    go_to_frame(opened, frame)
-    for side in (0, 1):
-        left, top, width, height = opened.pane(side)
-        red = is_red(opened.screenshot(side))
-        place, per_metre = Camera(width, height).project(balls[side][frame])
-        rows, columns = np.nonzero(red)
-        middle = np.array([columns.mean(), rows.mean()]) + 0.5
-        np.testing.assert_allclose(middle, place, atol=2)
-        assert np.sqrt(red.sum() / np.pi) == pytest.approx(RADIUS * per_metre, abs=2)
-        located = opened.page.evaluate(
-            "([side, point]) => window.__rlTeacher.locate(side, point)",
-            [side, balls[side][frame].tolist()],
-        )
-        np.testing.assert_allclose(np.array(located) - (left, top), place, atol=1)
+    for frame, along in ((0, (0, 0, 1)), (1, (1, 0, 0))):
+        if frame > 0:
+            opened.press(".")
+        opened.wait_until("Math.abs(hooks.time_s - given) < 1e-6", frame / 10)
+        opened.page.evaluate(NEXT_FRAMES)
+        for side in (0, 1):
+            *_, width, height = opened.pane(side)
+            image, camera = opened.screenshot(side), Camera(width, height)
+            place, per_metre = camera.project(balls[side][frame])
+            red, blue = is_red(image), is_blue(image)
+            rows, columns = np.nonzero(red)
+            middle = np.array([columns.mean(), rows.mean()]) + 0.5
+            np.testing.assert_allclose(middle, place, atol=2)
+            assert np.sqrt(red.sum() / np.pi) == pytest.approx(RADIUS * per_metre, abs=2)
+            for reach in (-0.9, 0.0, 0.9):
+                rod = ROD + reach * HALF_LENGTH * np.array(along)
+                assert is_set(blue, camera.project(rod)[0])
 
 
-@pytest.mark.parametrize(("frame", "along"), [(0, (0, 0, 1)), (1, (1, 0, 0))])
-def test_rod_is_drawn_in_its_orientation(shown, frame, along):
-    opened, _ = shown
-    go_to_frame(opened, frame)
-    across = np.array(along)[::-1]
-    for side in (0, 1):
-        *_, width, height = opened.pane(side)
-        blue, camera = is_blue(opened.screenshot(side)), Camera(width, height)
-        for reach in (-0.9, 0.0, 0.9):
-            assert is_set(blue, camera.project(ROD + reach * HALF_LENGTH * np.array(along))[0])
-        for reach in (-0.5, 0.5):
-            assert not is_set(blue, camera.project(ROD + reach * HALF_LENGTH * across)[0])
+def test_videos_play_in_step_and_stop_at_exact_frames(open_page, experiment):
+    rng = np.random.default_rng(1)
+    # Blocks survive the compression.
+    blocks = rng.integers(0, 255, (2, NUM_FRAMES, 6, 6, 3), dtype=np.uint8)
+    films = blocks.repeat(16, axis=2).repeat(16, axis=3)
+    hashes = tuple(experiment.add_video_clip(film, fps=FPS) for film in films)
+    [comparison_id] = experiment.ask_about([hashes])
+    opened = open_page(experiment.name)
+    opened.wait_for_comparison(comparison_id)
+    opened.wait_until(f"{SHOWN}.every((film) => !film.paused && film.currentTime > 0.2)")
+    apart = f"const [left, right] = {SHOWN}; return Math.abs(left.currentTime - right.currentTime)"
+    opened.wait_until(f"(() => {{ {apart} < 0.1 }})()")
+    opened.press(" ")
+    opened.press("r")
+    for _ in range(17):
+        opened.press(".")
+    opened.wait_until(
+        f"{SHOWN}.every((film) => film.paused && !film.seeking"
+        " && Math.floor(film.currentTime * given.fps) === given.frame)",
+        {"fps": FPS, "frame": 17},
+    )
+    drawn = np.array(opened.page.evaluate(READ_FRAMES)).reshape(2, 48, 48, 4)[..., :3]
+    for side, film in enumerate(in_shown_order(comparison_id, tuple(films))):
+        differences = np.abs(film[:, ::2, ::2].astype(float) - drawn[side]).mean(axis=(1, 2, 3))
+        assert differences.argmin() == 17
