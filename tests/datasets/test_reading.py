@@ -100,9 +100,6 @@ def test_archive_with_folder_is_read(dataset, files, tmp_path):
     assert contents(load(tmp_path / "set.zip")) == contents(dataset)
 
 
-ADDED_COLUMNS = ("comparison_number", "is_too_fast", "is_held_out")
-
-
 @pytest.mark.parametrize("order", [1, -1])
 def test_newest_of_several_current_answers_of_a_labeler_counts(dataset, tmp_path, order):
     # The first is earlier, since its time is that of another zone.
@@ -119,30 +116,6 @@ def test_newest_of_several_current_answers_of_a_labeler_counts(dataset, tmp_path
     replace(dataset, rows=tuple(rows[::order])).save(tmp_path / "set")
     read = load(tmp_path / "set")
     assert [(each.target, each.num_labels) for each in read] == [(0.0, 1)]
-
-
-def test_jsonl_without_columns_added_later_is_read(files, tmp_path):
-    rows = [json.loads(line) for line in files["labels.jsonl"].splitlines()]
-    older = [{name: row[name] for name in row if name not in ADDED_COLUMNS} for row in rows]
-    lines = "".join(json.dumps(row) + "\n" for row in older).encode()
-    loaded = load(written(tmp_path / "set", files | {"labels.jsonl": lines}))
-    added = {name: [row[name] for row in loaded.rows] for name in ADDED_COLUMNS}
-    assert added == {
-        "comparison_number": [None] * 4,
-        "is_too_fast": [False] * 4,
-        "is_held_out": [False] * 4,
-    }
-
-
-def test_parquet_without_columns_added_later_is_read(dataset, tmp_path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    files = files_of(dataset, "parquet")
-    table = parquet.read_table(io.BytesIO(files["labels.parquet"])).drop_columns(ADDED_COLUMNS)
-    older = io.BytesIO()
-    parquet.write_table(table, older)
-    loaded = load(written(tmp_path / "set", files | {"labels.parquet": older.getvalue()}))
-    assert [row["answer"] for row in loaded.rows] == [row["answer"] for row in dataset.rows]
-    assert {row["is_too_fast"] for row in loaded.rows} == {False}
 
 
 # --- pickles ---

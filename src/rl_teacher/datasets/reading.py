@@ -20,7 +20,6 @@ from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
 from rl_teacher.datasets.dataset import Dataset, pair_of, with_newest_current
 from rl_teacher.datasets.rows import (
-    LabelColumns,
     check_version,
     invalid_field,
     validate_row,
@@ -250,13 +249,7 @@ def rows_of_parquet(content: bytes, max_bytes: int) -> Iterator[Row]:
     groups = range(file.metadata.num_row_groups)
     # The size after decompression, as the file declares it.
     check_size(sum(file.metadata.row_group(i).total_byte_size for i in groups), max_bytes)
-    names = set(file.schema_arrow.names)
-    schema = arrow.schema(
-        field
-        for field in parquet_schema(arrow)
-        if field.name in names or LabelColumns.model_fields[field.name].is_required()
-    )
-    if not file.schema_arrow.equals(schema):
+    if not file.schema_arrow.equals(parquet_schema(arrow)):
         raise BadInput(f"the columns of {LABELS['parquet']} are not those of a label export")
     # Few at a time, since a compressed text may be long and repeated.
     for batch in file.iter_batches(batch_size=PARQUET_BATCH):

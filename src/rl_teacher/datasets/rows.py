@@ -44,10 +44,7 @@ AnswerValue = Literal["left", "right", "equal", "cannot_tell"]
 
 
 class LabelColumns(BaseModel):
-    """Types of the columns; strict, so that nothing is converted.
-
-    A column with a default is missing in data sets of earlier versions.
-    """
+    """Types of the columns; strict, so that nothing is converted."""
 
     model_config = ConfigDict(strict=True)
 
@@ -55,7 +52,7 @@ class LabelColumns(BaseModel):
     label_id: Count
     experiment: Name
     comparison_id: Count
-    comparison_number: Count | None = None
+    comparison_number: Count
     asked_at_step: Count
     left_clip: Hash
     right_clip: Hash
@@ -68,13 +65,13 @@ class LabelColumns(BaseModel):
     response_ms: Count | None
     purpose: Name
     lease: Name
-    is_too_fast: bool = False
+    is_too_fast: bool
     is_current: bool
     is_excluded: bool
     gold: AnswerValue | None
     request_id: CanonicalUuid
     details: Annotated[dict[str, Any], AfterValidator(check_details)] | None
-    is_held_out: bool = False
+    is_held_out: bool
 
 
 def validate_row(row: Any, number: int) -> Row:
