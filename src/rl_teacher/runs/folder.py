@@ -433,8 +433,10 @@ class Experiment:
         with self._writing():
             self._metrics.close()
             for path in self.folder.iterdir():
-                if path not in (self._lock.path, self._config_path):
-                    remove(path)
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                elif path not in (self._lock.path, self._config_path):
+                    path.unlink()
 
     @property
     def _config_path(self) -> Path:
@@ -597,7 +599,7 @@ def env_id_of(experiment: Experiment) -> str:
         config = experiment.config
     except CorruptCheckpoint:
         return "?"
-    return str(config.get("env_id", config.get("env", "?")))
+    return str(config.get("env_id", "?"))
 
 
 def last_change(folder: Path) -> datetime:
@@ -619,11 +621,3 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file of a run folder, which survives a power failure."""
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     write_atomically(path, text.encode(), is_synced=True)
-
-
-def remove(path: Path) -> None:
-    """Delete a file, a link or a folder."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
