@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from rl_teacher.common.errors import BadConfig, BadInput, BadObservation, CorruptCheckpoint
+from rl_teacher.common.errors import BadInput, BadObservation, CorruptCheckpoint
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor, WindowedMeanStd
 from rl_teacher.predictor.inputs import InputSpace
@@ -28,12 +28,6 @@ def some_steps():
     return rng.normal(size=(3, 5, 4)), rng.normal(size=(3, 5, 2))
 
 
-def test_predictor_is_callable_on_numpy_arrays():
-    rewards = a_predictor()(*some_steps())
-    assert isinstance(rewards, np.ndarray)
-    assert rewards.shape == (3, 5)
-
-
 def test_prediction_is_mean_of_normalised_members():
     predictor = a_predictor()
     members = predictor.member_rewards(SPACE.rows(*some_steps()))
@@ -47,14 +41,6 @@ def test_loaded_predictor_predicts_same_rewards(tmp_path):
     predictor.save(tmp_path)
     loaded = RewardPredictor.load(tmp_path)
     np.testing.assert_array_equal(predictor(*some_steps()), loaded(*some_steps()))
-
-
-def test_predictor_is_saved_in_the_users_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    a_predictor().save("~/predictor")
-    assert [each.name for each in tmp_path.iterdir()] == ["predictor"]
-    RewardPredictor.load("~/predictor")
 
 
 @pytest.mark.parametrize("name", ["predictor.safetensors", "predictor.json"])
@@ -75,11 +61,6 @@ def test_failed_save_keeps_the_earlier_predictor(tmp_path, monkeypatch, name):
     loaded = RewardPredictor.load(tmp_path)
     np.testing.assert_array_equal(predictor(*some_steps()), loaded(*some_steps()))
     assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_arrays_of_other_shapes_raise_bad_config():
-    with pytest.raises(BadConfig):
-        a_predictor()(np.zeros((5, 3)), np.zeros((5, 2)))
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -113,11 +94,6 @@ def test_truncated_file_raises_corrupt_checkpoint(tmp_path):
         RewardPredictor.load(tmp_path)
 
 
-def test_empty_folder_raises_corrupt_checkpoint(tmp_path):
-    with pytest.raises(CorruptCheckpoint, match=r"predictor\.json"):
-        RewardPredictor.load(tmp_path)
-
-
 def test_newer_format_raises_corrupt_checkpoint(tmp_path):
     a_predictor().save(tmp_path)
     path = tmp_path / "predictor.json"
@@ -127,11 +103,6 @@ def test_newer_format_raises_corrupt_checkpoint(tmp_path):
 
 
 # --- normalisation ---
-
-
-def test_empty_window_leaves_rewards_unchanged():
-    rewards = np.array([[1.0, 3.0]], np.float32)
-    np.testing.assert_allclose(WindowedMeanStd(1, 100).normalise(rewards, 1.0), [1.0, 3.0])
 
 
 def test_batch_without_steps_leaves_window_empty():

@@ -105,16 +105,6 @@ def test_evaluation_on_held_out_set_contradicts_that_on_opposite_answers():
     assert wrong.held_out_loss > right.held_out_loss
 
 
-def test_random_answers_give_chance_accuracy_and_poor_agreement():
-    labels = LabelSet(10, SPACE, 3, 0)
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        target = float(rng.random() < 0.5)
-        labels.add(LabelledPair(a_segment(rng), a_segment(rng), target))
-    report = fit_to(labels, 400).report
-    assert 0.35 < report.held_out_accuracy < 0.65
-
-
 def test_fit_ends_when_held_out_loss_stops_improving():
     report = fit_to(oracle_labels(60), 10_000, patience=4).report
     assert report.num_steps < 5_000
@@ -151,11 +141,6 @@ def test_ties_pull_predicted_returns_together():
     assert spread_after.member_rewards(rows).std() < 0.7 * spread_before.member_rewards(rows).std()
 
 
-def test_same_seed_gives_same_weights():
-    one, other = (fit_to(oracle_labels(50), 80, seed=3) for _ in range(2))
-    np.testing.assert_array_equal(*map(first_weights, (one, other)))
-
-
 @pytest.mark.parametrize("uses_actions", [True, False])
 def test_vector_predictor_uses_actions_unless_ignore_actions_is_set(uses_actions):
     config = PredictorConfig(hidden=(32, 32), ignore_actions=not uses_actions)
@@ -164,11 +149,6 @@ def test_vector_predictor_uses_actions_unless_ignore_actions_is_set(uses_actions
     rows[1, 4] = 1.0  # the action
     said_of = fitted_predictor(fitted).member_rewards(rows)
     assert (said_of[:, 0] == said_of[:, 1]).all() == (not uses_actions)
-
-
-def test_members_have_different_weights():
-    weights = first_weights(fit_to(oracle_labels(50), 80, seed=3))
-    assert not np.allclose(weights[0], weights[1])
 
 
 def test_restored_state_continues_exactly_and_fits_leave_their_state_unchanged():
@@ -214,11 +194,6 @@ def test_every_step_of_a_segment_is_sampled(num_steps, stride):
     assert (counts > 0).all()
     inner = counts[stride:-stride] / len(drawn)
     np.testing.assert_allclose(inner, 1 / stride, atol=0.05)
-
-
-def test_single_label_can_be_fitted():
-    report = fit_to(oracle_labels(1), CHUNK_STEPS).report
-    assert np.isfinite(report.loss)
 
 
 def test_calibration_bins_match_hand_computed_probabilities_and_shares():

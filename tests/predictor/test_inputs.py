@@ -66,11 +66,6 @@ def test_unsupported_action_space_raises_bad_config():
         InputSpace.from_spaces(BOX, gym.spaces.Tuple([gym.spaces.Discrete(2)]))
 
 
-def test_rows_keep_any_batch_axes():
-    space = InputSpace.from_spaces(BOX, gym.spaces.Box(-1, 1, (2,)))
-    assert space.rows(np.zeros((4, 5, 3)), np.zeros((4, 5, 2))).shape == (4, 5, 5)
-
-
 def test_wrong_shapes_raise_bad_config():
     space = InputSpace.from_spaces(BOX, gym.spaces.Box(-1, 1, (2,)))
     with pytest.raises(BadConfig, match="was made for"):

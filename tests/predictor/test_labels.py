@@ -11,7 +11,6 @@ from rl_teacher.predictor.labels import (
     LabelledPair,
     LabelSet,
     draw_examples,
-    num_weighted_steps,
 )
 
 SPACE = InputSpace((1,), (1,), 0)
@@ -20,13 +19,6 @@ SPACE = InputSpace((1,), (1,), 0)
 def pair(target=1.0, num_left=3, num_right=3):
     left, right = np.full((num_left, 2), 1, np.float32), np.full((num_right, 2), 2, np.float32)
     return LabelledPair(left, right, target)
-
-
-def test_target_between_0_and_1_is_kept():
-    labels = LabelSet(3, SPACE, 3, seed=0)
-    for target in (1.0, 0.0, 0.5, 0.75):
-        labels.add(pair(target))
-    np.testing.assert_array_equal(labels.targets, [1, 0, 0.5, 0.75])
 
 
 def test_has_unequal_lengths_detects_segments_of_different_length():
@@ -71,13 +63,6 @@ def test_discounted_steps_without_weight_are_left_out():
     assert labels.input_stats.mean[0] == pytest.approx((300 * 149.5 + 4 * 1.5) / 304, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("discount", "num_steps"), [(1.0, 300), (0.99, 300), (0.9, 66), (0.5, 10), (0.0, 1)]
-)
-def test_number_of_weighted_steps(discount, num_steps):
-    assert num_weighted_steps(300, discount) == num_steps
-
-
 def test_held_out_clips_have_stream_of_their_own():
     # NumPy's SeedSequence ignores trailing zeros: [seed, 8, 0] is [seed, 8].
     words = np.random.SeedSequence([5, CLIP_STREAM, 0]).generate_state(4)
@@ -95,13 +80,6 @@ def test_comparisons_that_are_not_held_out_are_drawn_equally_often():
 def test_member_without_other_comparisons_draws_from_those_held_out():
     drawn = draw_examples(np.ones((1, 3), bool), (3_000,), np.random.default_rng(0))
     np.testing.assert_allclose(np.bincount(drawn[0]) / 3_000, 1 / 3, atol=0.05)
-
-
-def test_growing_keeps_all_comparisons():
-    labels = LabelSet(3, SPACE, 3, seed=0)
-    for index in range(200):
-        labels.add(pair(float(index % 2)))
-    np.testing.assert_array_equal(labels.targets, np.arange(200) % 2)
 
 
 def test_share_of_labels_is_held_out_per_member():
@@ -138,32 +116,6 @@ def test_full_set_replaces_oldest_comparison():
     np.testing.assert_allclose(labels.targets, [0.5, 0.6, 0.3, 0.4])
 
 
-def test_replaced_comparison_leaves_no_stale_weights():
-    labels = LabelSet(3, SPACE, 3, seed=0, capacity=1)
-    labels.add(pair())
-    labels.add(pair(num_left=1, num_right=2))
-    np.testing.assert_array_equal(labels.weights[0], [[1, 0, 0], [1, 1, 0]])
-
-
-def test_target_of_replaced_comparison_is_ignored():
-    labels = LabelSet(3, SPACE, 3, seed=0, capacity=2)
-    for comparison_id, target in enumerate((0.0, 0.0, 1.0)):
-        labels.add(pair(target), comparison_id)
-    labels.set_target(0, 0.5)
-    labels.set_target(1, 0.25)
-    np.testing.assert_array_equal(labels.targets, [1, 0.25])
-
-
-def test_held_out_members_do_not_depend_on_capacity():
-    everything = LabelSet(3, SPACE, 3, seed=0)
-    newest = LabelSet(3, SPACE, 3, seed=0, capacity=5)
-    for _ in range(8):
-        everything.add(pair())
-        newest.add(pair())
-    expected = everything.is_held_out[:, 3:]
-    np.testing.assert_array_equal(newest.is_held_out[:, [3, 4, 0, 1, 2]], expected)
-
-
 def test_input_range_covers_all_labelled_rows():
     labels = LabelSet(2, SPACE, 3, seed=0)
     rows = np.array([[1, -5], [2, 7]], np.float32)
@@ -191,12 +143,3 @@ def test_clip_of_several_comparisons_is_one_clip_and_stays_held_out():
     labels.add(LabelledPair(third, first, 0.0))
     np.testing.assert_array_equal(labels.clips, [[0, 1], [2, 0]])
     np.testing.assert_array_equal(labels.held_out_of_clips(np.arange(3))[:, :2], before)
-
-
-def test_share_of_clips_is_held_out():
-    labels = LabelSet(1, SPACE, 1, seed=0)
-    for number in range(1_000):
-        left, right = (np.full((1, 2), number + shift, np.float32) for shift in (0, 0.5))
-        labels.add(LabelledPair(left, right, 1.0))
-    held_out = labels.held_out_of_clips(np.arange(2_000))
-    assert held_out.mean() == pytest.approx(HELD_OUT_SHARE, abs=0.03)

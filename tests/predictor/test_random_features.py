@@ -3,7 +3,6 @@ import pytest
 
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor.random_features import (
-    IMAGES_PER_CALL,
     keypoints,
     profiles,
     random_features_for,
@@ -26,12 +25,6 @@ def test_keypoint_is_centre_and_mean_of_response():
     # second filter's centre is (2.733 * 0.5 + 0.733 * 1) / 3.467 = 2.1 / 3.467 across.
     expected = [[1, -1, -1, 2.1 / 3.46667, 5.6 / 15, 3.46667 / 15]]
     np.testing.assert_allclose(keypoints_of(subtract_background(x)), expected, atol=1e-5)
-
-
-def test_filter_without_response_has_keypoint_at_centre():
-    np.testing.assert_array_equal(
-        keypoints_of(np.zeros((2, 4, 4, 3), np.float32)), np.zeros((2, 9))
-    )
 
 
 def test_keypoint_shift_does_not_depend_on_position():
@@ -77,11 +70,6 @@ def test_features_match_hand_computed_convolution(shape, channel_axis):
     np.testing.assert_allclose(seen(images), by_hand, atol=1e-4)
 
 
-def test_filters_have_unit_norm():
-    lengths = np.sqrt((random_features_for(ATARI)._filters ** 2).sum((0, 1, 2)))
-    np.testing.assert_allclose(lengths * 255, 1, rtol=1e-5)
-
-
 def test_dot_moves_keypoints_and_marks_its_rows_and_columns():
     seen = random_features_for(ATARI)
     dots = np.zeros((2, 4, 84, 84), np.uint8)
@@ -98,28 +86,9 @@ def test_dot_moves_keypoints_and_marks_its_rows_and_columns():
     assert [np.flatnonzero(each).tolist() for each in in_profiles[1]] == [[18, 19], [17, 18]]
 
 
-def test_features_do_not_depend_on_batch_size():
-    seen = random_features_for(ATARI)
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (IMAGES_PER_CALL + 3, 4, 84, 84), np.uint8)
-    features = seen(images)
-    assert features.shape == (IMAGES_PER_CALL + 3, seen.num_features)
-    assert features.dtype == np.float32
-    np.testing.assert_allclose(seen(images[-1:]), features[-1:], atol=1e-5)
-    assert seen(images[:0]).shape == (0, seen.num_features)
-
-
 def test_each_keypoint_kind_and_all_profiles_weigh_as_one_feature():
     seen = random_features_for(ATARI)
     of_keypoints = seen.scales[: seen.num_keypoints].reshape(3, -1)  # y, x, mean response
     np.testing.assert_allclose((of_keypoints**2).sum(-1), 1, rtol=1e-6)
     np.testing.assert_allclose((seen.scales[seen.num_keypoints :] ** 2).sum(), 1, rtol=1e-6)
     assert seen.num_features == 3 * 8 + (20 + 20) * 8
-
-
-def test_filters_are_equal_in_every_process():
-    # Saved predictors were fitted to the responses of these filters.
-    filters = random_features_for(ATARI)._filters
-    known = [0.00834261, -0.00869909, 0.04072216]
-    np.testing.assert_allclose(filters[0, 0, 0, :3] * 255, known, atol=1e-7)
-    assert filters.sum() * 255 == pytest.approx(-3.617273, abs=1e-4)

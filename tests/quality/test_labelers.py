@@ -19,12 +19,6 @@ def test_wilson_interval_of_8_in_10_matches_hand_computation():
     assert (share.low, share.high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
 
 
-def test_share_without_cases_is_nan():
-    share = Share.of([])
-    assert math.isnan(share.share)
-    assert share.num == 0
-
-
 def test_newest_answer_counts_unless_withdrawn():
     labels = [given(0, ANN, LEFT), given(0, ANN, RIGHT), given(1, ANN, LEFT), given(1, ANN, None)]
     votes = votes_of(labels)
@@ -118,13 +112,6 @@ def test_reports_over_time_show_declining_labelers():
     assert (first.from_s, second.from_s) == (0.0, 4.5)
     assert first.reports[ANN].agreement.share == 1.0
     assert second.reports[ANN].agreement.share == 0.0
-
-
-def test_repeat_is_compared_with_first_answer():
-    labels = [given(0, ANN, LEFT, at_s=0.0), given(0, ANN, LEFT, at_s=9.0, is_repeat=True)]
-    _, second = over_time(labels, 2)
-    assert second.reports[ANN].self_consistency.share == 1.0
-    assert second.reports[ANN].num_answers == 0
 
 
 def test_no_labels_yield_no_reports():

@@ -42,7 +42,3 @@ def test_warning_names_the_number_it_rests_on(metrics, kind, part):
 )
 def test_good_or_too_few_labels_have_no_warning(metrics):
     assert label_warnings(GOOD | metrics) == {}
-
-
-def test_run_without_labels_has_no_warning():
-    assert label_warnings({"labels_answered": 0}) == {}

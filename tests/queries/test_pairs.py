@@ -127,20 +127,6 @@ def test_features_of_a_pair_leave_out_the_padding_of_an_ended_segment(noise):
     np.testing.assert_allclose(features[0, :3], expected, atol=1e-6)
 
 
-def test_clip_of_a_single_step_counts_one_step_for_selection(noise, monkeypatch):
-    """Every third of 90 steps is evaluated, so that the others count three steps each."""
-    chooser = chooser_of(noise, length=90)
-    monkeypatch.setattr(
-        chooser._predictor,
-        "member_rewards",
-        lambda rows: np.ones((3, *rows.shape[:-1]), np.float32),
-    )
-    whole = SegmentSpans(np.array([0]), np.array([0]), np.array([90]))
-    ended = SegmentSpans(np.array([0]), np.array([1]), np.array([1]))
-    logits = chooser._candidates(whole, ended, is_fitted=True).logits
-    np.testing.assert_array_equal(logits, np.full((3, 1), 90 - 1))
-
-
 def test_known_clips_are_not_compared_again(noise):
     known = {pair[0].content_hash for pair in chooser_of(noise).choose(9, is_fitted=False)}
     chooser = chooser_of(noise)

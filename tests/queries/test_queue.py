@@ -99,13 +99,6 @@ def test_first_answer_is_first_and_second_labelers_answer_is_further(survey):
     assert survey.read() == ([], [], False)
 
 
-def test_two_answers_read_together_count_as_one_first_answer(survey):
-    survey.answer("ann", 0, LEFT)
-    survey.answer("bob", 0, LEFT)
-    assert survey.read() == ([0], [], False)
-    assert survey.answers(0) == [LEFT, LEFT]
-
-
 def test_changed_answer_is_revision_and_keeps_other_labelers_answers(survey):
     survey.answer("ann", 0, LEFT)
     survey.answer("bob", 0, LEFT)
@@ -113,13 +106,6 @@ def test_changed_answer_is_revision_and_keeps_other_labelers_answers(survey):
     survey.answer("ann", 0, RIGHT)
     assert survey.read() == ([], [], True)
     assert survey.answers(0) == [LEFT, RIGHT]
-
-
-def test_repeated_answer_changes_nothing(survey):
-    survey.answer("ann", 0, LEFT)
-    survey.read()
-    survey.answer("ann", 0, LEFT)
-    assert survey.read() == ([], [], False)
 
 
 def test_query_waits_again_after_only_answer_is_withdrawn(survey):
@@ -147,15 +133,6 @@ def test_answers_of_excluded_labeler_are_ignored_until_included_again(survey):
     assert survey.queue.num_waiting == 1
 
 
-def test_new_answers_of_excluded_labeler_are_ignored(survey):
-    survey.answer("bob", 1, LEFT)
-    survey.store.labelers.set_excluded("bob", True)
-    assert survey.read() == ([], [], False)
-    survey.answer("bob", 0, LEFT)
-    assert survey.read() == ([], [], False)
-    assert survey.queue.num_answered == 0
-
-
 def test_saved_state_contains_each_labelers_answers(survey):
     survey.answer("ann", 0, LEFT)
     survey.answer("bob", 0, EQUAL)
@@ -174,17 +151,6 @@ def test_saved_state_contains_each_labelers_answers(survey):
     survey.queue = other
     assert survey.read() == ([], [], True)
     assert survey.answers(0) == [LEFT]
-
-
-def test_segment_of_many_comparisons_is_read_once_on_resume(survey, monkeypatch):
-    pairs = [(a_segment(i), a_segment(j)) for i in range(4) for j in range(4) if i < j]
-    survey.queue.ask(pairs, 0, RECENT)
-    state = survey.queue.state()
-    loaded = []
-    load = SegmentFiles.load
-    monkeypatch.setattr(SegmentFiles, "load", lambda *args: loaded.append(args[1]) or load(*args))
-    survey.new_queue().load_state(state, ENV_ID)
-    assert sorted(loaded) == sorted(a_segment(i).content_hash for i in range(6))
 
 
 def test_saved_state_contains_exclusions(survey):
@@ -309,17 +275,6 @@ def test_late_answer_to_withdrawn_comparison_is_used(shown_survey):
     survey.answer("ann", 0, LEFT)
     assert survey.read() == ([0], [], False)
     assert survey.queue.num_answered == 1
-
-
-def test_withdrawn_comparison_is_asked_again_once_its_clip_can_be_shown(shown_survey):
-    survey, display = shown_survey
-    survey.publish()
-    display.gone = {survey.queue.asked()[0].left}
-    survey.queue.withdraw_hidden()
-    display.gone, display.hidden = set(), set()
-    survey.queue.ask([(a_segment(0), a_segment(1))], 0, RECENT)
-    assert survey.queue.num_waiting == 3
-    assert len(survey.store.leases.claim(survey.experiment_id, "ann", 5)) == 3
 
 
 @pytest.mark.parametrize("shows_others", [True, False])

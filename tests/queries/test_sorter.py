@@ -10,17 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_teacher.clips.answer import MIRRORED, Answer
-from rl_teacher.clips.recorder import Recorder
 from rl_teacher.clips.segment import SEGMENT_ARRAYS
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.pairs import SHARED_EVERY
-from rl_teacher.queries.sorter import SorterSettings, consensus, sorter_settings
+from rl_teacher.queries.sorter import consensus
 from rl_teacher.store.records import NewLabel
 from rl_teacher.teachers.registry import teacher_named
-from rl_teacher.teachers.synthetic import SYNTHETIC
 from rl_teacher.teachers.teacher import human_teacher
-from tests.queries.sorting import ENV_ID, LENGTH, NUM_STEPS, SORT, SPACE, TREE, Sorting, recorded
+from tests.queries.sorting import ENV_ID, SORT, SPACE, TREE, Sorting, recorded
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
 
@@ -84,14 +82,6 @@ def test_ranking_of_neighbours_agrees_with_true_returns(sorting):
     assert rank_correlation(sort.sorter._ranking.fit(), sort.true_returns()) > 0.9
 
 
-@pytest.mark.parametrize("settings", [SORT, TREE])
-def test_fitted_predictor_without_recorded_clips_asks_nothing(sorting, settings):
-    sort = sorting(settings)
-    sort.recorder = Recorder(ENV_ID, segment_steps=LENGTH, capacity=NUM_STEPS)
-    sort.start(settings)
-    assert sort.ask(3, is_fitted=True) == []
-
-
 @pytest.mark.parametrize(
     ("objective", "discount", "scores"),
     [("preferences", 1.0, [5.0, 2.0]), ("preferences", 0.5, [1.9375, 1.5]), ("rank", 1.0, [1, 1])],
@@ -115,14 +105,13 @@ def test_clip_that_ended_early_has_the_predicted_score_of_the_objective(
 
 
 @pytest.mark.parametrize("settings", [SORT, TREE])
-@pytest.mark.parametrize("name", SYNTHETIC)
-def test_every_synthetic_teacher_sorts_better_than_chance(sorting, settings, name):
+@pytest.mark.parametrize("name", ["noisy", "equal"])
+def test_teacher_who_errs_or_ties_sorts_better_than_chance(sorting, settings, name):
     sort = sorting(settings, teacher_named(name))
     sort.sort(60)
     sort.sorter._read(sort.queue.asked())
     assert sort.queue.num_asked == 60
     qualities = sort.sorter._fit(None)
-    # `myopic` prefers what comes last in a clip, and `noisy` guesses where returns are close.
     assert rank_correlation(qualities, sort.true_returns()) > 0.3
 
 
@@ -176,22 +165,6 @@ def test_resumed_tree_whose_answers_came_in_another_order_has_equal_order_and_fi
     resume(tree, settings, saved(tree))
     assert state() == before
     np.testing.assert_array_equal(tree.sorter._ranking.fit(), qualities)
-
-
-def test_resumed_sorter_continues_with_the_next_clip_of_another_experiment(sorting):
-    shared = recorded(seed=1)
-    segments = shared.segments(shared.cut(4, np.random.default_rng(0)))
-    settings = replace(SORT, shared_segments=segments, comparisons_per_clip=1.0)
-    sort = sorting(settings)
-    sort.sort(6)
-    joined = {each.content_hash for each in segments} & set(sort.clips)
-    assert 0 < len(joined) < 4
-    checkpoint = saved(sort)
-    sort.sort(16)
-    expected = list(sort.clips)
-    resume(sort, settings, checkpoint)
-    sort.sort(16)
-    assert sort.clips == expected
 
 
 @pytest.mark.parametrize("settings", [SORT, TREE])
@@ -330,8 +303,3 @@ def test_consensus_is_the_side_of_the_majority(answers):
         assert found is CANNOT_TELL
     else:
         assert found is (LEFT if margin > 0 else RIGHT if margin < 0 else EQUAL)
-
-
-def test_number_of_clips_sets_comparisons_per_clip():
-    assert sorter_settings("sort", 100, 25, ()) == SorterSettings("sort", 4.0, 25)
-    assert sorter_settings("tree", None, 25, ()) == SorterSettings("tree", max_clips=25)

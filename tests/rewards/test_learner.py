@@ -293,16 +293,6 @@ def test_further_answer_that_gives_the_first_target_counts_once_for_the_next_fit
     assert world.learner.fit()
 
 
-def test_fit_in_the_background_that_is_completed_at_the_end_is_reported(tmp_path):
-    world = World(tmp_path, in_background=True)
-    world.turn(0)
-    world.turn(100)
-    assert world.learner.metrics()["fits"] == 1
-    assert world.learner.fit_remaining()
-    assert world.learner.metrics()["fits"] == 2
-    assert not world.learner.fit_remaining()
-
-
 def test_labels_too_few_to_fine_tune_complete_no_fit_at_the_end(tmp_path, world):
     (tmp_path / "later").mkdir()
     later = World(tmp_path / "later", human_teacher, pretrained=world.learner.predictor)
@@ -432,15 +422,3 @@ def test_diagnostics_contain_predictions_for_labelled_comparisons(world):
         segments = map(world.queue.segment, query.segments)
         returns = [world.learner.predictor(s.observations, s.actions).sum() for s in segments]
         assert diagnostics.comparisons[query.id] == pytest.approx(returns, rel=1e-4)
-
-
-def test_diagnostics_leave_state_unchanged(world):
-    world.roll_out(3)
-    world.learner.ask(NOW, RECENT)
-    world.learner.fit()
-    before = world.learner.state()
-    world.learner.diagnostics({each.left for each in world.queue.asked()})
-    after = world.learner.state()
-    assert before.keys() == after.keys()
-    for name, array in before.items():
-        np.testing.assert_array_equal(array, after[name])

@@ -37,11 +37,6 @@ def test_backward_rotation_scores_angle():
     )
 
 
-def test_rotation_score_is_independent_of_start():
-    pitch = 2.5 - np.linspace(0, 4 * np.pi, 80)
-    assert backward_rotation(hopper(pitch)) == pytest.approx(4 * np.pi, rel=1e-4)
-
-
 def test_forward_rotation_has_negative_score():
     assert backward_rotation(hopper(np.linspace(0, 3, 50))) == pytest.approx(-3, rel=1e-4)
 
@@ -135,10 +130,6 @@ def test_raising_a_foot_a_little_scores_more_than_standing_still():
     lower, higher = tasks._walker_feet(lifted)
     assert 0.05 < (higher - lower)[0] < 0.15
     assert tasks.one_leg_balance(lifted) > 1.5 * tasks.one_leg_balance(walker())
-
-
-def test_walker_head_down_scores_nothing():
-    assert tasks.one_leg_balance(walker(1.25, np.pi, left=(0, -np.pi / 2, 0))) == 0
 
 
 def test_walking_on_one_leg_scores_less_than_standing():
