@@ -141,7 +141,7 @@ class ClusterCollector:
         returns_features: bool = False,
     ) -> list[ShardRollout]:
         """Let the actors step their shards, and keep the state after that."""
-        self._workers.refresh_if_due()
+        self._workers.refresh()
         self._divide([worker.num_cpus for worker in self._workers.ready])
         version, self._version = self._version, self._version + 2
         tasks = [

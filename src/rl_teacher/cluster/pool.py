@@ -19,8 +19,6 @@ from rl_teacher.common.errors import ClusterUnavailable
 from rl_teacher.common.runtime import XLA_FLAGS
 from rl_teacher.common.state_dict import StateDict
 
-REFRESH_S = 1.0
-"""Time between two looks at the nodes."""
 POLL_S = 0.1
 """Time between two looks for a stop request."""
 START_TIMEOUT_S = 120.0
@@ -86,7 +84,6 @@ class WorkerPool:
 
     def refresh(self) -> None:
         """Follow the nodes: start actors on new ones, forget those of dead ones."""
-        self._refreshed_s = time.monotonic()
         wanted = self._wanted()
         for key in self._workers.keys() - wanted.keys():
             del self._workers[key]
@@ -94,11 +91,6 @@ class WorkerPool:
             self._workers[key] = self._start(key[0], wanted[key])
         for worker in self._workers.values():
             self._read_answer(worker)
-
-    def refresh_if_due(self) -> None:
-        """Follow the nodes, at most every `REFRESH_S` seconds."""
-        if time.monotonic() - self._refreshed_s > REFRESH_S:
-            self.refresh()
 
     def _wanted(self) -> dict[tuple[str, int], int]:
         """Return the CPUs of each wanted actor, by node and number on the node."""
@@ -213,13 +205,15 @@ class WorkerPool:
         while len(results) < len(tasks):
             if should_stop is not None and should_stop():
                 raise RolloutInterrupted
-            self.refresh_if_due()
             busy = [worker for _, worker in pending.values()]
             idle = [worker for worker in self.ready if worker not in busy]
             for worker in idle[: len(waiting)]:
                 number = waiting.pop(0)
                 call = worker.actor.collect.remote(tasks[number], policy_ref, state_refs)
                 pending[call] = number, worker
+            if waiting:
+                # Actors have died.
+                self.refresh()
             if not pending:
                 self._on_wait("waiting for a node of the cluster")
                 time.sleep(POLL_S)
@@ -233,7 +227,13 @@ class WorkerPool:
                     raise (error.cause or error) from error
                 except ray.exceptions.RayError as error:
                     num_deaths += 1
-                    check_deaths(num_deaths, error)
+                    if num_deaths >= MAX_DEATHS:
+                        raise ClusterUnavailable(
+                            f"{num_deaths} actors ended during one rollout, the last one with: "
+                            f"{' '.join(str(error).split())[:400]}. The last checkpoint was kept. "
+                            "Give the nodes more memory, or use fewer environments; then repeat "
+                            "the command."
+                        ) from error
                     worker.answer = worker.actor.versions.remote()
                     waiting.append(number)
         return [results[number] for number in range(len(tasks))]
@@ -243,17 +243,3 @@ class WorkerPool:
         for worker in self._workers.values():
             self._ray.kill(worker.actor)
         self._workers = {}
-
-
-def check_deaths(num_deaths: int, error: Exception) -> None:
-    """Give up a rollout during which too many actors died.
-
-    Raises:
-        ClusterUnavailable: they did.
-    """
-    if num_deaths >= MAX_DEATHS:
-        raise ClusterUnavailable(
-            f"{num_deaths} actors ended during one rollout, the last one with: "
-            f"{' '.join(str(error).split())[:400]}. The last checkpoint was kept. Give the nodes "
-            "more memory, or use fewer environments; then repeat the command."
-        ) from error
