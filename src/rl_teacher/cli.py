@@ -7,18 +7,23 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import errno
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rl_teacher.common.errors import BadInput, ExperimentNotFound, RlTeacherError, UnknownName
+from cyclopts import App, CycloptsError, Parameter
+
+from rl_teacher.common.errors import (
+    BadInput,
+    ExperimentNotFound,
+    RlTeacherError,
+    UnknownName,
+)
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.runtime import repeated_interrupts
 from rl_teacher.common.text import counted
 from rl_teacher.config import predecessors
-from rl_teacher.config.arguments import parse, parse_and_call, run_subcommand
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -26,10 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from rl_teacher.config.experiment import FitConfig, RunOptions, TeachConfig
     from rl_teacher.runs.folder import Experiment
-    from rl_teacher.runs.warm_start import KeptParts
-    from rl_teacher.sweep import Sweep
 
 ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
 
@@ -38,56 +40,31 @@ FULL_WIDTH = 80
 UNLIMITED_WIDTH = 10_000
 """Width of a table that is not printed on a terminal, in characters."""
 
-HELP = """\
-usage: rl-teacher COMMAND ...
+PARSING = Parameter(allow_repeating=True, consume_multiple=True, negative=())
+"""How arguments are parsed: the last of several counts, and `--hidden 64 64` has two values."""
 
-Train reinforcement learning agents from human preferences.
-
-commands:
-  teach            train an agent on labels, the true reward or a saved predictor
-  collect          collect labels without training
-  fit LABELS       fit a reward predictor to saved labels
-  serve            serve the page: label and monitor all experiments
-  label NAME       label an experiment's comparisons from the keyboard
-  envs             list the environments
-  check ENV        check an environment for faults
-  runs             list the experiments and their states
-  report NAME ...  print metrics and plot learning curves
-  reward NAME ...  switch an agent between predicted and true rewards
-  rename NAME NEW  rename an experiment
-  archive          archive, list and restore experiments
-  delete NAME      delete an experiment with its labels
-  play NAME        play an experiment's agent in the browser, or record a video
-  sweep FILE       train agents with several seeds and settings, and compare them
-  circus           teach four tricks and build a page that shows them
-  labelers         add, invite, list and revoke labelers
-  export NAME      export labels with their segments, labels alone, or the agent
-  import PATH      import a data set as an experiment
-  backup PATH      copy everything to a folder, even while experiments run
-  restore PATH     restore a backup into an empty home
-  doctor           check all files and the database for damage
-
+EPILOGUE = """\
 examples:
   rl-teacher teach -p rl -e ShortHopper-v1 -n base-rl
   rl-teacher teach -p synth -l 1400 -e ShortHopper-v1 -n syn-1400
   rl-teacher teach -p human -L 175 -e Reacher-v1 -n human-175
   rl-teacher report base-rl syn-1400
 
-`rl-teacher COMMAND --help` lists the options of a command. Repeating a `teach` command
-continues its experiment. All files are stored in ~/.rl-teacher (or RL_TEACHER_HOME).
-`rl-teacher --version` prints the version.
+`rl-teacher COMMAND --help` lists the options of a command. Repeating a `teach`
+command continues its experiment. All files are stored in ~/.rl-teacher, or in
+RL_TEACHER_HOME.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
-    command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if sys.stdout is None:  # closed by the parent process, as by `>&-` in a shell
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until the process ends
     try:
         try:
             with repeated_interrupts():
-                return run_command(command, rest)
+                return run_command(given)
         finally:
             sys.stdout.flush()
     except RlTeacherError as error:
@@ -126,22 +103,32 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def run_command(command: str, arguments: Sequence[str]) -> int:
-    """Run the command of this name, or print the overview of the commands.
+def run_command(arguments: Sequence[str]) -> int:
+    """Run a command.
 
     Raises:
-        UnknownName: there is no such command.
         ExperimentNotFound: there is no experiment of this name; the message suggests similar ones.
-        BadInput: earlier systems had it, or the experiment is only a predictor.
+        BadInput: there is no such command or option, earlier systems had it, or the experiment is
+            only a predictor.
     """
-    if command in ("-h", "--help", "help"):
-        print(HELP, end="")
-        return 0
-    if command not in COMMANDS:
-        predecessors.check_command(command, arguments)
-        raise UnknownName("command", command, COMMANDS)
+    command, *rest = arguments
+    if "--help-all" in rest:
+        arguments = ["teach-all", "--help"]
+    app = make_app()
+    if command == "--help":
+        app.help_epilogue = EPILOGUE
+    if command not in app:
+        predecessors.check_command(command, rest)
+        raise UnknownName("command", command, [name for name in app if name[0] != "-"])
     try:
-        return COMMANDS[command](arguments)
+        result = app(
+            arguments, exit_on_error=False, print_error=False, result_action="return_value"
+        )
+    except CycloptsError as error:
+        for argument in rest:
+            predecessors.check_option(command, argument.partition("=")[0].replace("_", "-"))
+        message = f"{error} `rl-teacher {command} --help` lists the options."
+        raise BadInput(message) from error
     except ExperimentNotFound as error:
         from rl_teacher.runs.folder import Experiment, experiment_names, not_found_message
 
@@ -156,181 +143,38 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
             ) from error
         message = not_found_message(error.unknown)
         raise ExperimentNotFound(message) from error
+    return result or 0
 
 
-def version(_: Sequence[str]) -> int:
-    """Print the version."""
+def version() -> str:
+    """Return the name and the version."""
     from importlib.metadata import version as installed_version
 
-    print(f"rl-teacher {installed_version('rl-teacher')}")
-    return 0
+    return f"rl-teacher {installed_version('rl-teacher')}"
 
 
-# --- teach, collect ---
-
-
-def teach(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher teach`."""
-    return run_experiment(*parse_teach(arguments))
-
-
-def parse_teach(
-    arguments: Sequence[str],
-) -> "tuple[TeachConfig, RunOptions, TeachConfig]":
-    """Parse the arguments of `rl-teacher teach`.
-
-    Returns:
-        Settings of the experiment, options of the run, and the settings' defaults.
-    """
-    import tyro
-
-    from rl_teacher.config.experiment import RunOptions, TeachConfig
-    from rl_teacher.config.presets import PresetChoice
-
-    defaults = TeachConfig("", name="", **_preset_settings(arguments))
-    for name in ("env_id", "name"):  # Required, without a default in the help.
-        object.__setattr__(defaults, name, tyro.MISSING)
-
-    def teach_agent(
-        *,
-        config: Annotated[TeachConfig, tyro.conf.arg(name="")] = defaults,
-        options: Annotated[RunOptions, tyro.conf.arg(name="")],
-        choice: Annotated[PresetChoice, tyro.conf.arg(name="")],  # noqa: ARG001 - read before
-    ) -> tuple[TeachConfig, RunOptions, TeachConfig]:
-        """Train an agent on labels, the true reward or a saved predictor."""
-        return config, options, defaults
-
-    # tyro has only `--no-FLAG` for a flag that the preset has switched on.
-    are_on = set(_flags_on(defaults))
-    arguments = [each for each in arguments if each.replace("_", "-") not in are_on]
-    return parse("teach", teach_agent, arguments)
-
-
-def _flags_on(settings: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the flags of a dataclass, and of its sections, that are on."""
-    from dataclasses import is_dataclass
-
-    from rl_teacher.config.fields import as_flag
-
-    for name, value in vars(settings).items():
-        if is_dataclass(value):
-            yield from _flags_on(value, f"{prefix}{name}.")
-        elif value is True:
-            yield as_flag(prefix + name)
-
-
-def _preset_settings(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of the preset that the arguments select.
-
-    The preset depends on three of the arguments, which are parsed first.
-    """
-    from argparse import ArgumentError, ArgumentParser
-
-    from rl_teacher.config.presets import PRESETS, preset
-    from rl_teacher.envs.registry import get_env_info
-
-    scanner = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    scanner.add_argument("-e", "--env-id", "--env_id")
-    scanner.add_argument("-p", "--predictor")
-    scanner.add_argument("--preset")
-    try:
-        found, _ = scanner.parse_known_args(list(arguments))
-        name = found.preset
-        if name is None and found.env_id is not None:
-            name = "images" if get_env_info(found.env_id).has_image_observations else "vectors"
-    except (ArgumentError, BadInput):  # the full parser reports the error
-        return {}
-    if name not in PRESETS:
-        return {}
-    has_teacher = found.predictor in ("synth", "human")
-    return preset(name, has_labels=found.predictor != "rl", has_teacher=has_teacher)
-
-
-def collect(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher collect`."""
-    import tyro
-
-    from rl_teacher.config.experiment import CollectConfig, RunOptions
-
-    def collect_labels(
-        config: Annotated[CollectConfig, tyro.conf.arg(name="")],
-        options: Annotated[RunOptions, tyro.conf.arg(name="")],
-    ) -> int:
-        """Collect labels without training."""
-        unset = CollectConfig(config.env_id, name=config.name, n_labels=config.n_labels)
-        return run_experiment(config.as_teaching(), options, unset.as_teaching())
-
-    return parse_and_call("collect", collect_labels, arguments)
-
-
-def run_experiment(config: "TeachConfig", options: "RunOptions", defaults: "TeachConfig") -> int:
-    """Run an experiment, with warnings on the terminal, and print its results.
-
-    Args:
-        config: settings of the experiment.
-        options: options of the run.
-        defaults: settings before the command line was read.
-
-    Raises:
-        BadConfig: a setting is out of bounds, or has no effect on this run.
-    """
-    import logging
-
-    from rich.console import Console
-    from rich.logging import RichHandler
-
-    console = Console()
-    handler = RichHandler(console=console, show_path=False)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
-    config = checked_config(config, options, defaults)
-    if options.force_new and options.archives:
-        raise BadInput(
-            "--force-new deletes the whole experiment, and the --force-new-... options archive it. "
-            "Give one or the other."
-        )
-    if options.force_new and not options.yes:
-        confirm_force_new(config.name)
-    return run_teach(config, options, console)
-
-
-def checked_config(
-    config: "TeachConfig", options: "RunOptions", defaults: "TeachConfig"
-) -> "TeachConfig":
-    """Return a configuration with its number of labels, if all settings are valid.
-
-    Raises:
-        BadConfig: a setting is out of bounds, or has no effect on this run.
-    """
-    from rl_teacher.config.experiment import RunOptions, validate
-    from rl_teacher.config.fields import RunSetup, check_effects
-    from rl_teacher.envs.registry import get_env_info
-
-    config = config.with_label_budget()
-    validate(config)
-    check_effects(RunSetup(config, options, get_env_info(config.env_id)), defaults, RunOptions())
-    return config
-
-
-def run_teach(config: "TeachConfig", options: "RunOptions", console: "Console") -> int:
-    """Run a validated experiment and print its results."""
-    from rl_teacher.runs.folder import Experiment
-    from rl_teacher.teach import teach as run
-
-    confirm = partial(confirm_archiving, config.name, is_confirmed=options.yes)
-    outcome = run(config, options, confirm)
-    experiment = Experiment.find(config.name)
-    if config.collect_only:
-        num_labels = experiment.summary().labels.answered
-        print(f"{counted(num_labels, 'label')} in experiment {config.name}")
-    else:
-        print_summary(experiment, console)
-        console.out(f"plot: {outcome.plot_path}", highlight=False)
-    if not outcome.is_finished:
-        print("The run was stopped and saved. Repeat the command to continue it.")
-    elif config.collect_only:
-        name = quote(config.name)
-        print(f"next: rl-teacher fit {name} -n NEW, or rl-teacher export {name}")
-    return 0
+def make_app() -> App:
+    """Return the app with all commands; those with settings are imported when they are run."""
+    app = App(
+        name="rl-teacher",
+        help="Train reinforcement learning agents from human preferences.",
+        help_format="plaintext",
+        version=version,
+        default_parameter=PARSING,
+    )
+    app.command(f"{WITH_SETTINGS}:teach_all", name="teach-all", show=False)
+    for place, (name, command) in enumerate(COMMANDS.items()):
+        if isinstance(command, tuple):
+            path, text = command
+            app.command(path, name=name, help=text, sort_key=place)
+        elif isinstance(command, dict):
+            group = App(name=name, help=HELP_OF_GROUPS[name], sort_key=place)
+            for subcommand, function in command.items():
+                group.command(function, name=subcommand)
+            app.command(group)
+        else:
+            app.command(command, name=name, sort_key=place)
+    return app
 
 
 def print_summary(experiment: "Experiment", console: "Console") -> None:
@@ -342,45 +186,6 @@ def print_summary(experiment: "Experiment", console: "Console") -> None:
     if current.labels.asked:
         counts |= {f"labels_{name}": num for name, num in vars(current.labels).items()}
     console.print(summary(experiment.name, current.env_id, [*experiment.metrics(), counts]))
-
-
-def confirm_force_new(name: str) -> None:
-    """Ask for confirmation before an experiment is deleted.
-
-    Raises:
-        BadInput: the answer is no, or the terminal is not interactive.
-    """
-    from rl_teacher.runs.folder import experiment_names, stored_experiments, validate_name
-
-    name = validate_name(name)
-    # A home that shares the database may have an experiment that has no folder in this one.
-    if name in experiment_names() or name in stored_experiments():
-        confirm(name, "delete", "Choose another name with -n, or omit --force-new.")
-
-
-def confirm_archiving(name: str, kept: "KeptParts", *, is_confirmed: bool) -> None:
-    """Say what is archived, what a new experiment keeps of it, and ask for confirmation.
-
-    Args:
-        name: name of the experiment.
-        kept: parts that the new experiment keeps.
-        is_confirmed: do not ask.
-
-    Raises:
-        BadInput: the answer is no, or the terminal is not interactive.
-    """
-    from rl_teacher.config.fields import as_flag
-    from rl_teacher.runs.folder import stored_experiments
-    from rl_teacher.runs.management import archive_name
-
-    target = archive_name(name, stored_experiments())
-    print(f"The experiment will be archived as {target}. The new one keeps of it: {kept}.")
-    settings = kept.settings(quote(target))
-    if settings:
-        flags = " ".join(as_flag(setting, value) for setting, value in settings.items())
-        print(f"To continue the new one later, replace the --force-new-... options by: {flags}")
-    if not is_confirmed:
-        confirm(name, "archive", "Choose another name with -n.")
 
 
 def confirm(name: str, verb: str, alternative: str) -> None:
@@ -425,59 +230,45 @@ def confirm(name: str, verb: str, alternative: str) -> None:
         raise BadInput(f"Nothing was {verb}d. {alternative}")
 
 
-# --- fit ---
-
-
-def fit(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher fit`."""
-    import tyro
-
-    from rl_teacher.config.experiment import FitConfig
-
-    def fit_predictor(config: Annotated[FitConfig, tyro.conf.arg(name="")]) -> None:
-        """Fit a reward predictor to saved labels and save it."""
-        run_fit(config)
-
-    return parse_and_call("fit", fit_predictor, arguments)
-
-
-def run_fit(config: "FitConfig") -> None:
-    """Fit a reward predictor and print its accuracy and its folder."""
-    from rl_teacher.fit_offline import fit_labels
-    from rl_teacher.report.figures import is_missing, percent
-
-    outcome = fit_labels(config)
-    accuracy = outcome.report.held_out_accuracy
-    num_comparisons = counted(outcome.num_comparisons, "comparison")
-    print(f"fitted to {num_comparisons}, {counted(outcome.report.num_steps, 'step')}")
-    num_held_out = counted(outcome.num_held_out, "held-out comparison")
-    on_held_out = f" on {num_held_out}" if outcome.num_held_out else ""
-    # Nothing may be held out, or all of it is equal.
-    unknown = "unknown: there is no held-out pair of which one clip is better"
-    shown = unknown if is_missing(accuracy) else percent(accuracy) + on_held_out
-    print(f"held-out accuracy: {shown}")
-    print(f"predictor: {outcome.folder}")
-
-
 # --- serve, label ---
 
 
-def serve(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher serve`."""
-    import tyro
+def serve(  # noqa: PLR0913 - one for each flag
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    no_browser: bool = False,
+    media: str | None = None,
+    end_after_runs: float | None = None,
+    public_url: str | None = None,
+    log_format: Literal["text", "json"] = "text",
+) -> int:
+    """Serve the page: label and monitor all experiments.
 
+    Args:
+        host: address of the page; 0.0.0.0 listens on every network of this machine
+        port: port of the page; the next free one if it is taken; 0: any
+        no_browser: print the link to the page without opening a browser
+        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
+            RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
+        end_after_runs: seconds after the last run until the service ends; by default it does not
+            end
+        public_url: address that browsers open, in printed links, such as
+            https://label.example.org behind a reverse proxy; by default that of --host and --port
+        log_format: format of the log; json has the request, its labeler and its experiment
+    """
     from rl_teacher.web import serve as service
 
-    def serve_page(options: Annotated[service.ServeOptions, tyro.conf.arg(name="")]) -> int:
-        """Serve the page: label and monitor all experiments."""
-        return service.serve(options)
-
-    return parse_and_call("serve", serve_page, arguments)
+    options = service.ServeOptions(
+        host, port, no_browser, media, end_after_runs, public_url, log_format
+    )
+    return service.serve(options)
 
 
 def label(
     name: str,
     /,
+    *,
     host: str = "127.0.0.1",
     port: int = 8765,
     no_browser: bool = False,
@@ -495,14 +286,14 @@ def label(
         media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
             RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
     """
-    from rl_teacher.config.experiment import RunOptions
+    from rl_teacher.plan import PagePlan
     from rl_teacher.web.terminal import label_at_terminal
 
-    options = RunOptions(host=host, port=port, no_browser=no_browser, media=media)
+    options = PagePlan(host=host, port=port, no_browser=no_browser, media=media)
     label_at_terminal(name, options)
 
 
-# --- envs, check ---
+# --- envs ---
 
 
 def envs(search: str = "", /) -> None:
@@ -513,7 +304,7 @@ def envs(search: str = "", /) -> None:
     """
     from rl_teacher.envs.registry import LISTED, atari_names, list_atari_infos, list_env_infos
 
-    table = _table("environment", "clip steps/s", "episode steps", "ends early", "")
+    table = table_of("environment", "clip steps/s", "episode steps", "ends early", "")
     known = [*list_env_infos(), *(list_atari_infos() if search else ())]
     found = [each for each in known if search.lower() in each.id.lower()]
     if not found:
@@ -526,7 +317,7 @@ def envs(search: str = "", /) -> None:
             "yes" if each.can_terminate else "no",
             each.description,
         )
-    _print_table(table)
+    print_table(table)
     if not search:
         names = atari_names()
         print(
@@ -535,63 +326,7 @@ def envs(search: str = "", /) -> None:
         )
 
 
-def check(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher check`."""
-    import tyro
-
-    def check_environment(
-        env_id: tyro.conf.Positional[str],
-        /,
-        predictor: Annotated[
-            Literal["rl", "synth", "human"], tyro.conf.arg(aliases=["-p"])
-        ] = "synth",
-        stacked_frames: Annotated[int, tyro.conf.arg(aliases=["-f"])] = 4,
-        frame_size: int = 84,
-        colour: bool = False,
-    ) -> None:
-        """Check an environment for faults.
-
-        Args:
-            env_id: registered id, module:id, or module:function
-            predictor: source of rewards; with human, clips are checked too
-            stacked_frames: frames stacked into one image observation; 0 or 1: a single frame
-            frame_size: height and width in pixels that larger images are resized to; 0: no resizing
-            colour: colour instead of greyscale images for agent and predictor
-        """
-        from rl_teacher.config.preprocessing import MAX_SIZE, MAX_STACKED, FrameSettings
-        from rl_teacher.envs.check import describe_images, inspect_environment
-
-        bounded = (
-            ("--stacked-frames", stacked_frames, MAX_STACKED),
-            ("--frame-size", frame_size, MAX_SIZE),
-        )
-        for flag, number, highest in bounded:
-            if not 0 <= number <= highest:
-                raise BadInput(f"{flag} {number} was given; from 0 to {highest} is possible.")
-        frames = FrameSettings(stacked_frames, frame_size, grey=not colour)
-        env_info, faults = inspect_environment(env_id, is_shown=predictor == "human")
-        if frames != FrameSettings() and not env_info.has_image_observations:
-            raise BadInput(
-                f"The observations of {env_info.id} are no images, so that --stacked-frames, "
-                "--frame-size and --colour have no effect. Leave them out."
-            )
-        for fault in faults:
-            print(f"{'error' if fault.is_fatal else 'warning'}: {fault.text}")
-        if any(fault.is_fatal for fault in faults):
-            raise BadInput(f"{env_info.id} cannot be used as it is. Correct the errors above.")
-        max_steps = env_info.max_episode_steps
-        limit = counted(max_steps, "step") if max_steps else "any length"
-        print(
-            f"{env_info.id} can be used: episodes of {limit}, "
-            f"clips of {env_info.fps:g} steps a second"
-        )
-        if env_info.has_image_observations:
-            print(describe_images(env_info.id, frames))
-
-    return parse_and_call("check", check_environment, arguments)
-
-
-# --- runs, report, play ---
+# --- runs, report ---
 
 
 def runs() -> None:
@@ -622,17 +357,17 @@ def runs() -> None:
         for each in found
     ]
     headings = [each for each in rows[0] if each not in hidden]
-    table = _table(*headings)
+    table = table_of(*headings)
     for row in rows:
         table.add_row(*(row[heading] for heading in headings))
-    _print_table(table)
+    print_table(table)
     # A column would be too narrow for them.
     for each in found:
         if each.note:
             print(f"{each.name}: {each.note}")
 
 
-def report(names: tuple[str, ...], /, plot: Path | None = None) -> None:
+def report(*names: str, plot: Path | None = None) -> None:
     """Print metrics and plot the learning curves of one or more experiments.
 
     Args:
@@ -691,14 +426,6 @@ def rename(name: str, new_name: str, /) -> None:
     print(f"{name} is now called {new_name}.")
 
 
-def archive(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher archive`."""
-    subcommands = {"add": archive_one, "list": list_archived, "restore": restore_archived}
-    return run_subcommand(
-        "archive", "Archive, list and restore experiments.", subcommands, arguments
-    )
-
-
 def archive_one(name: str, /) -> None:
     """Hide an experiment from labelers; it must not be running, and continuing it restores it.
 
@@ -720,11 +447,11 @@ def list_archived() -> None:
     if not archived:
         print("No experiment is archived.")
         return
-    table = _table("name", "environment", "labels", "archived")
+    table = table_of("name", "environment", "labels", "archived")
     for each in archived:
         since = _local_time(each.archived_at)
         table.add_row(Text(each.name), each.env_id, f"{each.answered:,}", since)
-    _print_table(table)
+    print_table(table)
 
 
 def restore_archived(name: str, /) -> None:
@@ -750,7 +477,7 @@ def set_archived(name: str, *, is_archived: bool) -> bool:
         return archive_experiment(store, name, is_archived=is_archived)
 
 
-def delete(name: str, /, yes: bool = False) -> None:
+def delete(name: str, /, *, yes: bool = False) -> None:
     """Delete an experiment that is not running, with its labels and checkpoints.
 
     Args:
@@ -767,101 +494,6 @@ def delete(name: str, /, yes: bool = False) -> None:
     with open_store() as store:
         delete_experiment(store, name)
     print(f"{name} deleted.")
-
-
-def play(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher play`."""
-    import tyro
-
-    from rl_teacher.play.options import PlayOptions
-
-    def play_agent(options: Annotated[PlayOptions, tyro.conf.arg(name="")]) -> int:
-        """Play an experiment's agent on the page, or record a video."""
-        from rl_teacher.play.commands import play as run
-
-        return run(options)
-
-    return parse_and_call("play", play_agent, arguments)
-
-
-# --- sweep ---
-
-
-def sweep(
-    file: Path, /, parallel: int | None = None, cluster: str | None = None, cpus: int = 1
-) -> None:
-    """Run an experiment for each seed and combination of settings, and compare their returns.
-
-    The file is in TOML. Finished runs are skipped when the command is repeated.
-
-    Args:
-        file: file with flags, seeds and grid
-        parallel: number of simultaneous runs; by default 1, and with --cluster as many as it has
-            CPUs for
-        cluster: Ray cluster whose nodes execute the runs: local starts one on this machine, auto
-            finds the running one, HOST:PORT is a head node
-        cpus: CPUs of a run, with --cluster
-    """
-    from rich.console import Console
-
-    from rl_teacher.common.runtime import sigterm_interrupts
-    from rl_teacher.sweep import HEADINGS, LocalRuns, execute_on_node, read_sweep, table_rows
-    from rl_teacher.sweep import sweep as run
-
-    for flag, number in (("--parallel", parallel), ("--cpus", cpus)):
-        if number is not None and number < 1:
-            raise BadInput(f"{flag} {number} was given; at least 1 is needed.")
-    if cpus != 1 and cluster is None:
-        raise BadInput("--cpus was given, which has no effect without --cluster. Omit it.")
-    given = read_sweep(file)
-    check_runs(given)
-    console = Console()
-    report = partial(console.print, soft_wrap=True, markup=False)
-    # Otherwise its runs would go on without it, and the repeated command would find them in use.
-    with sigterm_interrupts():
-        if cluster is None:
-            local = LocalRuns()
-            results = run(given, parallel or 1, report, local, local.end)
-        else:
-            from rl_teacher.cluster.connection import connected
-            from rl_teacher.cluster.jobs import ClusterFunction, num_cluster_cpus
-
-            with connected(cluster):
-                at_once = parallel or max(1, num_cluster_cpus() // cpus)
-                remote = ClusterFunction(execute_on_node, cpus)
-                results = run(given, at_once, report, remote, remote.cancel)
-    table = _table(*HEADINGS)
-    for row in table_rows(results):
-        table.add_row(*row)
-    _print_table(table)
-
-
-def check_runs(given: "Sweep") -> None:
-    """Check the settings of all runs of a sweep before the first one starts.
-
-    Raises:
-        BadInput: a setting is wrong, people would have to answer, runs would start over whenever
-            they continue, or two runs are the same.
-    """
-    from dataclasses import replace
-
-    from rl_teacher.preparation import check as check_teach
-    from rl_teacher.sweep import check_different
-
-    parsed = []
-    for each in given.runs():
-        config, options, defaults = parse_teach(each.flags)
-        config = checked_config(config, options, defaults)
-        if config.asks_a_person:
-            raise BadInput("A sweep does not wait for people to answer. Omit -p human.")
-        if options.force_new or options.archives:
-            raise BadInput(
-                "With --force-new, a sweep that is repeated would start its runs over instead of "
-                "continuing them. Omit it."
-            )
-        env_id = check_teach(config, options).env_info.id
-        parsed.append((each, replace(config, env_id=env_id), options))
-    check_different(parsed)
 
 
 # --- circus ---
@@ -896,24 +528,10 @@ def circus(
 # --- labelers ---
 
 
-def labelers(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher labelers`."""
-    subcommands = {
-        "add": add_labeler,
-        "list": list_labelers,
-        "revoke": revoke_labeler,
-        "invite": invite_labelers,
-        "invites": list_invites,
-        "revoke-invite": revoke_invite,
-    }
-    return run_subcommand(
-        "labelers", "Add, invite, list and revoke labelers.", subcommands, arguments
-    )
-
-
 def add_labeler(
     name: str,
     /,
+    *,
     role: str = "labeler",
     days: float | None = None,
     experiment: str | None = None,
@@ -945,7 +563,7 @@ def list_labelers() -> None:
 
     with open_store() as store:
         labelers = store.labelers.all()
-    table = _table("name", "role", "labels", "last label", "")
+    table = table_of("name", "role", "labels", "last label", "")
     for each in labelers:
         table.add_row(
             Text(each.name),  # brackets are no markup
@@ -954,7 +572,7 @@ def list_labelers() -> None:
             _local_time(each.last_label_at),
             "" if each.excluded_at is None else "excluded",
         )
-    _print_table(table)
+    print_table(table)
 
 
 def revoke_labeler(name: str, /) -> None:
@@ -970,7 +588,7 @@ def revoke_labeler(name: str, /) -> None:
     print(f"{counted(num_revoked, 'credential')} of {name} revoked. Their labels stay.")
 
 
-def invite_labelers(uses: int = 1, days: float = 7.0, experiment: str | None = None) -> None:
+def invite_labelers(*, uses: int = 1, days: float = 7.0, experiment: str | None = None) -> None:
     """Create an invite and print its link, which admits labelers under names that they choose.
 
     Args:
@@ -995,7 +613,7 @@ def list_invites() -> None:
 
     with open_store() as store:
         invites = store.access.invites()
-    table = _table("number", "for", "experiment", "uses", "expires", "status")
+    table = table_of("number", "for", "experiment", "uses", "expires", "status")
     for each in invites:
         table.add_row(
             str(each.id),
@@ -1005,7 +623,7 @@ def list_invites() -> None:
             _local_time(each.expires_at),
             each.status,
         )
-    _print_table(table)
+    print_table(table)
 
 
 def revoke_invite(number: int, /) -> None:
@@ -1027,6 +645,7 @@ def revoke_invite(number: int, /) -> None:
 def export(
     name: str,
     /,
+    *,
     format: ExportFormat = "dataset",  # noqa: A002 - the flag's name
     out: Path | None = None,
     step: str = "latest",
@@ -1105,37 +724,32 @@ def export_agent(name: str, out: Path | None, step: str) -> None:
     print(f"next: rl_teacher.load_agent({str(folder)!r})(observations) returns actions")
 
 
-def import_(arguments: Sequence[str]) -> int:
-    """Run `rl-teacher import`."""
-    import tyro
+def import_(
+    path: Path,
+    /,
+    *,
+    name: Annotated[str, Parameter(alias="-n")],
+    env_id: Annotated[str | None, Parameter(alias="-e")] = None,
+) -> None:
+    """Import a data set as an experiment; no code in the files is executed.
 
-    def import_data_set(
-        path: tyro.conf.Positional[Path],
-        /,
-        name: Annotated[str, tyro.conf.arg(aliases=["-n"])],
-        env_id: Annotated[str | None, tyro.conf.arg(aliases=["-e"])] = None,
-    ) -> None:
-        """Import a data set as an experiment; no code in the files is executed.
+    Args:
+        path: data set, as a folder or .zip file; or preferences of imitation, as .npz
+        name: name of the new experiment
+        env_id: environment, for files that do not name it, such as imitation's
+    """
+    from rl_teacher.datasets.import_export import import_as, read_any
 
-        Args:
-            path: data set, as a folder or .zip file; or preferences of imitation, as .npz
-            name: name of the new experiment
-            env_id: environment, for files that do not name it, such as imitation's
-        """
-        from rl_teacher.datasets.import_export import import_as, read_any
-
-        dataset = read_any(user_path(path), env_id)
-        num_answered = import_as(dataset, name)
-        labelled = counted(num_answered, "labelled comparison")
-        print(f"{labelled} of {dataset.env_id} in experiment {name}")
-
-    return parse_and_call("import", import_data_set, arguments)
+    dataset = read_any(user_path(path), env_id)
+    num_answered = import_as(dataset, name)
+    labelled = counted(num_answered, "labelled comparison")
+    print(f"{labelled} of {dataset.env_id} in experiment {name}")
 
 
 # --- backup, restore, doctor ---
 
 
-def backup(path: Path, /, media: str | None = None) -> None:
+def backup(path: Path, /, *, media: str | None = None) -> None:
     """Copy everything to a new zip file, even while experiments run.
 
     Args:
@@ -1164,7 +778,7 @@ def restore(path: Path, /) -> None:
     print(f"{summary} restored in {home()}")
 
 
-def doctor(media: str | None = None, repair: bool = False) -> int:
+def doctor(*, media: str | None = None, repair: bool = False) -> int:
     """Examine all files and the database for damage; exit with 1 if there is any.
 
     Args:
@@ -1176,12 +790,12 @@ def doctor(media: str | None = None, repair: bool = False) -> int:
     from rl_teacher.runs.doctor import examine
 
     checks = examine(media, is_repairing=repair)
-    table = _table("check", "examined", "result")
+    table = table_of("check", "examined", "result")
     for each in checks:
         results = {"repaired": each.repairs, "faults": each.faults}
         found = [f"{len(texts):,} {name}" for name, texts in results.items() if texts]
         table.add_row(each.name, f"{each.num_examined:,}", ", ".join(found) or "sound")
-    _print_table(table)
+    print_table(table)
     for each in checks:
         for text in each.repairs:
             print(f"repaired: {each.name}: {text}.")
@@ -1190,7 +804,8 @@ def doctor(media: str | None = None, repair: bool = False) -> int:
     return 1 if any(each.faults for each in checks) else 0
 
 
-def _table(*headings: str) -> "Table":
+def table_of(*headings: str) -> "Table":
+    """Return an empty table."""
     from rich.box import SIMPLE
     from rich.table import Table
 
@@ -1207,7 +822,7 @@ def _local_time(moment: "datetime | None") -> str:
     return "-" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
-def _print_table(table: "Table") -> None:
+def print_table(table: "Table") -> None:
     """Print a table."""
     _console().print(table, markup=False)
 
@@ -1222,30 +837,53 @@ def _console() -> "Console":
     return console
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "teach": teach,
-    "collect": collect,
-    "fit": fit,
+ARCHIVE = {"add": archive_one, "list": list_archived, "restore": restore_archived}
+LABELERS = {
+    "add": add_labeler,
+    "list": list_labelers,
+    "revoke": revoke_labeler,
+    "invite": invite_labelers,
+    "invites": list_invites,
+    "revoke-invite": revoke_invite,
+}
+WITH_SETTINGS = "rl_teacher.settings_commands"
+COMMANDS: dict[str, Any] = {
+    "teach": (
+        f"{WITH_SETTINGS}:teach",
+        "Train an agent on labels, the true reward or a saved predictor.",
+    ),
+    "collect": (f"{WITH_SETTINGS}:collect", "Collect labels without training."),
+    "fit": (f"{WITH_SETTINGS}:fit", "Fit a reward predictor to saved labels and save it."),
     "serve": serve,
-    "label": partial(parse_and_call, "label", label),
-    "envs": partial(parse_and_call, "envs", envs),
-    "check": check,
-    "runs": partial(parse_and_call, "runs", runs),
-    "report": partial(parse_and_call, "report", report),
-    "reward": partial(parse_and_call, "reward", reward),
-    "rename": partial(parse_and_call, "rename", rename),
-    "archive": archive,
-    "delete": partial(parse_and_call, "delete", delete),
-    "play": play,
-    "sweep": partial(parse_and_call, "sweep", sweep),
-    "circus": partial(parse_and_call, "circus", circus),
-    "labelers": labelers,
-    "export": partial(parse_and_call, "export", export),
+    "label": label,
+    "envs": envs,
+    "check": (f"{WITH_SETTINGS}:check", "Check an environment for faults."),
+    "runs": runs,
+    "report": report,
+    "reward": reward,
+    "rename": rename,
+    "archive": ARCHIVE,
+    "delete": delete,
+    "play": (
+        f"{WITH_SETTINGS}:play",
+        "Play an experiment's agent on the page, or record a video.",
+    ),
+    "sweep": (
+        f"{WITH_SETTINGS}:sweep",
+        "Run an experiment for each seed and combination of settings, and compare their returns.",
+    ),
+    "circus": circus,
+    "labelers": LABELERS,
+    "export": export,
     "import": import_,
-    "backup": partial(parse_and_call, "backup", backup),
-    "restore": partial(parse_and_call, "restore", restore),
-    "doctor": partial(parse_and_call, "doctor", doctor),
-    "--version": version,
+    "backup": backup,
+    "restore": restore,
+    "doctor": doctor,
+}
+"""Commands by name: a function, the path of one with settings and its help, or subcommands."""
+HELP_OF_GROUPS = {
+    "archive": "Archive, list and restore experiments.",
+    "labelers": "Add, invite, list and revoke labelers.",
 }
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
         settings: dict[str, Any] = {"observation_transform": obs_transform_func}
         if pretrained_reward_predictor_dir is not None:
             folder = user_path(pretrained_reward_predictor_dir)
-            settings |= {"predictor_path": folder, "keep_asking": learns}
+            settings["predictor_path"] = folder
         elif not learns:
             raise BadConfig(
                 "collect_prefs=False and train_reward=False need a predictor, and none was given. "
@@ -115,15 +115,15 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
             if synthetic_preferences is not None:
                 synthetic_prefs = synthetic_preferences
             settings["teacher"] = "oracle" if synthetic_prefs else "human"
-            settings["pretrain_labels"] = n_initial_prefs
-            settings["collect_only"] = not train_reward
-        elif learns:
             if prefs_dir is None:
-                raise BadConfig(
-                    "collect_prefs=False and train_reward=True fit a predictor to saved "
-                    "preferences, and none were given. Give their folder as prefs_dir."
-                )
-            settings["train_only"] = True
+                settings["pretrain_labels"] = n_initial_prefs
+            settings["collect_only"] = not train_reward
+            settings["keep_asking"] = "labels" in settings or "predictor_path" in settings
+        elif learns and prefs_dir is None:
+            raise BadConfig(
+                "collect_prefs=False and train_reward=True fit a predictor to saved "
+                "preferences, and none were given. Give their folder as prefs_dir."
+            )
         super().__init__(env, **settings)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:

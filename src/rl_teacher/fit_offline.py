@@ -9,7 +9,7 @@ from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput, RlTeacherError
 from rl_teacher.common.files import check_writable, folder_errors
 from rl_teacher.common.paths import user_path
-from rl_teacher.config.experiment import FitConfig, PredictorConfig, validate_fit
+from rl_teacher.config.experiment import PredictorConfig, TeachConfig
 from rl_teacher.config.fields import as_flag
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.given_labels import (
@@ -20,6 +20,7 @@ from rl_teacher.datasets.given_labels import (
     usable_labels,
     with_held_out,
 )
+from rl_teacher.plan import NETWORK_SETTINGS
 from rl_teacher.predictor.diagnostics import FitReport
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import evaluate, fit, initial_state, warm_start
@@ -29,7 +30,6 @@ from rl_teacher.rewards.trainer import examples_of
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.runs.warm_start import (
-    NETWORK_SETTINGS,
     hash_arrays,
     load_predictor,
     with_network_settings,
@@ -53,8 +53,12 @@ class FitOutcome:
     folder: Path
 
 
-def fit_labels(config: FitConfig) -> FitOutcome:
+def fit_labels(config: TeachConfig, out: str | None = None) -> FitOutcome:
     """Fit a reward predictor to saved labels until it stops improving, and save it.
+
+    Args:
+        config: settings with the labels; those of agents and of new labels are not read.
+        out: folder for the predictor, in place of an experiment.
 
     Raises:
         BadInput: there are no labels, none can be used for fitting, the held-out ones do not suit
@@ -64,7 +68,10 @@ def fit_labels(config: FitConfig) -> FitOutcome:
         RunFolderUnusable: the predictor cannot be saved.
     """
     runtime.prepare(home() / "cache" / "xla")
-    validate_fit(config)
+    if bool(config.name) == (out is not None):
+        raise BadConfig(
+            "The predictor is saved either in an experiment or in a folder. Give -n or --out."
+        )
     dataset = labels_to_fit(config)
     space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
     initial = None
@@ -74,8 +81,8 @@ def fit_labels(config: FitConfig) -> FitOutcome:
         initial = load_predictor(config.predictor_path, space, user, remedy)
         check_unseen_by(config.predictor_path, dataset.held_out)
         check_network_settings(config.reward, initial.config)
-        config = replace(config, reward=with_network_settings(initial, config))
-    with open_destination(config, dataset, initial) as (folder, experiment):
+        config = replace(config, reward=with_network_settings(initial, config.reward))
+    with open_destination(config, out, dataset, initial) as (folder, experiment):
         predictor, report = fit_predictor(dataset, space, config, initial)
         with folder_errors(folder):
             predictor.save(folder)
@@ -91,13 +98,13 @@ def fit_labels(config: FitConfig) -> FitOutcome:
     return FitOutcome(report, num_fitted, len(dataset.held_out), folder)
 
 
-def labels_to_fit(config: FitConfig) -> Dataset:
+def labels_to_fit(config: TeachConfig) -> Dataset:
     """Load the labels and those to hold out.
 
     Raises:
         BadInput: there are none, they are of different environments, or all are held out.
     """
-    dataset = usable_labels(config.labels)
+    dataset = usable_labels(str(config.labels))
     if config.held_out is None:
         return with_held_out([dataset], None)
     held_out = usable_labels(config.held_out)
@@ -141,15 +148,15 @@ def check_network_settings(given: PredictorConfig, saved: PredictorConfig) -> No
 
 @contextlib.contextmanager
 def open_destination(
-    config: FitConfig, dataset: Dataset, initial: RewardPredictor | None
+    config: TeachConfig, out: str | None, dataset: Dataset, initial: RewardPredictor | None
 ) -> Iterator[tuple[Path, Experiment | None]]:
     """Open the folder for the predictor, and its experiment if it has one, which is then locked.
 
     The experiment has no entry in the store: it has no comparisons. Content hashes, not paths,
     identify its labels and its initial predictor.
     """
-    if config.name is None:
-        folder = user_path(str(config.out))
+    if out is not None:
+        folder = user_path(out)
         # The fit may take minutes.
         check_writable(folder, "--out")
         yield folder, None
@@ -172,7 +179,7 @@ def open_destination(
 
 
 def fit_predictor(
-    dataset: Dataset, space: InputSpace, config: FitConfig, initial: RewardPredictor | None
+    dataset: Dataset, space: InputSpace, config: TeachConfig, initial: RewardPredictor | None
 ) -> tuple[RewardPredictor, FitReport]:
     """Fit a predictor to a data set and normalise its reward over the fitted segments."""
     space = space.for_encoder(config.reward.image_encoder)
@@ -199,7 +206,7 @@ def fit_predictor(
 
 
 def label_set(
-    dataset: Dataset, space: InputSpace, config: FitConfig, initial: RewardPredictor | None
+    dataset: Dataset, space: InputSpace, config: TeachConfig, initial: RewardPredictor | None
 ) -> LabelSet:
     """Convert a data set to the arrays of a fit."""
     labels = LabelSet(

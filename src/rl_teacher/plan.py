@@ -4,27 +4,35 @@ Everything below receives the plan, or plain values of it, and nothing below rea
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, Literal
 
-from rl_teacher.common.errors import SegmentTooLong
+from rl_teacher.common.errors import BadConfig, SegmentTooLong
 from rl_teacher.config.agents import AgentConfig
 from rl_teacher.config.experiment import (
+    AGENT_RESET_OF_SAC,
+    SCHEDULE_FRACTION_OF_SAC,
     PhysicsBackend,
     PredictorConfig,
     QueryMethod,
     RunOptions,
     TeachConfig,
-    pretraining_labels,
 )
+from rl_teacher.config.fields import as_flag
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import EnvInfo
 
 SECONDS_BETWEEN = 3.0
 """Time between two comparisons of the constant schedule, if a person labels."""
-STEPS_BETWEEN = 2_000
-"""Environment steps between two comparisons of the constant schedule, if nobody waits for them."""
+NETWORK_SETTINGS = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
+"""Settings that a saved predictor keeps."""
+ASSIGNMENT = ("overlap", "overlap_labelers", "repeats", "gold")
+"""Options of a run that say who answers what how often."""
+OF_COMMAND = ("env_id", "force_new", "yes")
+"""Beginnings of the settings that a command reads before it has a plan."""
+
+Spelling = Callable[[str, Any], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +42,8 @@ class LabelPlan:
     Attributes:
         is_person: whether people answer, through the store.
         teacher: synthetic teacher: its name, or a function of two segments.
-        teacher_name: name of the synthetic teacher in the store and in messages.
         teacher_strength: parameter of the synthetic teacher; None for its default.
+        answer_timeout_s: time after which a function that has not answered is given up.
         total: labels in all; None without a limit, 0 if none are asked for.
         first: labels before training.
         schedule: label schedule: its name, or a function.
@@ -49,27 +57,38 @@ class LabelPlan:
         candidates: candidate pairs per query.
         queries: whether unrelated pairs are compared, or clips are sorted, and how.
         n_clips: clips to sort; None to add clips as labels are asked for.
+        null_action_clip: whether the first clip to sort shows null actions.
         reuses_clips: whether clips of other experiments are compared as well.
     """
 
-    is_person: bool
-    teacher: str | Callable[..., Any]
-    teacher_name: str
-    teacher_strength: float | None
-    total: int | None
-    first: int
-    schedule: str | Callable[..., Any]
-    num_steps: int
-    fraction: float
-    hyperbolic_steps: int
-    seconds_between: float
-    steps_between: int
-    is_paced: bool
-    selector: str | Callable[..., Any]
-    candidates: int
-    queries: QueryMethod
-    n_clips: int | None
-    reuses_clips: bool
+    is_person: bool = False
+    teacher: str | Callable[..., Any] = "oracle"
+    teacher_strength: float | None = None
+    answer_timeout_s: float | None = None
+    total: int | None = 0
+    first: int = 0
+    schedule: str | Callable[..., Any] = "constant"
+    num_steps: int = 1
+    fraction: float = 1.0
+    hyperbolic_steps: int = 2_000_000
+    seconds_between: float = 0.0
+    steps_between: int = 2_000
+    is_paced: bool = False
+    selector: str | Callable[..., Any] = "disagreement"
+    candidates: int = 10
+    queries: QueryMethod = "pairs"
+    n_clips: int | None = None
+    null_action_clip: bool = False
+    reuses_clips: bool = False
+
+    @property
+    def teacher_name(self) -> str:
+        """Name of the synthetic teacher in the store and in messages."""
+        if isinstance(self.teacher, str):
+            return self.teacher
+        module = getattr(self.teacher, "__module__", None) or "?"
+        name = getattr(self.teacher, "__qualname__", None) or type(self.teacher).__qualname__
+        return f"{module}:{name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +103,8 @@ class LearningPlan:
         first_fit_steps: maximum number of gradient steps of the first fit.
         fits_in_background: whether it is fitted in a thread, while training continues.
         labels: labels that are asked for.
+        given_labels: labels that exist before; None for none.
+        held_out: labels that it is evaluated on, and never fitted to.
     """
 
     predictor: PredictorConfig
@@ -93,6 +114,8 @@ class LearningPlan:
     first_fit_steps: int
     fits_in_background: bool
     labels: LabelPlan
+    given_labels: Any = None
+    held_out: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +140,23 @@ class AgentPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PagePlan:
+    """The page that is served during a run.
+
+    Attributes:
+        host: its address.
+        port: its port; the next free one if it is taken; 0: any.
+        no_browser: whether the link is only printed.
+        media: storage of clips; None for the default.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    no_browser: bool = False
+    media: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """What a run of `rl-teacher teach` or `collect` does.
 
@@ -130,17 +170,21 @@ class RunPlan:
         agent: the agent.
         clip_reward: largest absolute value of a true reward that the agent learns from; 0: any.
         segment_steps: L, length of a segment.
-        learning: the reward predictor that is fitted; None for the true reward or a frozen one.
+        rewards: what the agent learns from: true rewards, those of a saved predictor as it is, or
+            those of a predictor that is fitted to labels.
+        learning: the reward predictor that is fitted; None if none is.
         num_steps: environment steps of training; 0 if labels are only collected.
         collects_only: whether the run ends when all labels are there.
-        has_null_action_clip: whether the first clip to sort shows null actions.
         cluster: Ray cluster whose nodes step the environments; None for this machine.
         workers: threads that step the environments; None: one per core.
         has_videos: whether videos of episodes are written.
         has_tensorboard: whether TensorBoard logs are written.
         tensorboard_dir: folder of these logs; None for that of the home.
-        serves_page: whether the page is served during the run.
+        page: the page that is served; None for none.
         stays_open: whether the page stays open after the last step.
+        instructions: instructions for labelers; empty keeps the stored ones.
+        assignment: the options of `ASSIGNMENT` that are given.
+        media: storage of clips; None for the default.
         checkpoint_seconds: time between two checkpoints.
         warnings: what the user should know before the run begins.
     """
@@ -154,17 +198,20 @@ class RunPlan:
     agent: AgentPlan
     clip_reward: float
     segment_steps: int
+    rewards: Literal["true", "frozen", "learned"]
     learning: LearningPlan | None
     num_steps: int
     collects_only: bool
-    has_null_action_clip: bool
     cluster: str | None
     workers: int | None
     has_videos: bool
     has_tensorboard: bool
     tensorboard_dir: str | None
-    serves_page: bool
+    page: PagePlan | None
     stays_open: bool
+    instructions: str
+    assignment: dict[str, float]
+    media: str | None
     checkpoint_seconds: float
     warnings: tuple[str, ...] = ()
 
@@ -185,93 +232,264 @@ class RunPlan:
         return self.labels is not None and self.labels.queries != "pairs"
 
     @property
+    def sorts_from_null_actions(self) -> bool:
+        """Whether the first clip to sort shows null actions."""
+        return self.labels is not None and self.labels.null_action_clip
+
+    @property
     def first_labels(self) -> int:
         """Labels that are asked for before training."""
         return 0 if self.labels is None else self.labels.first
 
 
-def resolve(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -> RunPlan:
+class Reading:
+    """Settings that note which of their fields are read, also by their properties."""
+
+    def __init__(self, settings: Any) -> None:
+        self._settings = settings
+        self._names: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        derived = getattr(type(self._settings), name, None)
+        if isinstance(derived, property) and derived.fget is not None:
+            return derived.fget(self)
+        self._names.add(name)
+        return getattr(self._settings, name)
+
+    def section(self, name: str, *, unread: Collection[str] = ()) -> Any:
+        """Return a section of the settings, of which some fields have no effect."""
+        section = getattr(self._settings, name)
+        self._names |= {f"{name}.{field}" for field in vars(section) if field not in unread}
+        return section
+
+    def ignored(self, defaults: Any, spell: Spelling) -> list[str]:
+        """Return the settings that differ from their defaults and were not read."""
+        return [
+            spell(name, value)
+            for name, value in changes(self._settings, defaults)
+            if name not in self._names and not name.startswith(OF_COMMAND)
+        ]
+
+
+def changes(settings: Any, defaults: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield names and values of settings, also of sections, that differ from the defaults."""
+    for name, default in vars(defaults).items():
+        value = getattr(settings, name)
+        if is_dataclass(default):
+            yield from changes(value, default, f"{prefix}{name}.")
+        elif value is not default and value != default:
+            yield prefix + name, value
+
+
+def resolve(
+    settings: TeachConfig,
+    options: RunOptions,
+    env_info: EnvInfo,
+    defaults: TeachConfig | None = None,
+) -> RunPlan:
     """Resolve the settings of a run in its environment.
 
+    Args:
+        settings: settings of the experiment.
+        options: options of the run.
+        env_info: its environment.
+        defaults: settings before the user changed them, as of a preset.
+
     Raises:
+        BadConfig: settings contradict each other.
         SegmentTooLong: clips are longer than episodes.
     """
-    warnings = []
-    length, shows_ends = config.clip_length, config.shows_ends(env_info)
-    segment_steps = max(round(length * env_info.fps), 1)
-    if config.learns:
-        given = None if length == TeachConfig.clip_length else f"--clip-length {length:g}"
-        segment_steps = limited_segment_steps(segment_steps, env_info, given, warnings)
-    if config.predictor != "rl" and shows_ends:
+    refuse_contradictions(settings)
+    given, run = Reading(settings), Reading(options)
+    warnings: list[str] = []
+    shows_ends = env_info.can_terminate and not given.hide_episode_ends
+    learning, segment_steps = None, max(round(settings.clip_length * env_info.fps), 1)
+    if given.learns:
+        clip = given.clip_length
+        spelt = None if clip == TeachConfig.clip_length else as_flag("clip_length", f"{clip:g}")
+        segment_steps = limited_segment_steps(segment_steps, env_info, spelt, warnings)
+        is_paced = given.asks_a_person and not given.asks_upfront and run.pace == "labels"
+        labels = resolve_labels(given, is_paced=is_paced)
+        learning = resolve_learning(given, env_info, segment_steps, labels)
+    if shows_ends and given.predictor != "rl":
         warnings.append(
             f"Episodes of {env_info.id} may end early, which tells the agent about the true "
             "reward. --hide-episode-ends hides it."
         )
-    return RunPlan(
-        name=config.name,
+    is_frozen = given.predictor_path is not None and learning is None
+    asks_a_person, trains = given.asks_a_person, not given.collect_only
+    has_warp = env_info.backend == "batch" and options.cluster is None
+    is_on_policy = given.agent in ("ppo", "trpo", "a2c", "ga3c")
+    media = run.media
+    page = None
+    if asks_a_person or run.serve:
+        page = PagePlan(host=run.host, port=run.port, no_browser=run.no_browser, media=media)
+    plan = RunPlan(
+        name=given.name,
         env_info=env_info,
-        frames=config.frames,
-        physics=config.physics,
-        seed=config.seed,
-        hides_ends=config.hide_episode_ends,
-        agent=AgentPlan(
-            name=config.agent,
-            settings=config.agent_settings,
-            total_steps=config.num_timesteps,
-            seed=config.seed,
-            # An agent that learns of terminations gains more from a habit that it would lose.
-            labels_before_reset=math.inf if shows_ends else config.labels_before_reset,
-            is_warm=config.agent_path is not None,
-        ),
-        clip_reward=config.clip_reward,
+        frames=given.frames if env_info.has_image_observations else settings.frames,
+        physics=given.physics if has_warp else "cpu",
+        seed=given.seed,
+        hides_ends=settings.hide_episode_ends,
+        agent=_agent(given, env_info, shows_ends=shows_ends),
+        clip_reward=given.clip_reward if given.predictor == "rl" else 0.0,
         segment_steps=segment_steps,
-        learning=_learning(config, options, shows_ends, segment_steps) if config.learns else None,
-        num_steps=config.training_steps,
-        collects_only=config.collect_only,
-        has_null_action_clip=config.null_action_clip,
-        cluster=options.cluster,
-        workers=options.workers,
-        has_videos=options.videos,
-        has_tensorboard=not options.no_tensorboard,
-        tensorboard_dir=options.tensorboard_dir,
-        serves_page=options.serve or config.asks_a_person,
-        stays_open=config.asks_a_person and not options.exit_when_finished,
-        checkpoint_seconds=options.checkpoint_seconds,
-        warnings=tuple(warnings),
+        rewards="learned" if learning else "frozen" if is_frozen else "true",
+        learning=learning,
+        num_steps=given.num_timesteps if trains else 0,
+        collects_only=not trains,
+        cluster=run.cluster if is_on_policy else None,
+        workers=None if env_info.backend == "gymnasium" else run.workers,
+        has_videos=trains and not run.no_videos and run.videos,
+        has_tensorboard=not run.no_tensorboard,
+        tensorboard_dir=None if run.no_tensorboard else run.tensorboard_dir,
+        page=page,
+        stays_open=asks_a_person and trains and not run.exit_when_finished,
+        instructions=run.instructions if asks_a_person else "",
+        assignment={
+            name: value
+            for name in (ASSIGNMENT if asks_a_person else ())
+            if (value := getattr(run, name)) is not None
+        },
+        media=media,
+        checkpoint_seconds=run.checkpoint_seconds,
+    )
+    ignored = [
+        *given.ignored(defaults or TeachConfig(), as_flag),
+        *run.ignored(RunOptions(), as_flag),
+    ]
+    if ignored:
+        warnings.append(f"ignored: {', '.join(ignored)} ({_facts(plan)})")
+    return replace(plan, warnings=tuple(warnings))
+
+
+def _facts(plan: RunPlan) -> str:
+    """Describe a run as far as it decides which settings it reads."""
+    labels = plan.labels
+    source = "the true reward" if plan.learning is None else "given labels"
+    if labels is not None:
+        source = "people" if labels.is_person else f"the teacher {labels.teacher_name}"
+    observations = "images" if plan.env_info.has_image_observations else "vectors"
+    return f"the agent is {plan.agent.name}, learns from {source}, and observes {observations}"
+
+
+def _agent(given: Reading, env_info: EnvInfo, *, shows_ends: bool) -> AgentPlan:
+    section, is_warm = given.agent_section, given.agent_path is not None
+    unread: set[str] = set()
+    if section == "sac":
+        explores = given.asks and not is_warm and given.first_labels > 0
+        unread |= set() if given.learns else {"no_relabel"}
+        unread |= set() if explores else {"no_explore"}
+        unread |= set() if explores and not given.sac.no_explore else {"compared_states"}
+        unread |= {"learning_starts", "initial_temperature"} if is_warm else set()
+    elif env_info.has_image_observations:
+        unread |= {"hidden", "observation_clip"}
+    else:
+        unread |= {"image_encoder"}
+    labels_before_reset = math.inf
+    # An agent that learns of terminations gains more from a habit that a reset takes from it.
+    if given.asks and given.n_labels is not None and not is_warm and not shows_ends:
+        default = AGENT_RESET_OF_SAC if given.agent == "sac" else 0.0
+        fraction = default if given.agent_reset is None else given.agent_reset
+        # With as many labels before training, no agent learns from fewer.
+        if fraction * given.n_labels > given.first_labels:
+            labels_before_reset = fraction * given.n_labels
+    return AgentPlan(
+        name=given.agent,
+        settings=given.section(section, unread=unread),
+        total_steps=given.num_timesteps,
+        seed=given.seed,
+        labels_before_reset=labels_before_reset,
+        is_warm=is_warm,
     )
 
 
-def _learning(
-    config: TeachConfig, options: RunOptions, shows_ends: bool, segment_steps: int
+def resolve_learning(
+    given: Reading, env_info: EnvInfo, segment_steps: int, labels: LabelPlan
 ) -> LearningPlan:
-    is_person = config.asks_a_person
+    """Resolve the settings of a reward predictor.
+
+    Args:
+        given: the settings.
+        env_info: the environment.
+        segment_steps: L, length of a segment.
+        labels: labels that are asked for.
+    """
+    fits = not given.collect_only
+    fits_later = fits and (labels.is_person or (labels.total != 0 and not given.asks_upfront))
+    encoder = given.section("reward", unread=vars(PredictorConfig())).image_encoder
+    unread: set[str] = set()
+    if not env_info.has_image_observations:
+        unread |= {"image_encoder", "batch_norm"}
+    elif encoder in ("small", "paper"):
+        unread |= {"hidden"}
+    else:
+        unread |= {"batch_norm", "ignore_actions" if encoder == "profiles" else "batch_norm"}
+    unread |= set(NETWORK_SETTINGS) if given.predictor_path is not None else set()
     return LearningPlan(
-        predictor=config.reward,
-        seed=config.seed,
+        predictor=given.section("reward", unread=unread),
+        seed=given.seed,
         segment_steps=segment_steps,
-        shows_ends=shows_ends,
-        first_fit_steps=config.pretrain_iters,
-        fits_in_background=config.fit == "async",
-        labels=LabelPlan(
-            is_person=is_person,
-            teacher=config.teacher,
-            teacher_name=config.teacher,
-            teacher_strength=config.teacher_strength,
-            total=config.n_labels if config.asks else 0,
-            first=pretraining_labels(config),
-            schedule=config.schedule_name,
-            num_steps=config.num_timesteps,
-            fraction=config.label_fraction,
-            hyperbolic_steps=config.hyperbolic_steps,
-            seconds_between=SECONDS_BETWEEN if is_person else 0.0,
-            steps_between=STEPS_BETWEEN,
-            is_paced=is_person and options.pace == "labels",
-            selector=config.selector,
-            candidates=config.candidates,
-            queries=config.queries,
-            n_clips=config.n_clips,
-            reuses_clips=config.reuse_clips,
+        shows_ends=env_info.can_terminate and not given.hide_episode_ends,
+        first_fit_steps=given.pretrain_iters if fits else TeachConfig.pretrain_iters,
+        fits_in_background=fits_later and given.fit == "async",
+        labels=labels,
+        given_labels=given.labels if fits else None,
+        held_out=given.held_out if fits else None,
+    )
+
+
+def resolve_labels(
+    given: Reading,
+    *,
+    is_paced: bool = False,
+    steps_between: int | None = None,
+    answer_timeout_s: float | None = None,
+) -> LabelPlan:
+    """Resolve the settings of the labels that are asked for.
+
+    Args:
+        given: the settings.
+        is_paced: whether training waits for labels that are due.
+        steps_between: environment steps between two labels of the constant schedule.
+        answer_timeout_s: time after which an answer is given up.
+    """
+    if not given.asks:
+        return LabelPlan()
+    is_person, asks_later = given.asks_a_person, not given.asks_upfront
+    schedule = given.schedule or ("constant" if given.n_labels is None else "annealed")
+    is_falling = schedule in ("annealed", "hyperbolic") or callable(schedule)
+    fraction = SCHEDULE_FRACTION_OF_SAC if given.agent == "sac" else 1.0
+    if is_falling and asks_later and given.schedule_fraction is not None:
+        fraction = given.schedule_fraction
+    is_fitted = given.predictor_path is not None
+    compares_pairs = given.queries == "pairs"
+    is_selected = compares_pairs and (is_fitted or asks_later)
+    selector = given.selector if is_selected else TeachConfig.selector
+    has_scores = is_selected and selector != "uniform"
+    return LabelPlan(
+        is_person=is_person,
+        teacher=TeachConfig.teacher if is_person else given.teacher,
+        teacher_strength=None if is_person else given.teacher_strength,
+        answer_timeout_s=answer_timeout_s,
+        total=given.n_labels,
+        first=given.first_labels,
+        schedule=schedule,
+        num_steps=given.num_timesteps or 1,
+        fraction=fraction,
+        hyperbolic_steps=(
+            given.hyperbolic_steps if schedule == "hyperbolic" else TeachConfig.hyperbolic_steps
         ),
+        seconds_between=SECONDS_BETWEEN if is_person and steps_between is None else 0.0,
+        steps_between=steps_between or LabelPlan.steps_between,
+        is_paced=is_paced,
+        selector=selector,
+        candidates=given.candidates if has_scores else TeachConfig.candidates,
+        queries=given.queries,
+        n_clips=None if compares_pairs else given.n_clips,
+        null_action_clip=not compares_pairs and given.null_action_clip,
+        reuses_clips=(not compares_pairs or (not is_fitted and given.first_labels > 0))
+        and given.reuse_clips,
     )
 
 
@@ -300,3 +518,56 @@ def limited_segment_steps(
         )
     warnings.append(f"Clips have {longest} steps, not {steps}: episodes of {env_info.id} end then.")
     return longest
+
+
+def refuse_contradictions(settings: TeachConfig, spell: Spelling = as_flag) -> None:
+    """Refuse settings that contradict each other about who teaches, or what is trained.
+
+    Raises:
+        BadConfig: names the settings, and what to do.
+    """
+    total, first, source = settings.n_labels, settings.pretrain_labels, settings.predictor
+    n_labels, saved = spell("n_labels", total), spell("predictor_path", "...")
+    n_clips, keep_asking = spell("n_clips", settings.n_clips), spell("keep_asking", True)
+    schedule = settings.schedule
+    starts_fitted, wants_labels = settings.starts_fitted, settings.wants_labels
+    max_labels = math.comb(settings.n_clips or 0, 2)
+    rules = {
+        f"{spell('pretrain_labels', first)} is more than {n_labels}. Lower the one, or raise the "
+        "other.": total is not None and first is not None and first > total,
+        f"{n_labels} is more than the {max_labels} pairs of {n_clips}. Lower the one, or raise the "
+        "other.": (
+            settings.queries != "pairs"
+            and None not in (total, settings.n_clips)
+            and (total or 0) > max_labels
+        ),
+        "Collecting needs a number of labels. Give it with -l; or with --queries tree or sort, the "
+        "number of clips with --n-clips.": total is None
+        and source != "rl"
+        and settings.collect_only,
+        f"{spell('schedule', schedule)} distributes a number of labels, and none was given. Give "
+        f"{spell('n_labels', '...')}.": (
+            total is None and schedule in ("annealed", "hyperbolic", "upfront")
+        ),
+        f"{keep_asking} continues with a saved predictor or saved labels, and none was given. Give "
+        f"{saved} or {spell('labels', '...')}.": settings.keep_asking and not starts_fitted,
+        "No source of rewards was given. Give -p rl, -p synth or -p human, a saved predictor with "
+        "--predictor-path, or labels with --labels.": source is None and not starts_fitted,
+        "-p rl uses the environment's reward, and a predictor or labels were given. Omit one of "
+        "them.": source == "rl" and starts_fitted,
+        "-p rl asks for no labels. Omit -l, -L and --collect-only, or give -p synth or -p human.": (
+            source == "rl" and (wants_labels or settings.collect_only)
+        ),
+        f"-p {source} was given, but no labels are asked for: a saved predictor, or saved labels, "
+        f"are used as they are. Give -l or {keep_asking}, or omit -p.": (
+            source in ("synth", "human") and starts_fitted and not wants_labels
+        ),
+        "Labels need a source. Give -p synth or -p human.": (
+            source is None and (wants_labels or settings.collect_only)
+        ),
+        f"{spell('teacher', settings.teacher)} is a synthetic teacher, and -p human asks people. "
+        "Omit one of them.": source == "human" and settings.teacher != TeachConfig.teacher,
+    }
+    for message, is_broken in rules.items():
+        if is_broken:
+            raise BadConfig(message)

@@ -15,32 +15,26 @@ from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound
 from rl_teacher.common.files import check_writable
 from rl_teacher.common.paths import user_path
-from rl_teacher.config.experiment import RunOptions, TeachConfig, validate
-from rl_teacher.config.fields import check_bounds
+from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.datasets.given_labels import GivenLabels, given_labels
 from rl_teacher.envs.check import check_environment
-from rl_teacher.envs.registry import EnvInfo, get_env_info, make_vector
+from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.plan import RunPlan, resolve
 from rl_teacher.report.progress import Progress as Display
+from rl_teacher.rewards.factory import named_teacher
 from rl_teacher.rewards.memory import check_memory
 from rl_teacher.runs.clip_renderer import check_renderable
-from rl_teacher.runs.control import given_assignment
 from rl_teacher.runs.folder import Experiment, home, media_url, open_store, validate_name
-from rl_teacher.runs.management import archive_for_new
 from rl_teacher.runs.opening import ExperimentSpec, OpenExperiment
 from rl_teacher.runs.video_writer import check_videos
 from rl_teacher.runs.warm_start import (
     NO_WARM_START,
-    KeptParts,
     WarmStart,
     load_warm_start,
-    parts_to_keep,
 )
 from rl_teacher.store.experiments import check_assignment
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import AssignmentPolicy, Control
-from rl_teacher.teachers.registry import teacher_named
-from rl_teacher.teachers.tasks import TaskTeacher
 from rl_teacher.web.address import one_time_link
 from rl_teacher.web.service_process import PageService, check_page, open_in_browser
 
@@ -51,81 +45,72 @@ class PreparedRun:
 
     Attributes:
         config: settings that the experiment is saved with.
-        env_info: properties of the environment.
+        plan: plan of the run.
         warm_start: what agent and predictor start from.
-        kept_parts: parts of an earlier experiment that a new one of its name keeps; None if none is
-            archived.
         given_labels: labels that the predictor is fitted to first; None if there are none.
         extension: steps and labels beyond those that the experiment began with; None without any.
     """
 
     config: TeachConfig
-    env_info: EnvInfo
+    plan: RunPlan
     warm_start: WarmStart
-    kept_parts: KeptParts | None
     given_labels: GivenLabels | None
     extension: Control | None
 
 
-def prepare(config: TeachConfig, options: RunOptions) -> PreparedRun:
+def prepare(
+    config: TeachConfig, options: RunOptions, defaults: TeachConfig | None = None
+) -> PreparedRun:
     """Check the input of a run, and load what it starts from; create nothing.
+
+    Args:
+        config: settings of the experiment.
+        options: options of the run.
+        defaults: settings before the user changed them.
 
     Raises:
         RlTeacherError: the input cannot be used; the text states why and what to do.
     """
     # Before the first import of JAX, which reads its settings then.
     runtime.prepare(home() / "cache" / "xla")
-    check_bounds(options)
     config = config.with_label_budget()
-    plan = check(config, options)
+    plan = check(config, options, defaults)
     env_info = plan.env_info
-    if config.physics == "cpu" and not env_info.has_image_observations:
+    if plan.physics == "cpu" and not env_info.has_image_observations:
         runtime.prefer_cpu()
-    check_machine(config, options, env_info)
+    check_machine(plan)
     config = replace(config, env_id=env_info.id, name=validate_name(config.name))
-    kept = parts_to_keep(config, options)
-    if kept is not None:
-        config = replace(config, **kept.settings(config.name))
-    starts_over = options.force_new or kept is not None
+    starts_over = options.force_new
     stored = AssignmentPolicy() if starts_over else stored_assignment(config.name)
-    check_assignment(given_assignment(options, stored))
+    check_assignment(replace(stored, **plan.assignment))
     warm_start = load_warm_start(config)
-    given = given_labels(
-        config,
-        env_info,
-        plan.segment_steps,
-        force_new=starts_over,
-        with_predictor_labels=kept is None or kept.labels,
-    )
+    given = given_labels(config, env_info, plan.segment_steps, force_new=starts_over)
     if given is not None:
         check_memory(plan, len(given.dataset))
     # The saved configuration keeps the original numbers, and must equal the given one to resume.
     config, extension = (config, None) if starts_over else split_extension(config)
-    return PreparedRun(config, env_info, warm_start, kept, given, extension)
+    return PreparedRun(config, plan, warm_start, given, extension)
 
 
-def check(config: TeachConfig, options: RunOptions) -> RunPlan:
+def check(config: TeachConfig, options: RunOptions, defaults: TeachConfig | None = None) -> RunPlan:
     """Check the settings of a run before anything is created, and return its plan.
 
     Raises:
         BadInput: a setting is wrong; the text states what is needed.
     """
-    validate(config)
     check_agent(config)
     env_info = get_env_info(config.env_id)
     check_environment(env_info)
-    plan = resolve(config, options, env_info)
+    plan = resolve(config, options, env_info, defaults)
     check_memory(plan)
-    if config.asks_a_person:
+    if plan.asks_a_person:
         check_renderable(env_info.id)
-    if config.predictor == "synth":
-        teacher = teacher_named(config.teacher, config.teacher_strength)
-        if isinstance(teacher, TaskTeacher):
-            teacher.check_environment(env_info.id)
+    if plan.learning is not None:
+        named_teacher(plan.learning, env_info.id)
     return plan
 
 
-def check_machine(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -> None:
+def check_machine(plan: RunPlan) -> None:
     """Check what a run needs of this machine before anything is created.
 
     Raises:
@@ -134,17 +119,17 @@ def check_machine(config: TeachConfig, options: RunOptions, env_info: EnvInfo) -
         StoreUnavailable: the storage of the media does not answer.
         RunFolderUnusable: the folder of clips or of TensorBoard logs cannot be written.
     """
-    media = MediaFiles(media_url(options.media))
+    media = MediaFiles(media_url(plan.media))
     media.check()
-    if options.media is not None and not media.is_remote:
-        check_writable(user_path(options.media), "--media")
-    if options.tensorboard_dir is not None:
-        check_writable(user_path(options.tensorboard_dir), "--tensorboard-dir")
-    if options.serve or config.asks_a_person:
-        check_page(options)
-    if options.videos:
-        check_videos(env_info.id)
-    if config.physics != "cpu":
+    if plan.media is not None and not media.is_remote:
+        check_writable(user_path(plan.media), "--media")
+    if plan.tensorboard_dir is not None:
+        check_writable(user_path(plan.tensorboard_dir), "--tensorboard-dir")
+    if plan.page is not None:
+        check_page(plan.page)
+    if plan.has_videos:
+        check_videos(plan.env_info.id)
+    if plan.physics != "cpu":
         from rl_teacher.envs.mujoco.warp import find_gpu  # noqa: PLC0415 - optional
 
         find_gpu()
@@ -202,12 +187,6 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
     return config, None if target == Control() else target
 
 
-def archive(name: str) -> str:
-    """Archive an experiment and return the name that it has then."""
-    with open_store() as store:
-        return archive_for_new(store, name)
-
-
 def initial_agent(config: TeachConfig, warm_start: WarmStart = NO_WARM_START) -> Agent:
     """Create the agent of a run, with the state that it starts from.
 
@@ -221,18 +200,18 @@ def initial_agent(config: TeachConfig, warm_start: WarmStart = NO_WARM_START) ->
     return agent
 
 
-def experiment_spec(config: TeachConfig, options: RunOptions) -> ExperimentSpec:
-    """Return the identity of the experiment that a configuration describes."""
+def experiment_spec(config: TeachConfig, plan: RunPlan, *, force_new: bool) -> ExperimentSpec:
+    """Return the identity of an experiment, and what its page shows."""
     return ExperimentSpec(
         name=config.name,
-        env_info=get_env_info(config.env_id),
+        env_info=plan.env_info,
         config=config.saved(),
         defaults=config.defaults(),
-        asks_a_person=config.asks_a_person,
+        asks_a_person=plan.asks_a_person,
         max_labels=config.n_labels,
-        instructions=options.instructions,
-        media=options.media,
-        force_new=options.force_new,
+        instructions=plan.instructions,
+        media=plan.media,
+        force_new=force_new,
     )
 
 
@@ -248,7 +227,7 @@ def with_labels_to_collect(config: TeachConfig, experiment: OpenExperiment) -> T
 
 
 def start_page(
-    stack: contextlib.ExitStack, plan: RunPlan, options: RunOptions, display: Display
+    stack: contextlib.ExitStack, plan: RunPlan, display: Display
 ) -> Callable[[], None] | None:
     """Start to serve the page, until the stack is closed.
 
@@ -256,17 +235,17 @@ def start_page(
         A function that waits until the page is shown, and raises if it cannot be; None for a run
         without a page.
     """
-    if not plan.serves_page:
+    if plan.page is None:
         return None
     waiting = stack.enter_context(ThreadPoolExecutor(1, "page"))
-    page = PageService(options)
+    page = PageService(plan.page)
     stack.callback(page.close)
-    return waiting.submit(show_page, page, plan, options, display).result
+    return waiting.submit(show_page, page, plan, display).result
 
 
-def show_page(page: PageService, plan: RunPlan, options: RunOptions, display: Display) -> None:
+def show_page(page: PageService, plan: RunPlan, display: Display) -> None:
     """Wait until the service listens; print the link to the page and open it."""
     link = page.link(plan.name, plan.asks_a_person)
     display.page(link)
-    if not options.no_browser:
+    if plan.page is not None and not plan.page.no_browser:
         open_in_browser(one_time_link(page.address(), link))

@@ -14,7 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,6 @@ from rl_teacher.first_labels import add_null_action_clip, ask_first_comparisons
 from rl_teacher.plan import RunPlan, resolve
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.preparation import (
-    archive,
     experiment_spec,
     initial_agent,
     prepare,
@@ -53,7 +52,6 @@ from rl_teacher.runs.history import is_due
 from rl_teacher.runs.opening import OpenExperiment, open_experiment
 from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.runs.video_writer import VideoWriter
-from rl_teacher.runs.warm_start import KeptParts
 from rl_teacher.session import PreferenceSession, SessionSettings, query_store
 
 logger = logging.getLogger(__name__)
@@ -190,7 +188,7 @@ class TrainingLoop:
         session, plan = self.session, self._plan
         is_resumed = self._resume()
         with stop_requests() as session.stop:
-            if plan.has_null_action_clip and not is_resumed:
+            if plan.sorts_from_null_actions and not is_resumed:
                 add_null_action_clip(session, plan, self._collector, self._is_stop_requested)
             if plan.collects_only:
                 self._collect_labels()
@@ -343,7 +341,7 @@ class TrainingLoop:
             num_steps=plan.num_steps,
             starts_with_whole_episodes=not stagger_steps(env_info),
             # Poses cost nothing, but a video is rendered in a process of its own.
-            records_episodes=renderer.kind == "poses" or plan.serves_page or plan.has_videos,
+            records_episodes=renderer.kind == "poses" or plan.page is not None or plan.has_videos,
             # A run that collects more labels chooses other comparisons.
             repeats_steps=not plan.collects_only,
             checkpoint_seconds=plan.checkpoint_seconds,
@@ -441,53 +439,49 @@ class TrainingLoop:
 def teach(
     config: TeachConfig,
     options: RunOptions | None = None,
-    confirm_archiving: Callable[[KeptParts], None] = lambda _: None,
+    defaults: TeachConfig | None = None,
 ) -> Outcome:
     """Run an experiment from the start, or resume it from its last checkpoint.
 
     Args:
         config: settings that define the experiment.
         options: settings that may change when it is resumed.
-        confirm_archiving: called before an experiment is archived, with the parts of it that the
-            new one keeps; it may raise.
+        defaults: settings before the user changed them, as of a preset.
 
     Raises:
         RlTeacherError: the input cannot be used; the text states why and what to do.
     """
     options = options or RunOptions()
-    prepared = prepare(config, options)
-    config, env_info, kept = prepared.config, prepared.env_info, prepared.kept_parts
+    prepared = prepare(config, options, defaults)
+    for text in prepared.plan.warnings:
+        logger.warning(text)
+    config, env_info = prepared.config, prepared.plan.env_info
     warm_start, given, extension = prepared.warm_start, prepared.given_labels, prepared.extension
     with contextlib.ExitStack() as stack:
-        if options.cluster is not None:
+        if prepared.plan.cluster is not None:
             from rl_teacher.cluster.connection import connected  # noqa: PLC0415 - optional
 
-            stack.enter_context(connected(options.cluster))
+            stack.enter_context(connected(prepared.plan.cluster))
         agent = initial_agent(config, warm_start)
-        # Everything that could fail is done: from here on, an earlier experiment of this name is
-        # archived or deleted.
-        if kept is not None:
-            confirm_archiving(kept)
-            config = replace(config, **kept.settings(archive(config.name)))
+        # Everything that could fail is done: an earlier experiment of this name may be deleted now.
         config = warm_start.with_hashes(config)
-        experiment = stack.enter_context(open_experiment(experiment_spec(config, options)))
+        spec = experiment_spec(config, prepared.plan, force_new=options.force_new)
+        experiment = stack.enter_context(open_experiment(spec))
         if given is not None:
             given.keep(experiment.folder)
         if extension is not None:
             experiment.store.experiments.set_control(experiment.id, extension)
         config = with_labels_to_collect(config, experiment)
         plan = resolve(config, options, env_info)
-        for text in plan.warnings:
-            logger.warning(text)
         metrics = experiment.folder.latest_metrics
         display = Display(plan.name, env_info.id, plan.num_steps, metrics)
         stack.enter_context(display)
         display.status("setting up")
         # The service starts while the environments are made and the first clips recorded.
-        await_page = start_page(stack, plan, options, display)
+        await_page = start_page(stack, plan, display)
         loop = TrainingLoop(plan, experiment, display, agent, warm_start.predictor)
         stack.callback(loop.close)
-        loop.session.control.set_assignment(options)
+        loop.session.control.set_assignment(plan.assignment)
         if given is not None:
             loop.add_given_labels(given)
         outcome = loop.run(await_page)

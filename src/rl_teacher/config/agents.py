@@ -4,28 +4,19 @@ A setting has the same name, meaning and bounds in all sections. What several ag
 inherited; an agent repeats a field to give it another default.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
-from rl_teacher.config.fields import (
-    EXPLORATION,
-    IMAGES,
-    LEARNING,
-    NEIGHBOURS,
-    NEW_AGENT,
-    VECTORS,
-    Above,
-    AtLeast,
-    Between,
-)
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from rl_teacher.config.fields import STRICT, Count, Fraction, Natural, Positive
 from rl_teacher.nn.encoders import NetworkSize
 
-Count = Annotated[int, AtLeast(1)]
-Positive = Annotated[float, Above(0)]
-Fraction = Annotated[float, Between(0, 1)]
+Coefficient = Annotated[float, Field(ge=0, le=100)]
+Hidden = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class OnPolicySettings:
     """Settings that all on-policy agents share."""
 
@@ -35,28 +26,28 @@ class OnPolicySettings:
     """steps per environment in one rollout"""
     gamma: Fraction = 0.99
     """discount factor"""
-    hidden: Annotated[tuple[int, ...], AtLeast(1), VECTORS] = (64, 64)
+    hidden: Hidden = (64, 64)
     """hidden layer sizes of the policy and of the value function; images have an encoder instead"""
-    observation_clip: Annotated[Positive, VECTORS] = 10.0
+    observation_clip: Positive = 10.0
     """largest absolute value of a normalised observation"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class ActorCriticSettings(OnPolicySettings):
     """Settings of agents that follow the gradient of one loss."""
 
-    final_learning_rate: Annotated[float | None, Between(0, 100)] = None
+    final_learning_rate: Coefficient | None = None
     """learning rate at the last step, to which it changes linearly; by default that of the first
     step"""
-    entropy_coef: Annotated[float, Between(0, 100)] = 0.0
+    entropy_coef: Coefficient = 0.0
     """entropy coefficient of the loss"""
     max_grad_norm: Positive = 0.5
     """maximum norm of the gradient"""
-    image_encoder: Annotated[NetworkSize, IMAGES] = "small"
+    image_encoder: NetworkSize = "small"
     """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class PPOConfig(ActorCriticSettings):
     """Settings of PPO (Schulman et al. 2017)."""
 
@@ -72,7 +63,7 @@ class PPOConfig(ActorCriticSettings):
     """clip range of the probability ratio"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class TRPOConfig(OnPolicySettings):
     """Settings of TRPO (Schulman et al. 2015)."""
 
@@ -80,11 +71,11 @@ class TRPOConfig(OnPolicySettings):
     """largest mean KL divergence of an update, in nats"""
     cg_steps: Count = 15
     """maximum number of conjugate gradient steps"""
-    cg_damping: Annotated[float, Between(0, 100)] = 0.1
+    cg_damping: Coefficient = 0.1
     """damping added to the diagonal of the Fisher matrix"""
     line_search_steps: Count = 10
     """maximum number of line search steps"""
-    line_search_shrinkage: Annotated[float, Between(0.01, 0.99)] = 0.8
+    line_search_shrinkage: Annotated[float, Field(ge=0.01, le=0.99)] = 0.8
     """factor between the step sizes of the line search"""
     minibatch_size: Count = 128
     """samples per gradient step of the value function"""
@@ -96,7 +87,7 @@ class TRPOConfig(OnPolicySettings):
     """lambda of generalised advantage estimation (GAE)"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class RMSPropSettings(ActorCriticSettings):
     """Settings of A2C and GA3C, after OpenAI Baselines."""
 
@@ -109,7 +100,7 @@ class RMSPropSettings(ActorCriticSettings):
     """epsilon of RMSProp"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class A2CConfig(RMSPropSettings):
     """Settings of A2C (Mnih et al. 2016, synchronous)."""
 
@@ -118,7 +109,7 @@ class A2CConfig(RMSPropSettings):
     """lambda of generalised advantage estimation (GAE); 1 is plain A2C"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class GA3CConfig(RMSPropSettings):
     """Settings of GA3C (Babaeizadeh et al. 2017), with V-trace (Espeholt et al. 2018)."""
 
@@ -131,7 +122,7 @@ class GA3CConfig(RMSPropSettings):
     """clipping threshold of V-trace's trace coefficients (c bar)"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class SACConfig:
     """Settings of SAC (Haarnoja et al. 2018) with PEBBLE's additions (Lee et al. 2021)."""
 
@@ -139,7 +130,7 @@ class SACConfig:
     """number of parallel environments"""
     rollout_steps: Count = 8
     """steps per environment between two updates"""
-    learning_starts: Annotated[int, Between(0, 10**9), NEW_AGENT] = 1000
+    learning_starts: Natural = 1000
     """environment steps with random actions before the first update"""
     buffer_steps: Count = 300_000
     """capacity of the replay buffer, in environment steps"""
@@ -155,22 +146,22 @@ class SACConfig:
     """discount factor"""
     tau: Fraction = 0.005
     """coefficient of the target networks' soft update (tau)"""
-    initial_temperature: Annotated[Positive, NEW_AGENT] = 1.0
+    initial_temperature: Positive = 1.0
     """initial entropy temperature; it adapts to a target entropy of -1 nat per action dimension"""
-    hidden: Annotated[tuple[int, ...], AtLeast(1)] = (128, 128)
+    hidden: Hidden = (128, 128)
     """hidden layer sizes of the actor and of both critics"""
     observation_clip: Positive = 10.0
     """largest absolute value of a normalised observation"""
-    no_relabel: Annotated[bool, LEARNING] = False
+    no_relabel: bool = False
     """do not relabel the replay buffer after each fit of the reward predictor"""
-    no_explore: Annotated[bool, EXPLORATION] = False
+    no_explore: bool = False
     """act at random before the first labels, without PEBBLE's unsupervised exploration"""
-    compared_states: Annotated[int, Between(0, 10**9), EXPLORATION, NEIGHBOURS] = 512
+    compared_states: Natural = 512
     """states of the replay buffer in which nearest neighbours are searched for the exploration
     reward; 0: all"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class OtherAgentConfig:
     """Settings of an agent from another library, or of a custom agent."""
 

@@ -1,133 +1,88 @@
-"""Parsing of a command's arguments by the signature of a function.
+"""Settings as arguments of a command: cyclopts parses them, and pydantic checks them."""
 
-Heavy imports are in functions: the command line imports this module before it knows the command.
-"""
+import types
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args, get_origin
+from cyclopts import Parameter, Token
 
-from rl_teacher.common.errors import BadInput
-from rl_teacher.config import predecessors
+from rl_teacher.config.fields import fields_of, help_of
 
-
-def parse_and_call(
-    command: str, function: Callable[..., int | None], arguments: Sequence[str]
-) -> int:
-    """Parse the arguments of a command by a function's signature, and call the function.
-
-    Args:
-        command: name of the command.
-        function: its docstring and annotations make the help; it returns the exit code, or None
-            for 0.
-        arguments: arguments after the command.
-    """
-    return parse(command, function, arguments) or 0
+Given = dict[str, Any]
+"""Settings that were given, by name; sections are mappings."""
 
 
-def parse(command: str, function: Callable[..., Any], arguments: Sequence[str]) -> Any:
-    """Parse arguments as `parse_and_call` does, and return the function's result."""
-    import tyro
-
-    from rl_teacher.config.fields import OPTIONAL_VALUES, join_help_lines
-
-    check_options(command, function, arguments)
-    if {"-h", "--help"} & {*arguments}:
-        join_help_lines(function)
-        name_positional_arguments(function)
-    return tyro.cli(
-        function,
-        prog=f"rl-teacher {command}",
-        args=list(arguments),
-        # No `--no-X` beside every flag `--X`.
-        config=(tyro.conf.FlagCreatePairsOff,),
-        registry=OPTIONAL_VALUES,
-    )
-
-
-def name_positional_arguments(function: Callable[..., Any]) -> None:
-    """Make the help of a function show its positional arguments by name, such as NAME, not STR."""
-    import inspect
-
-    import tyro
-
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is not parameter.POSITIONAL_ONLY:
-            continue
-        kind = parameter.annotation
-        if get_origin(kind) is Annotated:  # perhaps by an earlier call
-            kind = get_args(kind)[0]
-        if get_origin(kind) is Literal:
-            continue
-        metavar = name.upper()
-        if get_origin(kind) is tuple:
-            metavar = f"{metavar} ..."
-        elif parameter.default is not parameter.empty:
-            metavar = f"[{metavar}]"
-        function.__annotations__[name] = Annotated[kind, tyro.conf.arg(metavar=metavar)]
-
-
-def check_options(command: str, function: Callable[..., Any], arguments: Sequence[str]) -> None:
-    """Refuse an option that does not exist with the ones that may be meant.
-
-    These are its new name if it is one of an earlier system, the options that it abbreviates, also
-    by the initials of the last part, or the most similar ones.
+def whole_number(_: Any, tokens: Iterable[Token]) -> int:
+    """Parse an integer, which may be written as 5e6 or 5_000_000.
 
     Raises:
-        BadInput: an option does not exist.
+        ValueError: it is not whole.
     """
-    import difflib
-    import re
-
-    from rl_teacher.config.fields import long_options
-
-    known = [*long_options(function), "--help"]
-    for given in arguments:
-        name = given.partition("=")[0].replace("_", "-")
-        # `--reward.no-batch-norm` switches off a flag that a preset has switched on.
-        if name in known or re.sub(r"(--|\.)no-", r"\1", name, count=1) in known:
-            continue
-        predecessors.check_option(command, name)
-        if not re.fullmatch(r"--(?!tyro-)[a-z][a-z0-9.-]*", name):
-            continue
-        abbreviated = [
-            each for each in known if each.startswith(name) or with_initials(each) == name
-        ]
-        near = abbreviated or difflib.get_close_matches(name, known)
-        hint = f" Did you mean {', '.join(near)}?" if near else ""
-        raise BadInput(
-            f"There is no option {name}.{hint} `rl-teacher {command} --help` lists the options."
-        )
+    [token] = tokens
+    number = float(token.value.replace("_", ""))
+    if not number.is_integer():
+        raise ValueError(f"{token.value} is not a whole number")
+    return int(number)
 
 
-def with_initials(option: str) -> str:
-    """Abbreviate the last part of an option, such as --ppo.learning-rate to --ppo.lr."""
-    section, dot, last = option.rpartition(".")
-    return section + dot + "".join(word[:1] for word in last.split("-"))
-
-
-def run_subcommand(
-    command: str,
-    description: str,
-    subcommands: Mapping[str, Callable[..., Any]],
-    arguments: Sequence[str],
-) -> int:
-    """Run the subcommand that the first argument names, or print help or an error.
+def given_type(*models: type, only: Iterable[str] = (), shows_all: bool = False) -> Any:
+    """Return a TypedDict of settings, by which cyclopts parses those that are given.
 
     Args:
-        command: the command.
-        description: what the subcommands do, for the help.
-        subcommands: functions by name, see `parse_and_call`.
-        arguments: arguments after the command.
+        models: the settings classes.
+        only: names of the settings that the command has; empty for all.
+        shows_all: whether the help shows settings that have no section of the help.
     """
-    import tyro
+    hints: dict[str, Any] = {}
+    for model in models:
+        for name, field in fields_of(model).items():
+            if only and name not in only:
+                continue
+            notes = [note for note in field.metadata if isinstance(note, Parameter)]
+            kind = argument_type(field.annotation)
+            if hasattr(kind, "__pydantic_fields__"):
+                hints[name] = Annotated[given_type(kind, shows_all=shows_all), Parameter(help="")]
+                continue
+            parameter = Parameter(
+                help=help_with_default(model, name),
+                show=shows_all or bool(only) or any(note.group for note in notes),
+                required=False,
+                converter=whole_number if kind is int else None,
+                negative_bool=() if name.startswith("no_") else ("no-",),
+            )
+            hints[name] = Annotated[(kind, parameter, *notes)]
+    return TypedDict("Given", hints, total=False)  # pyright: ignore[reportArgumentType]
 
-    if arguments and arguments[0] in subcommands:
-        name = arguments[0]
-        return parse_and_call(f"{command} {name}", subcommands[name], arguments[1:])
-    tyro.extras.subcommand_cli_from_dict(  # prints help or an error, and exits
-        dict(subcommands),
-        prog=f"rl-teacher {command}",
-        description=description,
-        args=list(arguments),
-    )
-    return 0
+
+def help_with_default(model: type, name: str) -> str:
+    """Return the help of a setting, with its default unless that says nothing."""
+    default = fields_of(model)[name].default
+    values = default if isinstance(default, tuple) else (default,)
+    if callable(default) or default in (None, False, ""):
+        return help_of(model, name)
+    return f"{help_of(model, name)} [default: {' '.join(map(str, values))}]"
+
+
+def argument_type(annotation: Any) -> Any:
+    """Return the part of a type that can be written on a command line."""
+    if get_origin(annotation) is Annotated:
+        return argument_type(get_args(annotation)[0])
+    if get_origin(annotation) is tuple:
+        return tuple[argument_type(get_args(annotation)[0]), ...]
+    if get_origin(annotation) in (Union, types.UnionType):
+        parts = [argument_type(part) for part in get_args(annotation)]
+        return next(part for part in (*parts, str) if part in (int, float, str) or is_choice(part))
+    return annotation
+
+
+def is_choice(kind: Any) -> bool:
+    """Return whether a type is a Literal."""
+    return get_origin(kind) is Literal
+
+
+def merged(defaults: Given, given: Given) -> Given:
+    """Return given settings with defaults for the others, also within sections."""
+    return defaults | {
+        name: merged(defaults.get(name, {}), value) if isinstance(value, dict) else value
+        for name, value in given.items()
+    }

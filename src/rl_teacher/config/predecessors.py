@@ -22,6 +22,10 @@ OPTIONS = {
     "-b": "--ga3c.entropy-coef",
     "--starting-beta": "--ga3c.entropy-coef",
     "--reward-model": "-p",
+    "--force-new-agent-model": "another -n, with --labels OLD",
+    "--force-new-environment-clips": "another -n, or --force-new",
+    "--force-new-reward-model": "another -n, with --labels OLD and --agent-path OLD",
+    "--force-new-training-labels": "another -n, with --agent-path OLD and --predictor-path OLD",
     # learning-from-human-preferences
     "--batchnorm": "--reward.batch-norm with --reward.image-encoder paper",
     "--dropout": "--reward.dropout",

@@ -1,10 +1,8 @@
 """Presets: defaults of `rl-teacher teach` for a kind of environment."""
 
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from rl_teacher.config.agents import A2CConfig, GA3CConfig, PPOConfig
-from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.config.agents import PPOConfig
 
 PresetName = Literal["vectors", "images", "paper-atari"]
 PRESETS: tuple[PresetName, ...] = get_args(PresetName)
@@ -25,21 +23,12 @@ on Pong follow them and stop reaching the ball.
 """
 
 
-@dataclass(frozen=True)
-class PresetChoice:
-    """Choice of a preset."""
-
-    preset: PresetName | None = None
-    """defaults of the other settings: for vectors, for images, or the paper's for Atari; by default
-    selected by the environment"""
-
-
 LABEL_REQUESTS = ("n_labels", "pretrain_labels", "schedule", "hyperbolic_steps")
 """Settings that ask for labels, or say when."""
 
 
 def preset(name: PresetName, *, has_labels: bool, has_teacher: bool = True) -> dict[str, Any]:
-    """Return the fields of a `TeachConfig` that differ from its defaults.
+    """Return the settings that differ from the defaults, with sections as mappings.
 
     Args:
         name: `vectors` for MuJoCo and similar; `images` for Atari and other images on a CPU;
@@ -53,7 +42,7 @@ def preset(name: PresetName, *, has_labels: bool, has_teacher: bool = True) -> d
         return {}
     settings = _paper_atari() if name == "paper-atari" else _image_settings(has_labels=has_labels)
     if not has_teacher:
-        settings = {name: each for name, each in settings.items() if name not in LABEL_REQUESTS}
+        settings = {key: value for key, value in settings.items() if key not in LABEL_REQUESTS}
     return settings | ({"hide_episode_ends": True} if has_labels else {"clip_reward": 1.0})
 
 
@@ -65,20 +54,20 @@ def _image_settings(*, has_labels: bool) -> dict[str, Any]:
     discount = LABELLED_DISCOUNT if has_labels else PPOConfig.gamma
     return {
         "num_timesteps": 10_000_000,
-        "ppo": PPOConfig(
-            num_envs=16,
-            rollout_steps=128,
-            minibatch_size=256,
-            num_epochs=4,
-            learning_rate=2.5e-4,
-            final_learning_rate=0.0,
-            gamma=discount,
-            gae_lambda=0.95,
-            clip_range=0.1,
-            entropy_coef=LABELLED_ENTROPY_COEF if has_labels else 0.01,
-        ),
-        "a2c": A2CConfig(gamma=discount, entropy_coef=0.01),
-        "ga3c": GA3CConfig(num_envs=32, gamma=discount, entropy_coef=0.01),
+        "ppo": {
+            "num_envs": 16,
+            "rollout_steps": 128,
+            "minibatch_size": 256,
+            "num_epochs": 4,
+            "learning_rate": 2.5e-4,
+            "final_learning_rate": 0.0,
+            "gamma": discount,
+            "gae_lambda": 0.95,
+            "clip_range": 0.1,
+            "entropy_coef": LABELLED_ENTROPY_COEF if has_labels else 0.01,
+        },
+        "a2c": {"gamma": discount, "entropy_coef": 0.01},
+        "ga3c": {"num_envs": 32, "gamma": discount, "entropy_coef": 0.01},
     }
 
 
@@ -98,20 +87,20 @@ def _paper_atari() -> dict[str, Any]:
         "clip_length": 25 / 15,
         "schedule": "hyperbolic",
         "hyperbolic_steps": 5_000_000,
-        "a2c": A2CConfig(
-            entropy_coef=0.01,
+        "a2c": {
+            "entropy_coef": 0.01,
             # The learning rate reaches 0 after 80 million steps, of which this run has 50.
-            final_learning_rate=7e-4 * (1 - 50 / 80),
-            image_encoder="paper",
-        ),
-        "reward": PredictorConfig(
-            image_encoder="paper",
-            ignore_actions=True,
-            batch_norm=True,
-            dropout=0.5,
-            learning_rate=2e-4,
-            batch_size=batch_size,
-            reward_std=0.05,
-            label_buffer=3_000,
-        ),
+            "final_learning_rate": 7e-4 * (1 - 50 / 80),
+            "image_encoder": "paper",
+        },
+        "reward": {
+            "image_encoder": "paper",
+            "ignore_actions": True,
+            "batch_norm": True,
+            "dropout": 0.5,
+            "learning_rate": 2e-4,
+            "batch_size": batch_size,
+            "reward_std": 0.05,
+            "label_buffer": 3_000,
+        },
     }

@@ -72,7 +72,6 @@ def given_labels(
     num_steps: int,
     *,
     force_new: bool,
-    with_predictor_labels: bool = True,
 ) -> GivenLabels | None:
     """Load the labels that a run starts with: when it continues, its own copy.
 
@@ -81,7 +80,6 @@ def given_labels(
         env_info: its environment.
         num_steps: L, length of its segments.
         force_new: whether the run starts over.
-        with_predictor_labels: whether the labels of the saved predictor are used.
 
     Returns:
         The labels of --labels and of the saved predictor, and those of --held-out as a held-out
@@ -100,7 +98,7 @@ def given_labels(
     space = InputSpace.from_spaces(*env_spaces(env_info.id, config.frames))
     check = partial(check_suits, env_info=env_info, needed=space, num_steps=num_steps)
     earlier = None
-    if config.predictor_path is not None and with_predictor_labels:
+    if config.predictor_path is not None:
         earlier = _labels_to_keep(config.predictor_path, check)
     given = None
     if config.labels is not None:

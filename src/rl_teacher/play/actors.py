@@ -1,9 +1,9 @@
 """Actors: agents and reward predictors loaded from an experiment's checkpoint or history."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -19,7 +19,7 @@ from rl_teacher.common.errors import (
 )
 from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.experiment import TeachConfig
-from rl_teacher.config.fields import as_keyword, check_bounds, settings_in
+from rl_teacher.config.fields import restored
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vector
@@ -275,31 +275,12 @@ def load_config(experiment: Experiment) -> TeachConfig:
     """
     saved = config_of_agent(experiment)
     try:
-        return restore_settings(TeachConfig, saved)
+        return restored(TeachConfig, saved)
     except (BadConfig, TypeError) as error:
         raise CorruptCheckpoint(
             f"The settings of {experiment.name} cannot be read ({error}): another version of "
             "rl-teacher wrote them."
         ) from error
-
-
-def restore_settings(kind: type[Settings], saved: Mapping[str, Any]) -> Settings:
-    """Restore settings from JSON values; missing ones have their defaults.
-
-    Raises:
-        BadConfig: a value has another type, or is out of bounds.
-        TypeError: a value is missing that has no default.
-    """
-    given: dict[str, Any] = {}
-    for name, hint, _ in settings_in(kind):
-        if name in saved:
-            value = saved[name]
-            if is_dataclass(hint) and isinstance(value, Mapping):
-                value = restore_settings(cast("type[Any]", hint), value)
-            given[name] = tuple(value) if isinstance(value, list) else value
-    settings = kind(**given)
-    check_bounds(settings, spell=as_keyword)
-    return settings
 
 
 # --- predictor ---

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked
 from rich.console import Console
 from rich.table import Table
 
@@ -27,7 +29,7 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.files import write_atomically, write_errors
 from rl_teacher.config.experiment import RunOptions, TeachConfig
-from rl_teacher.config.fields import MAX_SEED, AtLeast, Between, check_bounds
+from rl_teacher.config.fields import MAX_SEED, STRICT, Count
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.commands import open_actors
 from rl_teacher.play.episodes import record_episode
@@ -46,7 +48,7 @@ DATA = '<script id="circus" type="application/json">null</script>'
 """Place of the data in the built page."""
 
 
-@dataclass(frozen=True)
+@checked(frozen=True, config=STRICT)
 class CircusOptions:
     """Options of `rl-teacher circus`.
 
@@ -59,9 +61,9 @@ class CircusOptions:
     """
 
     out: Path
-    steps: Annotated[int, AtLeast(1)]
-    labels: Annotated[int, AtLeast(1)]
-    seed: Annotated[int, Between(0, MAX_SEED - EPISODES)]
+    steps: Count
+    labels: Count
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED - EPISODES)]
     has_videos: bool
 
 
@@ -176,7 +178,6 @@ def check(options: CircusOptions) -> None:
         BadInput: the page is not built, or videos cannot be rendered here.
         RunFolderUnusable: the folder cannot be written.
     """
-    check_bounds(options)
     if not PAGE.is_file():
         raise BadInput(
             f"The page is not built: there is no {PAGE}. Run `make page`; an installed rl-teacher "

@@ -1,25 +1,25 @@
 """Options of `rl-teacher play`, apart from the command so that its help loads fast."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
+from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.paths import user_path
-from rl_teacher.config.fields import MAX_PORT, MAX_SEED, Between, check_bounds, short_flag
+from rl_teacher.config.fields import MAX_SEED, STRICT, Port, short
 
 MAX_EPISODES = 100
 """All episodes stay in memory so that each can be watched again."""
 VIDEO_ENDINGS = (".mp4", ".gif")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class PlayOptions:
     """Options of `rl-teacher play`."""
 
-    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    name: str
     """name of the experiment"""
     step: str = "latest"
     """agent to play: latest, or the one nearest to a step"""
@@ -27,9 +27,9 @@ class PlayOptions:
     """second experiment of the same environment, shown side by side"""
     compare_step: str = "latest"
     """agent of the second experiment, as for --step"""
-    episodes: Annotated[int, Between(1, MAX_EPISODES)] = 3
+    episodes: Annotated[int, Field(ge=1, le=MAX_EPISODES)] = 3
     """number of episodes"""
-    seed: Annotated[int, short_flag("s"), Between(0, MAX_SEED - MAX_EPISODES)] = 1
+    seed: Annotated[int, short("-s"), Field(ge=0, le=MAX_SEED - MAX_EPISODES)] = 1
     """seed of the first episode; each later one adds 1, and --compare uses the same seeds"""
     explore: bool = False
     """sample actions as in training instead of taking the most likely ones"""
@@ -39,7 +39,7 @@ class PlayOptions:
     """write a video to this .mp4 or .gif file instead of opening the page; needs no display"""
     host: str = "127.0.0.1"
     """address of the page; 0.0.0.0 listens on every network of this machine"""
-    port: Annotated[int, Between(0, MAX_PORT)] = 8765
+    port: Port = 8765
     """port of the page; the next free one if it is taken; 0: any"""
     no_browser: bool = False
     """print the link to the page without opening a browser"""
@@ -51,7 +51,6 @@ def validate(options: PlayOptions) -> None:
     Raises:
         BadInput: an option is out of range, or the video cannot be written.
     """
-    check_bounds(options)
     if options.video is not None:
         check_video(user_path(options.video))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.numpy import save as pack
@@ -29,7 +30,7 @@ from rl_teacher.common.errors import (
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.state_dict import StateDict, arrays_to_tree, nest, part_of, tree_to_arrays
 from rl_teacher.config.experiment import PredictorConfig
-from rl_teacher.config.fields import as_keyword, check_bounds
+from rl_teacher.config.fields import restored
 from rl_teacher.nn.conv import apply_jitted
 from rl_teacher.nn.mlp import MLP
 from rl_teacher.nn.numpy_networks import NumpyMLP
@@ -329,10 +330,7 @@ class RewardPredictor:
                     f"{folder} holds a predictor of format {description['format_version']}; this "
                     f"version reads up to {FORMAT_VERSION}. Install a newer rl-teacher."
                 )
-            # JSON has no tuples, and the hidden sizes must be hashable for jax.jit.
-            values = description["config"]
-            config = PredictorConfig(**(values | {"hidden": tuple(values["hidden"])}))
-            check_bounds(config, spell=as_keyword)
+            config = restored(PredictorConfig, description["config"])
             space = InputSpace.from_json(description["space"])
             state = load_file(folder / "predictor.safetensors")
             check_size(space, config, sum(array.size for array in state.values()))
@@ -356,7 +354,7 @@ def check_size(space: InputSpace, config: PredictorConfig, num_saved: int) -> No
         BadConfig: a size is no number.
         ValueError: the networks would have more parameters than were saved.
     """
-    check_bounds(space, spell=as_keyword)
+    TypeAdapter(InputSpace).validate_python(asdict(space), strict=True)
     if any(size < 1 for size in (*space.observation_shape, *space.action_shape)):
         raise ValueError("a size is below 1")
     if space.image is not None and space.image.shape != space.observation_shape:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
-from rl_teacher.config.fields import has_type, settings_in
 from rl_teacher.queries.queue import QueryQueue
 from rl_teacher.queries.schedules import Budget, Progress, Schedule, change_rate, extend
 
@@ -140,11 +140,8 @@ class QueryPlanner:
         """Restore a saved state.
 
         Raises:
-            TypeError: a parameter of the schedule is unknown, missing or of another type.
+            ValueError: a parameter of the schedule is missing or of another type.
         """
-        budget = Budget(**json.loads(array_to_text(state["budget"])))
-        for name, kind, _ in settings_in(Budget):
-            if not has_type(value := getattr(budget, name), kind):
-                raise TypeError(f"{name} is {value!r:.80}")
-        self.budget = budget
+        budget = array_to_text(state["budget"])
+        self.budget = TypeAdapter(Budget).validate_json(budget, strict=True)
         self.num_due = int(state["num_due"])

@@ -15,7 +15,8 @@ from rl_teacher.rewards.learner import RewardLearner, RewardTask
 from rl_teacher.rewards.source import EnvironmentReward, FrozenPredictorReward, RewardSource
 from rl_teacher.rewards.trainer import TrainerSettings
 from rl_teacher.teachers.registry import custom_teacher, teacher_named
-from rl_teacher.teachers.teacher import human_teacher
+from rl_teacher.teachers.tasks import TaskTeacher
+from rl_teacher.teachers.teacher import TeacherWithTimeout, human_teacher
 
 
 def make_reward_source(
@@ -38,18 +39,22 @@ def make_reward_source(
     """
     learning = plan.learning
     if learning is None:
-        if pretrained is not None:
+        if plan.rewards == "frozen" and pretrained is not None:
             return FrozenPredictorReward(pretrained)
         return EnvironmentReward(plan.clip_reward)
     space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)
     task = RewardTask(
         plan.env_info.id, space, venv.num_envs, learning.segment_steps, learning.shows_ends
     )
-    return make_learner(task, learning, store, named_teacher(learning), pretrained)
+    return make_learner(task, learning, store, pretrained)
 
 
-def named_teacher(learning: LearningPlan) -> NamedTeacher:
-    """Return the teacher that answers; a person if none is asked."""
+def named_teacher(learning: LearningPlan, env_id: str) -> NamedTeacher:
+    """Return the teacher that answers; a person if none is asked.
+
+    Raises:
+        UnknownName, BadInput: there is no such teacher, or it judges another environment.
+    """
     labels = learning.labels
     if labels.is_person or labels.total == 0:
         return NamedTeacher(human_teacher, "", learning.seed)
@@ -57,6 +62,10 @@ def named_teacher(learning: LearningPlan) -> NamedTeacher:
         teacher = teacher_named(labels.teacher, labels.teacher_strength)
     else:
         teacher = custom_teacher(labels.teacher, labels.teacher_name)
+    if isinstance(teacher, TaskTeacher):
+        teacher.check_environment(env_id)
+    if labels.answer_timeout_s is not None:
+        teacher = TeacherWithTimeout(teacher, labels.teacher_name, labels.answer_timeout_s)
     return NamedTeacher(teacher, f"synthetic:{labels.teacher_name}", learning.seed)
 
 
@@ -64,7 +73,6 @@ def make_learner(
     task: RewardTask,
     learning: LearningPlan,
     store: QueryStore,
-    teacher: NamedTeacher,
     pretrained: RewardPredictor | None,
 ) -> RewardLearner:
     """Create a source that learns rewards from labels, for the loop or for a wrapper.
@@ -73,7 +81,6 @@ def make_learner(
         task: environments for which a reward is learned.
         learning: how.
         store: where queries are stored.
-        teacher: who answers them.
         pretrained: predictor to start from.
     """
     training = TrainerSettings(
@@ -85,7 +92,9 @@ def make_learner(
     )
     planning = _planner_settings(learning.labels)
     choosing = _choice_settings(learning.labels, store, task)
-    return RewardLearner(task, planning, choosing, training, QueryQueue(store, teacher))
+    return RewardLearner(
+        task, planning, choosing, training, QueryQueue(store, named_teacher(learning, task.env_id))
+    )
 
 
 def _planner_settings(labels: LabelPlan) -> PlannerSettings:

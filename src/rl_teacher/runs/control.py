@@ -1,14 +1,13 @@
 """Commands of the owner to a run, read from the store."""
 
 import time
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.config.experiment import RunOptions
 from rl_teacher.store.labelers import OWNER
-from rl_teacher.store.records import AssignmentPolicy, Control, ExperimentView
+from rl_teacher.store.records import Control, ExperimentView
 from rl_teacher.store.store import Store
 
 CHECK_EVERY_S = 1.0
@@ -58,18 +57,12 @@ class RunControl:
         """True if the owner switched the agent to the true reward."""
         return self.latest().reward == "true"
 
-    def set_assignment(self, options: RunOptions) -> None:
+    def set_assignment(self, given: Mapping[str, float]) -> None:
         """Store the assignment policy; options that are not given keep their stored values."""
         before = self._store.experiments.assignment(self._experiment_id)
-        policy = given_assignment(options, before)
+        policy = replace(before, **given)
         if policy != before:
             self._store.experiments.set_assignment(self._experiment_id, policy)
-
-
-def given_assignment(options: RunOptions, before: AssignmentPolicy) -> AssignmentPolicy:
-    """Return an assignment policy, changed by the options that are given."""
-    given = {field.name: getattr(options, field.name, None) for field in fields(AssignmentPolicy)}
-    return replace(before, **{name: value for name, value in given.items() if value is not None})
 
 
 def has_two_rewards(experiment: ExperimentView) -> bool:

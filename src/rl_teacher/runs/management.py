@@ -1,9 +1,8 @@
 """Opening of experiments for a run; deletion, renaming and archiving, which no run may use."""
 
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from rl_teacher.common.files import folder_errors
 from rl_teacher.runs.folder import (
     Experiment,
     experiments_folder,
-    shortened_name,
     tensorboard_folder,
     validate_name,
     write_json,
@@ -138,40 +136,6 @@ def archive_experiment(store: Store, name: str, *, is_archived: bool, by: str = 
     name = validate_name(name)
     with idle_folder(store, name):
         return store.experiments.set_archived(name, is_archived=is_archived, by=by)
-
-
-def archive_for_new(store: Store, name: str) -> str:
-    """Archive an experiment under another name, so that a new one can have its name.
-
-    Labelers whose access is limited to the experiment have access to the new one.
-
-    Returns:
-        The name of the archived experiment.
-
-    Raises:
-        BadExperimentName, ExperimentInUse, ExperimentNotFound, RunFolderUnusable.
-    """
-    stored = [each.name for each in store.experiments.all()]
-    new_name = archive_name(name, stored)
-    rename_experiment(store, name, new_name, moves_access=False)
-    # Labelers do not see an experiment of `rl-teacher fit`, which is not in the store.
-    if name in stored:
-        archive_experiment(store, new_name, is_archived=True)
-    return new_name
-
-
-def archive_name(name: str, stored: Collection[str]) -> str:
-    """Return the name under which an experiment is archived: NAME.archived-1, -2 ...
-
-    A long name is shortened.
-
-    Args:
-        name: Name of the experiment.
-        stored: Names in the store, which may have experiments of other homes.
-    """
-    names = (shortened_name(name, f".archived-{number}") for number in count(1))
-    folder = experiments_folder()
-    return next(each for each in names if each not in stored and not (folder / each).exists())
 
 
 @contextmanager

@@ -12,19 +12,17 @@ import numpy as np
 from rl_teacher.agents.sb3.zip import agent_state
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.state_dict import StateDict, part_of
-from rl_teacher.config.experiment import FitConfig, PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.config.experiment import PredictorConfig, TeachConfig
 from rl_teacher.envs.registry import env_spaces
+from rl_teacher.plan import NETWORK_SETTINGS
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import (
     Experiment,
     find_source,
-    stored_experiments,
 )
 
 PREDICTOR_FILE = "predictor.json"
-NETWORK_SETTINGS = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
-"""Settings that a saved predictor keeps."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class WarmStart:
             config = replace(
                 config,
                 predictor_path=hash_arrays(self.predictor.state(), self.predictor.space),
-                reward=with_network_settings(self.predictor, config),
+                reward=with_network_settings(self.predictor, config.reward),
             )
         if self.agent is not None:
             config = replace(config, agent_path=hash_arrays(self.agent))
@@ -58,67 +56,10 @@ class WarmStart:
 NO_WARM_START = WarmStart()
 
 
-@dataclass(frozen=True)
-class KeptParts:
-    """Parts of an archived experiment that the new one of its name starts with."""
-
-    agent: bool
-    predictor: bool
-    labels: bool
-
-    def settings(self, source: str) -> dict[str, Any]:
-        """Return the settings of `TeachConfig` that name an experiment as the source of them."""
-        settings: dict[str, Any] = {}
-        if self.agent:
-            settings["agent_path"] = source
-        if self.predictor:
-            settings["predictor_path"] = source
-        elif self.labels:
-            settings["labels"] = source
-        # Otherwise a saved predictor stays frozen, and no label is added to earlier ones.
-        if self.predictor or self.labels:
-            settings["keep_asking"] = True
-        return settings
-
-    def __str__(self) -> str:
-        kept = [name for name, is_kept in vars(self).items() if is_kept]
-        return " and ".join(kept) or "nothing"
-
-
-def parts_to_keep(config: TeachConfig, options: RunOptions) -> KeptParts | None:
-    """Return what a run keeps of the experiment that its --force-new-... options archive.
-
-    Only what the experiment has can be kept, and what the configuration does not take from
-    elsewhere.
-
-    Returns:
-        None if there is nothing to archive.
-    """
-    if not options.archives:
-        return None
-    experiment = Experiment.find_or_none(config.name)
-    if experiment is None:
-        return None
-    has_agent = experiment.load_checkpoint() is not None
-    has_predictor = (experiment.predictor_folder / PREDICTOR_FILE).exists()
-    learns_anew = config.learns and config.predictor_path is None
-    forgets_labels = options.force_new_training_labels or options.force_new_environment_clips
-    return KeptParts(
-        agent=has_agent and config.agent_path is None and not options.force_new_agent_model,
-        predictor=has_predictor and learns_anew and not options.force_new_reward_model,
-        labels=experiment.summary(stored_experiments()).labels.answered > 0
-        and learns_anew
-        and config.labels is None
-        and not forgets_labels,
-    )
-
-
-def with_network_settings(
-    predictor: RewardPredictor, config: TeachConfig | FitConfig
-) -> PredictorConfig:
-    """Return the predictor settings with the network settings of a saved predictor."""
+def with_network_settings(predictor: RewardPredictor, settings: PredictorConfig) -> PredictorConfig:
+    """Return predictor settings with the network settings of a saved predictor."""
     saved = {name: getattr(predictor.config, name) for name in NETWORK_SETTINGS}
-    return replace(config.reward, **saved)
+    return replace(settings, **saved)
 
 
 def load_warm_start(config: TeachConfig) -> WarmStart:

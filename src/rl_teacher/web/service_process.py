@@ -13,7 +13,7 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
-from rl_teacher.config.experiment import RunOptions
+from rl_teacher.plan import PagePlan
 from rl_teacher.runs.folder import home, media_url
 from rl_teacher.store.lock import FolderLock, SharedLock
 from rl_teacher.web.address import (
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 class PageService:
     """Service that shows the page of a run; it is started if none runs."""
 
-    def __init__(self, options: RunOptions) -> None:
+    def __init__(self, options: PagePlan) -> None:
         """Find a service of this store and these media, or start one.
 
         Its standard error is written to `<home>/logs/service-errors.log`.
@@ -100,7 +100,7 @@ class PageService:
         exclusive_lock.release()
 
 
-def check_page(options: RunOptions) -> None:
+def check_page(options: PagePlan) -> None:
     """Check that the page of a run is served already, or can be served at its address.
 
     Raises:
@@ -111,9 +111,9 @@ def check_page(options: RunOptions) -> None:
             pass
 
 
-def warn_of_ignored_options(options: RunOptions, found: Address) -> None:
+def warn_of_ignored_options(options: PagePlan, found: Address) -> None:
     """Warn that a service which runs already keeps its own host and port."""
-    defaults = RunOptions()
+    defaults = PagePlan()
     for name, given, default, used in (
         ("host", options.host, (defaults.host,), found.bound_host),
         ("port", options.port, (defaults.port, 0), found.port),
@@ -136,7 +136,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def start_service(options: RunOptions, errors: Path) -> "subprocess.Popen[bytes]":
+def start_service(options: PagePlan, errors: Path) -> "subprocess.Popen[bytes]":
     """Start `rl-teacher serve` in a session of its own, so that Ctrl-C reaches only the run."""
     command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--no-browser"]
     command += ["--host", options.host, "--port", str(options.port)]

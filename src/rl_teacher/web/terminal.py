@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.common.text import counted
-from rl_teacher.config.experiment import RunOptions
-from rl_teacher.config.fields import check_bounds
+from rl_teacher.plan import PagePlan
 from rl_teacher.runs.config_comparison import RUN, kind_of
 from rl_teacher.runs.folder import open_store
 from rl_teacher.runs.status import ENDED
@@ -32,7 +31,7 @@ KEYS = "[L]eft, [R]ight, [E]qual, Enter cannot tell, [U]ndo, [Q]uit"
 POLL_S = 0.5
 
 
-def label_at_terminal(name: str, options: RunOptions) -> int:
+def label_at_terminal(name: str, options: PagePlan) -> int:
     """Label an experiment's comparisons in the terminal and return their number.
 
     Args:
@@ -43,7 +42,6 @@ def label_at_terminal(name: str, options: RunOptions) -> int:
         ExperimentNotFound: No experiment has this name.
         BadInput: The page cannot be served at this address.
     """
-    check_bounds(options)
     check_page(options)
     with open_store() as store:
         store.experiments.get(name)

@@ -15,7 +15,7 @@ from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.wrappers.environments import WrappedEnvs
 from rl_teacher.wrappers.factory import pretrained_predictor
 from rl_teacher.wrappers.learning import WrapperLearning
-from rl_teacher.wrappers.settings import WrapperSettings, check_effects
+from rl_teacher.wrappers.settings import WrapperSettings, resolve_wrapper
 
 ROLLOUT_STEPS = 32
 """Minimum length of a rollout, in steps of each environment."""
@@ -91,17 +91,19 @@ class WrapperDriver:
 
     def __init__(self, envs: WrappedEnvs, settings: WrapperSettings) -> None:
         has_images = envs.input_space.image is not None
-        check_effects(settings, replace(envs.env_info, has_image_observations=has_images))
+        env_info = replace(envs.env_info, has_image_observations=has_images)
+        plan = resolve_wrapper(settings, env_info)
+        predictor = pretrained_predictor(plan, envs.input_space)
         self._envs = envs
         self.learning: WrapperLearning | None = None
-        if settings.is_frozen:
-            self._frozen = pretrained_predictor(settings, envs.input_space)
-        else:
-            self.learning = WrapperLearning(envs, settings)
+        if plan.learning is not None:
+            self.learning = WrapperLearning(envs, plan, plan.learning)
+        elif predictor is not None:
+            self._frozen = predictor
         self.uses_prediction: bool | None = None
         self._is_collecting = True
         # Without fits, the environment keeps its own reward.
-        self._hides_true_reward = not (settings.true_reward_until_fit or settings.collect_only)
+        self._hides_true_reward = not (plan.true_reward_until_fit or plan.collects_only)
         self.is_closed = False
         self._buffer = StepBuffer(max(ROLLOUT_STEPS, -(-ROLLOUT_SIZE // envs.num_envs)))
         self._observations: np.ndarray | None = None

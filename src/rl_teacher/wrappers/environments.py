@@ -10,7 +10,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Float, Shaped
 
-from rl_teacher.common.errors import BadInput, SegmentTooLong
+from rl_teacher.common.errors import BadInput
 from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory, ReplayRecord, SupportsReplay
 from rl_teacher.envs.factories import frame_rate, time_limit_of
 from rl_teacher.envs.mujoco.suite import TASKS
@@ -33,7 +33,6 @@ class WrappedEnvs:
         num_envs: N, the number of environments.
         converter: conversion of observations to inputs of the predictor.
         action_space: space of one action.
-        segment_steps: L, the length of a segment.
         autoreset_mode: autoreset mode; DISABLED where the caller resets.
         scene_states: returns the scene states from which clips are rendered.
         replayer: replays episodes for rendering; None where no replay is needed.
@@ -45,7 +44,6 @@ class WrappedEnvs:
     num_envs: int
     converter: ObservationConverter
     action_space: gym.Space
-    segment_steps: int
     autoreset_mode: AutoresetMode
     scene_states: SceneStates
     replayer: SupportsReplay | None = None
@@ -75,7 +73,7 @@ def describe_env(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, Wrap
     """
     scene_states, replayer = empty_scene_states(1), None
     env_info = info_of(env.spec, env, env.metadata)
-    if settings.is_human:
+    if settings.asks_a_person:
         check_renderable(env)
         history = ReplayHistory(KEEP_STEPS)
         env = ReplayableEnv(env, history)
@@ -86,7 +84,6 @@ def describe_env(env: gym.Env, settings: WrapperSettings) -> tuple[gym.Env, Wrap
         num_envs=1,
         converter=ObservationConverter(env.observation_space, None, settings.observation_transform),
         action_space=env.action_space,
-        segment_steps=segment_steps(settings, env_info),
         autoreset_mode=(
             AutoresetMode.NEXT_STEP
             if has_wrapper(env, gym.wrappers.Autoreset)
@@ -105,7 +102,7 @@ def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
         BadInput: a person labels, and the clips cannot be rendered.
     """
     inner, scene_states, replayer = venv.unwrapped, empty_scene_states(venv.num_envs), None
-    if settings.is_human:
+    if settings.asks_a_person:
         scene_states, replayer = record_vector(inner)
     first = first_env(inner)
     env_info = info_of(venv.spec or first.spec, first, venv.metadata)
@@ -118,7 +115,6 @@ def describe_vector(venv: VectorEnv, settings: WrapperSettings) -> WrappedEnvs:
             venv.single_observation_space, venv.observation_space, settings.observation_transform
         ),
         action_space=venv.single_action_space,
-        segment_steps=segment_steps(settings, env_info),
         autoreset_mode=venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP),
         scene_states=scene_states,
         replayer=replayer,
@@ -171,31 +167,6 @@ def info_of(spec: EnvSpec | None, env: gym.Env | VectorEnv, metadata: Mapping[st
         can_terminate=task is None or task.can_terminate,
         backend="gymnasium" if task is None else "batch",
         description=env_id,
-    )
-
-
-def segment_steps(settings: WrapperSettings, env_info: EnvInfo) -> int:
-    """Compute the steps of a segment from `clip_length`, or take `segment_length`.
-
-    The default clip length is limited to the episode; any other that is longer is refused.
-
-    Raises:
-        SegmentTooLong: an episode has fewer steps.
-    """
-    longest = env_info.max_episode_steps
-    steps = settings.segment_length or max(round(settings.clip_length * env_info.fps), 1)
-    if longest is None or steps <= longest:
-        return steps
-    if settings.segment_length is None and settings.clip_length == WrapperSettings.clip_length:
-        return longest
-    if settings.segment_length is None:
-        given = f"clip_length={settings.clip_length} ({steps} steps)"
-        allowed = f"clip_length={longest / env_info.fps:.6g}"
-    else:
-        given, allowed = f"segment_length={steps}", f"segment_length={longest}"
-    raise SegmentTooLong(
-        f"{given} was given, but an episode of {env_info.id} has {longest} steps. "
-        f"Use {allowed} or less."
     )
 
 

@@ -10,7 +10,9 @@ from rl_teacher.datasets import Dataset
 from rl_teacher.datasets.given_labels import labelled_pairs
 from rl_teacher.datasets.import_export import from_experiment
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.plan import LearningPlan
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.rewards.factory import make_learner
 from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.memory import refuse_excess
 from rl_teacher.runs.clip_renderer import ClipRenderer
@@ -23,10 +25,10 @@ from rl_teacher.wrappers.factory import (
     experiment_spec,
     given_labels,
     large_arrays,
-    learner_for,
-    reward_config,
+    pretrained_predictor,
+    reward_task,
 )
-from rl_teacher.wrappers.settings import WrapperSettings
+from rl_teacher.wrappers.settings import WrapperPlan
 
 REMIND_EVERY_S = 60.0
 """Interval between two warnings that comparisons wait for a person."""
@@ -42,24 +44,25 @@ class WrapperLearning:
         learner: the session's reward source.
     """
 
-    def __init__(self, envs: WrappedEnvs, settings: WrapperSettings) -> None:
+    def __init__(self, envs: WrappedEnvs, plan: WrapperPlan, learning: LearningPlan) -> None:
         """Start an experiment or resume the one with this name.
 
         Raises:
             RlTeacherError: the settings do not fit the environment or the experiment.
         """
-        self._settings = settings
-        self._envs = envs
-        space = envs.input_space.for_encoder(reward_config(settings).image_encoder)
-        training, held_out = given_labels(settings.labels, envs.segment_steps)
+        self._plan = plan
+        self._labels = learning.labels
+        self._segment_steps = learning.segment_steps
+        space = envs.input_space.for_encoder(learning.predictor.image_encoder)
+        training, held_out = given_labels(learning.given_labels, learning.segment_steps)
         given = labelled_pairs(training, space)
-        spec = experiment_spec(envs, settings, [*training, *held_out])
+        spec = experiment_spec(envs, plan, learning, [*training, *held_out])
         self.name = spec.name
-        refuse_excess(large_arrays(envs, settings, len(given)), spell=str)
-        self._num_given = len(given)
+        refuse_excess(large_arrays(envs, learning), spell=str)
+        self._has_given = bool(given)
         self._fitted_step = 0
         self._reminded_s = -np.inf
-        self._waits = settings.wait_for_labels
+        self._waits = plan.waits
         self._is_training = False
         with contextlib.ExitStack() as stack:
             experiment = stack.enter_context(open_experiment(spec))
@@ -71,10 +74,12 @@ class WrapperLearning:
             )
             stack.callback(renderer.close)
             store = query_store(experiment, renderer)
-            self.learner: RewardLearner = learner_for(envs, settings, store, len(given))
+            pretrained = pretrained_predictor(plan, envs.input_space)
+            task = reward_task(envs, learning)
+            self.learner: RewardLearner = make_learner(task, learning, store, pretrained)
             stack.callback(self.learner.close)
             self.session = PreferenceSession(
-                experiment, self.learner, renderer, session_settings(envs, settings)
+                experiment, self.learner, renderer, session_settings(envs, plan)
             )
             self.session.status.listener = self.warn_person
             self.learner.trainer.add_given(given)
@@ -87,8 +92,8 @@ class WrapperLearning:
                 self.session.restart_episodes()
             # Labels of a data set or of an earlier run are fitted without any step.
             self.learner.read_answers()
-            # A pretrained predictor counts as fitted, but not to the labels of `train_only`.
-            must_fit = settings.train_only and not is_resumed
+            # A pretrained predictor counts as fitted, but not to given labels.
+            must_fit = bool(given) and not is_resumed
             while (
                 self._is_ready_to_fit
                 and (must_fit or not self.has_fitted)
@@ -113,12 +118,12 @@ class WrapperLearning:
     @property
     def never_fits(self) -> bool:
         """True if labels are collected only."""
-        return self._settings.collect_only
+        return self._plan.collects_only
 
     @property
     def has_fitted(self) -> bool:
         """True if enough fits are done to return the predicted reward, and there are to be fits."""
-        return not self.never_fits and self.learner.num_fits >= self._settings.initial_fits
+        return not self.never_fits and self.learner.num_fits >= self._plan.initial_fits
 
     # --- learn ---
 
@@ -137,7 +142,7 @@ class WrapperLearning:
             self.count(rollout)
         else:
             session.count_steps(rollout.num_steps, is_training=self.has_fitted)
-            if self._settings.train_only:
+            if self._labels.total == 0:
                 session.count_episodes(rollout)
             else:
                 session.observe(rollout, is_training=self.has_fitted)
@@ -155,8 +160,8 @@ class WrapperLearning:
     def _ask(self) -> None:
         # The first comparisons need segments that do not overlap, two each: otherwise they would
         # show the same few steps over and over.
-        first = self._settings.first_to_ask(self._num_given)
-        is_early = self.session.step < 2 * first * self._envs.segment_steps
+        first = self._labels.first
+        is_early = self.session.step < 2 * first * self._segment_steps
         if self.learner.queue.num_asked < first and is_early:
             return
         self.session.ask()
@@ -168,40 +173,39 @@ class WrapperLearning:
                 self.name,
                 self.learner.queue.num_answered,
                 self.learner.queue.num_asked,
-                self._settings.answer_timeout_s,
+                self._labels.answer_timeout_s,
             )
 
     def _wait_for_answers(self) -> bool:
         """Wait until every comparison is answered; return False at the timeout."""
-        num, limit_s = self.learner.queue.num_asked, self._settings.answer_timeout_s
+        num, limit_s = self.learner.queue.num_asked, self._labels.answer_timeout_s
         return self.session.wait_for_answers(num, "the program continues", limit_s)
 
     def wait_for_first_answers(self) -> None:
         """Wait for the answers that the first fit needs, once all of them are asked for."""
-        wanted = self._settings.first_to_ask(self._num_given)
-        if not self.has_fitted and self.learner.queue.num_asked >= wanted:
+        if not self.has_fitted and self.learner.queue.num_asked >= self._labels.first:
             self._wait_for_answers()
             self._fit_if_due()
 
     @property
     def _is_ready_to_fit(self) -> bool:
         """True if the first labels have arrived."""
-        if self._settings.collect_only or not len(self.learner.trainer.labels):
+        if self._plan.collects_only or not len(self.learner.trainer.labels):
             return False
-        if self.has_predictor or self._settings.train_only:
+        if self.has_predictor or self._has_given:
             return True
-        return self._num_given + self.learner.read_answers() >= self._settings.first_labels
+        return self.learner.read_answers() >= self._labels.first
 
     def _fit_if_due(self) -> None:
         answered = self.learner.read_answers()
         if not self._is_ready_to_fit:
-            if self._settings.is_human and self._is_reminder_due:
+            if self._labels.is_person and self._is_reminder_due:
                 self.session.set_phase(
                     Phase.WAITING, f"{answered}/{self.learner.queue.num_asked} comparisons labeled"
                 )
             return
         since_fit = self.session.step - self._fitted_step
-        if self.has_fitted and since_fit < self._settings.refresh_interval:
+        if self.has_fitted and since_fit < self._plan.refresh_interval:
             return
         if self.session.fit(force=not self.has_fitted):
             self._fitted_step = self.session.step
@@ -225,8 +229,8 @@ class WrapperLearning:
             return
         if status.phase is Phase.PAUSED:
             logger.warning("%s: paused on the page. Resume it there to continue.", self.name)
-        elif status.phase is Phase.WAITING and self._settings.is_human:
-            is_true = self._settings.true_reward_until_fit or self._settings.collect_only
+        elif status.phase is Phase.WAITING and self._labels.is_person:
+            is_true = self._plan.true_reward_until_fit or self._plan.collects_only
             logger.warning(
                 "%s: %s. Run `rl-teacher serve` and open the page to label them. Until then %s.",
                 self.name,
@@ -267,13 +271,13 @@ class WrapperLearning:
             self.session.set_phase(Phase.STOPPED, "stopped and saved")
 
 
-def session_settings(envs: WrappedEnvs, settings: WrapperSettings) -> SessionSettings:
+def session_settings(envs: WrappedEnvs, plan: WrapperPlan) -> SessionSettings:
     """Return the settings of a wrapper's session."""
     return SessionSettings(
         num_envs=envs.num_envs,
-        num_steps=settings.num_timesteps or 0,
+        num_steps=plan.num_timesteps,
         starts_with_whole_episodes=True,
         records_episodes=False,
         repeats_steps=False,
-        checkpoint_steps=settings.checkpoint_interval,
+        checkpoint_steps=plan.checkpoint_interval,
     )
