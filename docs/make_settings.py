@@ -1,11 +1,11 @@
 """Write docs/settings.md from the settings dataclasses: `python docs/make_settings.py`."""
 
 from collections.abc import Iterator
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from textwrap import fill
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin
 
 from rl_teacher.config.agents import (
     A2CConfig,
@@ -16,8 +16,8 @@ from rl_teacher.config.agents import (
     TRPOConfig,
 )
 from rl_teacher.config.experiment import PredictorConfig, RunOptions, TeachConfig
-from rl_teacher.config.fields import help_of
-from rl_teacher.config.presets import PresetChoice
+from rl_teacher.config.fields import fields_of, help_of
+from rl_teacher.settings_commands import PresetChoice
 
 SETTINGS_PAGE = Path(__file__).with_name("settings.md")
 WIDTH = 120
@@ -29,8 +29,8 @@ INTRODUCTION = """\
 All settings of `rl-teacher teach`. `python docs/make_settings.py` generates this page from the
 dataclasses in `src/rl_teacher/config/` that also define the command line; do not edit it by hand.
 
-Underscores are accepted too: `--n_labels` is `--n-labels`. Numbers of labels, clips, steps and
-iterations in the first table may be written as `5e6`.
+`rl-teacher teach --help` shows the settings that matter most, `--help-all` all of them.
+Underscores are accepted too: `--n_labels` is `--n-labels`. Whole numbers may be written as `5e6`.
 """
 
 OF_AGENT = "The settings of the selected agent (`--agent`) identify the experiment too."
@@ -80,27 +80,24 @@ class Setting:
 
 
 def settings_of(config: type, prefix: str) -> Iterator[Setting]:
-    """Yield the settings of one dataclass; nested ones have chapters of their own."""
-    help_lines = help_of(config)
-    hints = get_type_hints(config, include_extras=True)
-    for field in fields(config):
-        kind, short = without_annotation(hints[field.name])
-        if not is_dataclass(kind):
-            flag = f"--{prefix}{field.name}".replace("_", "-")
-            yield Setting(flag, short, default_of(field), help_lines[field.name], choices_of(kind))
-
-
-def without_annotation(hint: Any) -> tuple[Any, str]:
-    """Split an annotation into the plain type and the short form of the flag."""
-    if get_origin(hint) is not Annotated:
-        return hint, ""
-    kind, *notes = get_args(hint)
-    aliases = [alias for note in notes for alias in getattr(note, "aliases", None) or ()]
-    return kind, aliases[0] if aliases else ""
+    """Yield the settings of one dataclass; sections have chapters of their own."""
+    for name, field in fields_of(config).items():
+        if is_dataclass(field.annotation):
+            continue
+        flag = f"--{prefix}{name}".replace("_", "-")
+        aliases = [alias for note in field.metadata for alias in getattr(note, "alias", None) or ()]
+        short = aliases[0] if aliases else ""
+        yield Setting(
+            flag,
+            short,
+            "required" if name in ("env_id", "name") else text_of_default(field.default),
+            help_of(config, name),
+            choices_of(field.annotation),
+        )
 
 
 def choices_of(kind: Any) -> tuple[str, ...]:
-    """Return the values of a Literal, or of an optional one."""
+    """Return the values of a Literal, or of one in a union."""
     if get_origin(kind) is Literal:
         return tuple(str(value) for value in get_args(kind))
     if get_origin(kind) in (Union, UnionType):
@@ -108,11 +105,8 @@ def choices_of(kind: Any) -> tuple[str, ...]:
     return ()
 
 
-def default_of(field: Field[Any]) -> str:
-    """Return the default as typed on the command line, or "required"."""
-    if field.default is MISSING:
-        return "required"
-    value = field.default
+def text_of_default(value: Any) -> str:
+    """Return the default as typed on the command line."""
     if value is None:
         return "-"
     if isinstance(value, bool):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from rl_teacher.cli import run_fit
+from rl_teacher.cli import main
 from rl_teacher.common.errors import RunFolderUnusable
-from rl_teacher.config.experiment import FitConfig, PredictorConfig
+from rl_teacher.config.experiment import PredictorConfig, TeachConfig
 from rl_teacher.datasets import Dataset
 from rl_teacher.datasets.imitation import row_of
 from rl_teacher.fit_offline import fit_labels
@@ -29,24 +29,17 @@ def test_fitted_predictor_keeps_zero_if_clips_have_unequal_lengths(tmp_path, num
     dataset = dataset_of((segment(0), segment(1, num_steps)), (segment(2), segment(3)))
     dataset.save(tmp_path / "set")
     out = str(tmp_path / "out")
-    fit_labels(FitConfig(str(tmp_path / "set"), out=out, pretrain_iters=8, reward=SMALL))
+    fit_labels(TeachConfig(labels=str(tmp_path / "set"), pretrain_iters=8, reward=SMALL), out)
     assert RewardPredictor.load(out).keeps_zero == keeps_zero
 
 
 def test_predictor_keeps_zero_in_a_warm_started_fit_to_clips_of_equal_lengths(tmp_path):
     dataset_of((segment(0), segment(1, 3))).save(tmp_path / "first")
     dataset_of((segment(2), segment(3))).save(tmp_path / "second")
-    first = FitConfig(
-        str(tmp_path / "first"), out=str(tmp_path / "one"), pretrain_iters=8, reward=SMALL
-    )
-    fit_labels(first)
-    second = replace(
-        first,
-        labels=str(tmp_path / "second"),
-        out=str(tmp_path / "two"),
-        predictor_path=str(tmp_path / "one"),
-    )
-    fit_labels(second)
+    first = TeachConfig(labels=str(tmp_path / "first"), pretrain_iters=8, reward=SMALL)
+    fit_labels(first, str(tmp_path / "one"))
+    second = replace(first, labels=str(tmp_path / "second"), predictor_path=str(tmp_path / "one"))
+    fit_labels(second, str(tmp_path / "two"))
     assert RewardPredictor.load(tmp_path / "two").keeps_zero
 
 
@@ -55,7 +48,9 @@ def test_outcome_counts_only_labels_that_fit_into_the_buffer(tmp_path, label_buf
     dataset_of(*((segment(2 * i), segment(2 * i + 1)) for i in range(3))).save(tmp_path / "set")
     reward = replace(SMALL, label_buffer=label_buffer)
     out = str(tmp_path / "out")
-    outcome = fit_labels(FitConfig(str(tmp_path / "set"), out=out, pretrain_iters=1, reward=reward))
+    outcome = fit_labels(
+        TeachConfig(labels=str(tmp_path / "set"), pretrain_iters=1, reward=reward), out
+    )
     assert outcome.num_comparisons == num_fitted
 
 
@@ -65,8 +60,8 @@ def test_held_out_labels_without_a_preference_leave_the_accuracy_unknown(tmp_pat
         tmp_path / "equal"
     )
     dataset_of((segment(2), segment(3))).save(tmp_path / "set")
-    config = FitConfig(str(tmp_path / "set"), out=str(tmp_path / "out"), pretrain_iters=1)
-    run_fit(replace(config, held_out=str(tmp_path / "equal"), reward=SMALL))
+    arguments = f"--out {tmp_path}/out --held-out {tmp_path}/equal -i 1 --reward.hidden 8"
+    assert main(["fit", str(tmp_path / "set"), *arguments.split()]) == 0
     printed = capsys.readouterr().out.splitlines()[1]
     assert printed.endswith("unknown: there is no held-out pair of which one clip is better")
 
@@ -75,5 +70,5 @@ def test_folder_that_cannot_be_written_is_refused_before_the_fit(tmp_path, monke
     dataset_of((segment(0), segment(1))).save(tmp_path / "set")
     (tmp_path / "file").touch()
     monkeypatch.setattr("rl_teacher.fit_offline.fit_predictor", None)
-    with pytest.raises(RunFolderUnusable, match="Name another folder with --out"):
-        fit_labels(FitConfig(str(tmp_path / "set"), out=str(tmp_path / "file" / "out")))
+    with pytest.raises(RunFolderUnusable, match="--out"):
+        fit_labels(TeachConfig(labels=str(tmp_path / "set")), str(tmp_path / "file" / "out"))

@@ -243,10 +243,10 @@ def test_held_out_accuracy_of_a_single_network_is_that_on_the_held_out_set():
 
 
 def fit_of(reward, **changes):
-    from rl_teacher.config.experiment import FitConfig
+    from rl_teacher.config.experiment import TeachConfig
     from rl_teacher.fit_offline import fit_labels
 
-    return fit_labels(FitConfig("labels", name="predictor", reward=reward, **changes))
+    return fit_labels(TeachConfig(labels="labels", name="predictor", reward=reward, **changes))
 
 
 def test_held_out_labels_that_the_saved_predictor_was_fitted_to_are_refused():

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rl_teacher import cli
+from rl_teacher import settings_commands
 from rl_teacher.agents.registry import check_agent
 from rl_teacher.cli import main
 from rl_teacher.runs.folder import Experiment
@@ -145,8 +145,10 @@ def test_command_as_it_stands_is_answered_with_the_one_to_use(typed, answer, cap
 def test_command_to_use_stands_on_the_page_and_is_accepted(command, monkeypatch, capsys):
     assert f"\n{command}\n" in PAGE.read_text()
     configs, called = [], []
-    monkeypatch.setattr(cli, "run_teach", lambda config, *_: configs.append(config) or 0)
-    monkeypatch.setattr(cli, "run_fit", called.append)
+    monkeypatch.setattr(
+        settings_commands, "run_experiment", lambda config, *_: configs.append(config) or 0
+    )
+    monkeypatch.setattr(settings_commands, "fit_labels", called.append)
     monkeypatch.setattr(serve, "serve", lambda options: called.append(options) or 0)
     program, *arguments = command.split()
     if program == "rl-teacher":

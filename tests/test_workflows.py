@@ -11,8 +11,6 @@ import pytest
 from rl_teacher.common.errors import BadConfig, BadInput, ConfigMismatch
 from rl_teacher.common.state_dict import part_of
 from rl_teacher.config.experiment import (
-    CollectConfig,
-    FitConfig,
     PPOConfig,
     PredictorConfig,
     RunOptions,
@@ -29,12 +27,13 @@ pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 QUIET = RunOptions(no_tensorboard=True)
 PPO = PPOConfig(num_envs=16, rollout_steps=32)
 SMALL = PredictorConfig(hidden=(16, 16))
-COLLECT = CollectConfig(
+COLLECT = TeachConfig(
     env_id="ShortReacher-v1",
     name="labels",
     n_labels=60,
     predictor="synth",
     clip_length=1.0,
+    collect_only=True,
     ppo=PPO,
 )
 TEACH = TeachConfig(
@@ -52,11 +51,11 @@ def rows(name):
 
 
 def collect(**changes):
-    return teach(dataclasses.replace(COLLECT, **changes).as_teaching(), QUIET)
+    return teach(dataclasses.replace(COLLECT, **changes), QUIET)
 
 
 def fit(labels="labels", name="predictor", **changes):
-    return fit_labels(FitConfig(labels, name=name, reward=SMALL, **changes))
+    return fit_labels(TeachConfig(labels=labels, name=name, reward=SMALL, **changes))
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +200,7 @@ def test_fitted_predictor_ranks_labelled_segments(fitted):
 def test_fit_of_data_set_equals_fit_of_experiment(fitted, tmp_path):
     labels_of("labels").save(tmp_path / "set.zip")
     other = fit_labels(
-        FitConfig(str(tmp_path / "set.zip"), out=str(tmp_path / "out"), reward=SMALL)
+        TeachConfig(labels=str(tmp_path / "set.zip"), reward=SMALL), str(tmp_path / "out")
     )
     assert other.folder == tmp_path / "out"
     ours, theirs = (RewardPredictor.load(each.folder).state() for each in (fitted, other))
@@ -219,7 +218,7 @@ def test_fit_with_saved_predictor_continues_from_it(fitted):
 def test_fit_with_other_networks_than_those_of_the_saved_predictor_is_refused(fitted):
     other = dataclasses.replace(SMALL, hidden=(8,))
     with pytest.raises(BadConfig, match=r"reward\.hidden"):
-        fit_labels(FitConfig("labels", name="x", predictor_path="predictor", reward=other))
+        fit_labels(TeachConfig(labels="labels", name="x", predictor_path="predictor", reward=other))
 
 
 @pytest.mark.usefixtures("fitted")
@@ -227,7 +226,7 @@ def test_invalid_fit_raises_with_reason():
     with pytest.raises(BadInput, match="nothing"):
         fit("nothing")
     with pytest.raises(BadConfig, match="--out"):
-        fit_labels(FitConfig("labels"))
+        fit_labels(TeachConfig(labels="labels"))
     collect(env_id="Pendulum-v1", name="pendulum", n_labels=8)
     fit("pendulum", "of pendulums")
     with pytest.raises(BadConfig, match="predictor"):

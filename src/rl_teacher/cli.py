@@ -40,7 +40,9 @@ FULL_WIDTH = 80
 UNLIMITED_WIDTH = 10_000
 """Width of a table that is not printed on a terminal, in characters."""
 
-PARSING = Parameter(allow_repeating=True, consume_multiple=True, negative=())
+PARSING = Parameter(
+    allow_repeating=True, consume_multiple=True, negative_bool=(), negative_iterable=()
+)
 """How arguments are parsed: the last of several counts, and `--hidden 64 64` has two values."""
 
 EPILOGUE = """\

@@ -340,7 +340,7 @@ def resolve(
         collects_only=not trains,
         cluster=run.cluster if is_on_policy else None,
         workers=None if env_info.backend == "gymnasium" else run.workers,
-        has_videos=trains and not run.no_videos and run.videos,
+        has_videos=trains and run.videos,
         has_tensorboard=not run.no_tensorboard,
         tensorboard_dir=None if run.no_tensorboard else run.tensorboard_dir,
         page=page,
@@ -383,7 +383,7 @@ def _agent(given: Reading, env_info: EnvInfo, *, shows_ends: bool) -> AgentPlan:
         unread |= set() if explores and not given.sac.no_explore else {"compared_states"}
         unread |= {"learning_starts", "initial_temperature"} if is_warm else set()
     elif env_info.has_image_observations:
-        unread |= {"hidden", "observation_clip"}
+        unread |= {"hidden"}
     else:
         unread |= {"image_encoder"}
     labels_before_reset = math.inf
@@ -459,9 +459,10 @@ def resolve_labels(
     is_person, asks_later = given.asks_a_person, not given.asks_upfront
     schedule = given.schedule or ("constant" if given.n_labels is None else "annealed")
     is_falling = schedule in ("annealed", "hyperbolic") or callable(schedule)
-    fraction = SCHEDULE_FRACTION_OF_SAC if given.agent == "sac" else 1.0
-    if is_falling and asks_later and given.schedule_fraction is not None:
-        fraction = given.schedule_fraction
+    fraction = 1.0
+    if is_falling and asks_later:
+        default = SCHEDULE_FRACTION_OF_SAC if given.agent == "sac" else 1.0
+        fraction = default if given.schedule_fraction is None else given.schedule_fraction
     is_fitted = given.predictor_path is not None
     compares_pairs = given.queries == "pairs"
     is_selected = compares_pairs and (is_fitted or asks_later)

@@ -29,17 +29,18 @@ def networks_for(space):
 
 
 def test_rmsprop_first_step_matches_hand_computation():
-    # mean square = 0.9 * 1 + 0.1 * 0.3^2 = 0.909; step = 0.3 / sqrt(0.909 + 0.01)
-    config = A2CConfig(rms_alpha=0.9, rms_epsilon=0.01)
-    optimiser = make_optimiser(config)
+    # mean square = 0.99 * 1 + 0.01 * 0.3^2 = 0.9909; step = 0.3 / sqrt(0.9909 + 1e-5)
+    optimiser = make_optimiser(A2CConfig())
     updates, _ = optimiser.update(jnp.array([0.3]), optimiser.init(jnp.array([0.0])))
-    assert jnp.asarray(updates)[0] == pytest.approx(0.3 / np.sqrt(0.919), rel=1e-6)
+    assert jnp.asarray(updates)[0] == pytest.approx(0.3 / np.sqrt(0.99091), rel=1e-6)
 
 
 def test_gradient_above_max_norm_is_clipped_globally():
-    optimiser = make_optimiser(A2CConfig(rms_alpha=1.0, rms_epsilon=1e-12, max_grad_norm=0.5))
+    # [3, 4] becomes [0.3, 0.4], of norm 0.5; mean squares are 0.99 + 0.01 * [0.09, 0.16].
+    optimiser = make_optimiser(A2CConfig())
     updates, _ = optimiser.update(jnp.array([3.0, 4.0]), optimiser.init(jnp.zeros(2)))
-    np.testing.assert_allclose(jnp.asarray(updates), [0.3, 0.4], rtol=1e-5)
+    expected = np.array([0.3, 0.4]) / np.sqrt([0.99091, 0.99161])
+    np.testing.assert_allclose(jnp.asarray(updates), expected, rtol=1e-5)
 
 
 def test_actor_critic_loss_matches_hand_computation():

@@ -105,13 +105,15 @@ def test_step_improves_within_target_kl(space):
     assert not np.array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])
 
 
-def test_failed_line_search_leaves_policy_unchanged():
+def test_failed_line_search_leaves_policy_unchanged(monkeypatch):
     policy = policy_for(CONTINUOUS)
     batch = batch_of(policy, np.random.default_rng(3))
     # Advantages reward actions close to the mean, so the update shrinks the standard deviation,
     # whose KL divergence the quadratic model underestimates.
     closeness = -jnp.sum((batch.actions - policy.mean(batch.observations)) ** 2, axis=-1)
-    config = dataclasses.replace(SMALL, target_kl=3.0, cg_damping=0.0, line_search_steps=1)
+    monkeypatch.setattr(TRPOConfig, "cg_damping", 0.0)
+    monkeypatch.setattr(TRPOConfig, "line_search_steps", 1)
+    config = dataclasses.replace(SMALL, target_kl=3.0)
     after, metrics = natural_gradient_step(policy, batch._replace(advantages=closeness), config)
     assert not metrics["improved"]
     np.testing.assert_array_equal(ravel_pytree(after)[0], ravel_pytree(policy)[0])

@@ -1,30 +1,21 @@
 import pytest
 
-from rl_teacher import cli
-from rl_teacher.config.experiment import TeachConfig, validate
+from rl_teacher import settings_commands
+from rl_teacher.config.experiment import TeachConfig
 
 
-@pytest.fixture
-def parse_teach(monkeypatch):
-    """Return a function that parses arguments of `rl-teacher teach`."""
-
-    def parse_teach(*arguments: str) -> TeachConfig:
-        parsed = []
-        monkeypatch.setattr(cli, "run_experiment", lambda config, *_: parsed.append(config) or 0)
-        assert cli.main(["teach", "-n", "x", *arguments]) == 0
-        (config,) = parsed
-        return config
-
-    return parse_teach
+def parse_teach(*arguments: str) -> TeachConfig:
+    """Parse arguments of `rl-teacher teach`."""
+    return settings_commands.parse_teach(["-n", "x", *arguments])[0]
 
 
-def test_vector_environment_uses_defaults(parse_teach):
+def test_vector_environment_uses_defaults():
     assert parse_teach("-e", "ShortHopper-v1", "-p", "rl") == TeachConfig(
         "ShortHopper-v1", name="x", predictor="rl"
     )
 
 
-def test_image_environment_uses_preset_pictures(parse_teach):
+def test_image_environment_uses_preset_pictures():
     config = parse_teach("-e", "MovingDot-v0", "-p", "rl")
     assert (config.ppo.num_envs, config.ppo.rollout_steps, config.ppo.clip_range) == (16, 128, 0.1)
     assert config == parse_teach("-e", "MovingDot-v0", "-p", "rl", "--preset", "images")
@@ -32,7 +23,7 @@ def test_image_environment_uses_preset_pictures(parse_teach):
 
 
 @pytest.mark.parametrize("env_id", ["MovingDot-v0", "Pong-v0"])
-def test_pictures_with_labels_hides_episode_ends_and_lowers_gamma(parse_teach, env_id):
+def test_pictures_with_labels_hides_episode_ends_and_lowers_gamma(env_id):
     labelled = parse_teach("-e", env_id, "-p", "synth", "-l", "300")
     assert (labelled.hide_episode_ends, labelled.clip_reward) == (True, 0.0)
     assert {labelled.ppo.gamma, labelled.a2c.gamma, labelled.ga3c.gamma} == {0.95}
@@ -43,12 +34,12 @@ def test_pictures_with_labels_hides_episode_ends_and_lowers_gamma(parse_teach, e
     assert true_reward.ppo.entropy_coef == 0.01
 
 
-def test_explicit_flag_overrides_preset(parse_teach):
+def test_explicit_flag_overrides_preset():
     config = parse_teach("-e", "MovingDot-v0", "-p", "synth", "-l", "300", "--ppo.gamma", "0.9")
     assert (config.ppo.gamma, config.ppo.num_envs) == (0.9, 16)
 
 
-def test_paper_atari_preset_matches_christiano_2017(parse_teach):
+def test_paper_atari_preset_matches_christiano_2017():
     # Christiano et al. 2017, A.2: clips of 25 steps at 15 Hz, 500 of 5,500 comparisons before
     # training, a buffer of 3,000 labels, rewards normalised to a standard deviation of 0.05, and
     # a label rate proportional to 5e6 / (T + 5e6).
@@ -65,9 +56,8 @@ def test_paper_atari_preset_matches_christiano_2017(parse_teach):
 @pytest.mark.parametrize(
     "source", [("--predictor-path", "saved"), ("--labels", "saved"), ("-p", "rl")], ids=" ".join
 )
-def test_paper_atari_preset_asks_for_no_labels_where_nobody_can_be_asked(parse_teach, source):
+def test_paper_atari_preset_asks_for_no_labels_where_nobody_can_be_asked(source):
     config = parse_teach("-e", "Pong-v0", *source, "--preset", "paper-atari")
-    validate(config)
     assert not config.asks
     # The page shows it as the number of labels that are wanted.
     assert config.n_labels is None

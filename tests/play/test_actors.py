@@ -6,7 +6,8 @@ import pytest
 
 from rl_teacher.common.errors import BadInput, CorruptCheckpoint, UnknownName
 from rl_teacher.config.experiment import PPOConfig, TeachConfig
-from rl_teacher.play.actors import load_actor, load_config, restore_settings
+from rl_teacher.config.fields import restored
+from rl_teacher.play.actors import load_actor, load_config
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment
 
@@ -110,6 +111,6 @@ def test_settings_survive_json(home):
 
 
 def test_missing_settings_have_defaults():
-    config = restore_settings(TeachConfig, {"env_id": "x", "name": "n", "ppo": {"num_envs": 3}})
+    config = restored(TeachConfig, {"env_id": "x", "name": "n", "ppo": {"num_envs": 3}})
     assert config.ppo == PPOConfig(num_envs=3)
     assert config.agent_reset == TeachConfig("x", name="n").agent_reset

@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import pytest
 
@@ -19,7 +18,6 @@ from rl_teacher.runs import management
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.runs.management import (
     archive_experiment,
-    archive_for_new,
     delete_experiment,
     rename_experiment,
 )
@@ -102,21 +100,17 @@ def test_renamed_experiment_keeps_labels_and_continues(store, labels):
     assert (curves / "walker" / "events").read_text() == "curves"
 
 
-@pytest.mark.parametrize(
-    ("move", "name"),
-    [(partial(rename_experiment, new_name="walker"), "walker"), (archive_for_new, "hopper")],
-)
 @pytest.mark.usefixtures("labels")
-def test_credentials_and_invites_follow_a_renaming_but_stay_for_a_replacement(store, move, name):
+def test_credentials_and_invites_follow_a_renaming(store):
     store.labelers.add("ann2")
     token = issue_credential(store, "ann2", experiment="hopper")
     expires_at = datetime.now(UTC) + timedelta(days=1)
     store.access.invite(experiment="hopper", expires_at=expires_at)
-    move(store, "hopper")
+    rename_experiment(store, "hopper", "walker")
     identity = identify(store, token)
     assert identity is not None
-    assert identity.experiment == name
-    assert [each.experiment for each in store.access.invites()] == [name]
+    assert identity.experiment == "walker"
+    assert [each.experiment for each in store.access.invites()] == ["walker"]
 
 
 @pytest.mark.parametrize(
@@ -165,18 +159,9 @@ def test_offline_fit_is_renamed_unless_the_name_is_taken(store):
 
 
 @pytest.mark.usefixtures("_offline_fit")
-def test_offline_fit_is_not_archived_but_replaced(store):
+def test_offline_fit_is_not_archived(store):
     with pytest.raises(ExperimentNotFound):
         archive_experiment(store, "fitted", is_archived=True)
-    assert archive_for_new(store, "fitted") == "fitted.archived-1"
-    assert Experiment.find("fitted.archived-1").config["fit"] == {"seed": 0}
-
-
-@pytest.mark.usefixtures("labels")
-def test_archive_has_a_name_that_neither_this_home_nor_the_store_has(store):
-    store.experiments.ensure("hopper.archived-1", ENV_ID, {})
-    (home() / "experiments" / "hopper.archived-2").mkdir()
-    assert archive_for_new(store, "hopper") == "hopper.archived-3"
 
 
 def test_archived_experiment_is_not_labelled_until_restored(store, labels):

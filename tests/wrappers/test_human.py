@@ -16,8 +16,6 @@ from rl_teacher.store.database import default_url
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import Control
 from rl_teacher.store.store import Store
-from rl_teacher.wrappers.factory import query_settings
-from rl_teacher.wrappers.settings import settings_of
 from tests.wrappers.environments import QUICK, Counter
 
 HUMAN = {**QUICK, "teacher": "human", "pretrain_labels": 3, "n_labels": 3, "segment_length": 8}
@@ -111,12 +109,6 @@ def test_person_is_shown_clips_of_vector_with_converted_observations():
     env = PreferenceVectorWrapper(gym.wrappers.vector.NormalizeObservation(venv), **HUMAN)
     label_all(env, "video")
     env.close()
-
-
-def test_person_is_not_asked_about_similar_clips():
-    """`tests/queries/test_planner.py` shows which pairs are left out."""
-    assert query_settings(settings_of({"teacher": "human"}), 0, ()).is_person
-    assert not query_settings(settings_of({}), 0, ()).is_person
 
 
 def test_waiting_for_answers_ends_after_timeout(caplog):

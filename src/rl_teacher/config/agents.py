@@ -1,10 +1,11 @@
 """Settings of every agent; the command line has a section for each.
 
 A setting has the same name, meaning and bounds in all sections. What several agents share is
-inherited; an agent repeats a field to give it another default.
+inherited; an agent repeats a field to give it another default. Constants of an algorithm that no
+experiment has varied are class variables.
 """
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -28,7 +29,7 @@ class OnPolicySettings:
     """discount factor"""
     hidden: Hidden = (64, 64)
     """hidden layer sizes of the policy and of the value function; images have an encoder instead"""
-    observation_clip: Positive = 10.0
+    observation_clip: ClassVar[float] = 10.0
     """largest absolute value of a normalised observation"""
 
 
@@ -41,7 +42,7 @@ class ActorCriticSettings(OnPolicySettings):
     step"""
     entropy_coef: Coefficient = 0.0
     """entropy coefficient of the loss"""
-    max_grad_norm: Positive = 0.5
+    max_grad_norm: ClassVar[float] = 0.5
     """maximum norm of the gradient"""
     image_encoder: NetworkSize = "small"
     """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
@@ -69,13 +70,13 @@ class TRPOConfig(OnPolicySettings):
 
     target_kl: Positive = 0.01
     """largest mean KL divergence of an update, in nats"""
-    cg_steps: Count = 15
+    cg_steps: ClassVar[int] = 15
     """maximum number of conjugate gradient steps"""
-    cg_damping: Coefficient = 0.1
+    cg_damping: ClassVar[float] = 0.1
     """damping added to the diagonal of the Fisher matrix"""
-    line_search_steps: Count = 10
+    line_search_steps: ClassVar[int] = 10
     """maximum number of line search steps"""
-    line_search_shrinkage: Annotated[float, Field(ge=0.01, le=0.99)] = 0.8
+    line_search_shrinkage: ClassVar[float] = 0.8
     """factor between the step sizes of the line search"""
     minibatch_size: Count = 128
     """samples per gradient step of the value function"""
@@ -94,9 +95,9 @@ class RMSPropSettings(ActorCriticSettings):
     rollout_steps: Count = 5
     learning_rate: Positive = 7e-4
     """learning rate of RMSProp at the first step"""
-    rms_alpha: Fraction = 0.99
+    rms_alpha: ClassVar[float] = 0.99
     """decay rate of RMSProp's mean square"""
-    rms_epsilon: Positive = 1e-5
+    rms_epsilon: ClassVar[float] = 1e-5
     """epsilon of RMSProp"""
 
 
@@ -116,9 +117,9 @@ class GA3CConfig(RMSPropSettings):
     num_envs: Count = 64
     batch_envs: Count = 16
     """minimum number of environments whose rollouts form one gradient step"""
-    rho_bar: Positive = 1.0
+    rho_bar: ClassVar[float] = 1.0
     """clipping threshold of V-trace's importance weights (rho bar)"""
-    c_bar: Positive = 1.0
+    c_bar: ClassVar[float] = 1.0
     """clipping threshold of V-trace's trace coefficients (c bar)"""
 
 
@@ -138,7 +139,7 @@ class SACConfig:
     """samples per gradient step"""
     updates_per_step: Positive = 1.0
     """gradient steps per environment step"""
-    policy_delay: Count = 1
+    policy_delay: ClassVar[int] = 1
     """critic updates per actor update"""
     learning_rate: Positive = 3e-4
     """learning rate of Adam, for actor, critics and temperature"""
@@ -150,7 +151,7 @@ class SACConfig:
     """initial entropy temperature; it adapts to a target entropy of -1 nat per action dimension"""
     hidden: Hidden = (128, 128)
     """hidden layer sizes of the actor and of both critics"""
-    observation_clip: Positive = 10.0
+    observation_clip: ClassVar[float] = 10.0
     """largest absolute value of a normalised observation"""
     no_relabel: bool = False
     """do not relabel the replay buffer after each fit of the reward predictor"""

@@ -48,7 +48,6 @@ def given_type(*models: type, only: Iterable[str] = (), shows_all: bool = False)
                 show=shows_all or bool(only) or any(note.group for note in notes),
                 required=False,
                 converter=whole_number if kind is int else None,
-                negative_bool=() if name.startswith("no_") else ("no-",),
             )
             hints[name] = Annotated[(kind, parameter, *notes)]
     return TypedDict("Given", hints, total=False)  # pyright: ignore[reportArgumentType]

@@ -21,6 +21,7 @@ from rl_teacher.config.agents import (
 from rl_teacher.config.fields import (
     LABELS,
     MAX_SEED,
+    NEGATABLE,
     PAGE,
     STRICT,
     TEACHER,
@@ -58,7 +59,7 @@ Rate = Annotated[float, Field(ge=0, le=0.99)]
 class PredictorConfig:
     """Settings of the reward predictor (Christiano et al. 2017)."""
 
-    objective: Objective = "preferences"
+    objective: Annotated[Objective, short("--objective")] = "preferences"
     """fitting target of the predictor: the labels (preferences), or the rank of each clip,
     computed from all labels (rank)"""
     ensemble_size: Count = 3
@@ -68,10 +69,10 @@ class PredictorConfig:
     image_encoder: PredictorEncoder = "auto"
     """image encoder: an MLP on keypoints or profiles of fixed random filters, the better of the two
     by held-out loss (auto), a small CNN, or the CNN of the paper"""
-    ignore_actions: bool = False
+    ignore_actions: Annotated[bool, NEGATABLE] = False
     """predict rewards from observations alone; --reward.image-encoder profiles never uses
     actions"""
-    batch_norm: bool = False
+    batch_norm: Annotated[bool, NEGATABLE] = False
     """batch normalisation after each convolution of a CNN, as in the paper"""
     dropout: Rate = 0.0
     """dropout rate of hidden units and convolution outputs during a fit"""
@@ -114,7 +115,7 @@ class TeachConfig:
     custom one as module:Class"""
     seed: Annotated[Seed, WHAT, short("-s")] = 1
     """seed of environments, networks, selectors and synthetic teachers"""
-    hide_episode_ends: Annotated[bool, WHAT] = False
+    hide_episode_ends: Annotated[bool, WHAT, NEGATABLE] = False
     """hide the environment's terminations from agent and teacher; they reveal something about the
     true reward"""
     stacked_frames: Annotated[int, Field(ge=0, le=MAX_STACKED), short("-f")] = 4
@@ -306,8 +307,6 @@ class RunOptions:
     videos: Annotated[bool, TRAINING] = False
     """write videos (MP4) of at most 20 of the agent's episodes, spread over the run, to the videos
     folder of the experiment"""
-    no_videos: Annotated[bool, short("-V")] = False
-    """write no videos: the default, unlike in the original rl-teacher"""
     no_tensorboard: bool = False
     """write no TensorBoard logs"""
     tensorboard_dir: str | None = None

@@ -37,6 +37,9 @@ LABELS = Parameter(group=Group("Labels", sort_key=3))
 TRAINING = Parameter(group=Group("Training", sort_key=4))
 PAGE = Parameter(group=Group("Page", sort_key=5))
 
+NEGATABLE = Parameter(negative_bool="no-")
+"""Mark of a flag that a preset may switch on, so that `--no-FLAG` switches it off."""
+
 Model = TypeVar("Model")
 
 

@@ -19,6 +19,8 @@ COMMANDS = {
 
 OPTIONS = {
     # rl-teacher-atari
+    "-V": "nothing: videos are only written with --videos",
+    "--no-videos": "nothing: videos are only written with --videos",
     "-b": "--ga3c.entropy-coef",
     "--starting-beta": "--ga3c.entropy-coef",
     "--reward-model": "-p",

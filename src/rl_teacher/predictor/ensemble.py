@@ -354,7 +354,7 @@ def check_size(space: InputSpace, config: PredictorConfig, num_saved: int) -> No
         BadConfig: a size is no number.
         ValueError: the networks would have more parameters than were saved.
     """
-    TypeAdapter(InputSpace).validate_python(asdict(space), strict=True)
+    TypeAdapter(InputSpace).validate_json(json.dumps(asdict(space)), strict=True)
     if any(size < 1 for size in (*space.observation_shape, *space.action_shape)):
         raise ValueError("a size is below 1")
     if space.image is not None and space.image.shape != space.observation_shape:
