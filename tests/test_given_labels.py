@@ -15,7 +15,8 @@ from rl_teacher.datasets.import_export import import_as, labels_of
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.teach import teach
-from tests.test_workflows import PPO, QUIET, SMALL, collect, fit, last_metrics, rows
+from tests.test_teach import curve
+from tests.test_workflows import PPO, QUIET, SMALL, collect, fit, rows
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "given")
 
@@ -97,7 +98,7 @@ def test_stopped_run_resumes_exactly_after_labels_were_deleted():
         assert not teach(half, QUIET).is_finished
     assert main(["delete", "labels", "--yes"]) == 0
     assert teach(half, QUIET).is_finished
-    assert last_metrics("half") == last_metrics("agent")
+    assert curve("half") == curve("agent")
 
 
 def stop_after(patch, num_steps):
