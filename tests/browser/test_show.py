@@ -1,7 +1,6 @@
 """End-to-end runs in which a person labels on the page despite interruptions."""
 
 import json
-import re
 import signal
 from statistics import fmean
 
@@ -9,9 +8,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.state_dict import array_to_text, part_of
-from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment
-from rl_teacher.store.media import SegmentFiles
 from tests.browser.experiments import labels_given
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.person import Person
@@ -178,64 +175,3 @@ def test_agent_learns_from_60_labels_despite_interruptions(home, store, open_con
         returns = [row["true_return"] for row in Experiment.find("mine").metrics()]
     known = [each for each in returns if each is not None]
     assert fmean(known[-3:]) > 2 * known[0]
-
-
-@pytest.mark.slow
-def test_effect_of_answers_in_a_run_matches_its_predictor(tmp_path, open_context):
-    home = tmp_path / "teaching"
-    # Paced by labels, the run waits soon after the first fit.
-    command = [
-        "teach",
-        "-p",
-        "human",
-        "-e",
-        "ShortReacher-v1",
-        "-n",
-        "mine",
-        "-L",
-        "12",
-        "-l",
-        "60",
-    ]
-    command += ["-t", "100000", "-i", "500", "--port", "0", "--no-tensorboard", "--no-browser"]
-    run = Running(home, "run", *command)
-    try:
-        page = open_context(viewport={"width": 1280, "height": 800}).new_page()
-        page.goto(run.printed_link())
-        labelling = LabellingPage(page)
-        # The better clips are on either side: a predictor cannot agree with all labels.
-        for _ in range(12):
-            labelling.answer(Answer.LEFT)
-        labelling.wait_until_sent()
-        page.get_by_role("button", name="Show what your labels changed").click(timeout=PATIENCE_MS)
-        dialog = page.get_by_role("dialog")
-        [counts] = re.findall(r"It agrees with (\d+) of your (\d+) latest", dialog.inner_text())
-        titles = dialog.locator("li strong").all_inner_texts()
-    finally:
-        run.end()
-    with as_home(home), open_store(home) as store:
-        folder = Experiment.find("mine").folder
-        asked = store.comparisons.asked(store.experiments.get("mine").id)
-        predictor, segments = (
-            RewardPredictor.load(folder / "predictor"),
-            SegmentFiles(home / "segments"),
-        )
-        # Comparisons with a clip that is still asked about are left out.
-        still_asked = {clip for each in asked[12:] for clip in (each.left_hash, each.right_hash)}
-        disagreeing, certainly_shown = set(), set()
-        for each in asked[:12]:
-            pair = (each.left_hash, each.right_hash)
-            left_return, right_return = (
-                predictor(clip.observations, clip.actions).sum()
-                for clip in map(segments.load, pair)
-            )
-            answer = store.labels.answers([each.id])[each.id]
-            if (left_return > right_return) != (answer is Answer.LEFT):
-                title = f"Comparison {store.comparisons.get(each.id).number}"
-                disagreeing.add(title)
-                if not still_asked.intersection(pair):
-                    certainly_shown.add(title)
-    num_agreed, num_compared = map(int, counts)
-    assert num_compared >= 6
-    assert len(titles) == num_compared - num_agreed
-    assert certainly_shown <= set(titles) <= disagreeing

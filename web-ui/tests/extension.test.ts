@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 
 import { extensionOf, isExtended, proposeTargets, targetsOf } from '../src/lib/extension'
 
@@ -6,49 +6,25 @@ const progress = { mine: 0, answered: 60, asked: 65, target: 60, waiting: 5, cli
 const control = { state: 'run' as const, seconds_between: null, target_labels: null, target_steps: null, reward: null }
 const finished = { step: 400_001, num_steps: 400_000, progress, control }
 
-describe('targetsOf', () => {
-  it('is at least what the run has reached', () => {
-    expect(targetsOf(finished)).toEqual({ labels: 60, steps: 400_001 })
-    const answered = { ...finished, progress: { ...progress, answered: 70 } }
-    expect(targetsOf(answered).labels).toBe(70)
-  })
-
-  it('has no labels without a target', () => {
-    const targets = targetsOf({ ...finished, progress: { ...progress, target: null } })
-    expect(targets.labels).toBeNull()
-    expect(extensionOf(proposeTargets(targets))).toEqual({ target_steps: 600_002 })
-  })
+it('has targets that are at least what the run has reached, and no labels without a target', () => {
+  expect(targetsOf(finished)).toEqual({ labels: 60, steps: 400_001 })
+  expect(targetsOf({ ...finished, progress: { ...progress, answered: 70 } }).labels).toBe(70)
+  const targets = targetsOf({ ...finished, progress: { ...progress, target: null } })
+  expect(extensionOf(proposeTargets(targets))).toEqual({ target_steps: 600_002 })
 })
 
-describe('proposeTargets', () => {
-  it('adds half of the labels and steps', () => {
-    const proposed = proposeTargets({ labels: 61, steps: 400_000 })
-    expect(proposed).toEqual({ labels: 92, steps: 600_000 })
-    expect(extensionOf(proposed)).toEqual({ target_labels: 92, target_steps: 600_000 })
-  })
+it('proposes half of the labels and steps more; a run that only collects has no steps', () => {
+  const proposed = proposeTargets({ labels: 61, steps: 400_000 })
+  expect(extensionOf(proposed)).toEqual({ target_labels: 92, target_steps: 600_000 })
+  const collected = { ...finished, step: 0, num_steps: 0 }
+  expect(extensionOf(proposeTargets(targetsOf(collected)))).toEqual({ target_labels: 90 })
 })
 
-describe('a run that only collects labels', () => {
-  const collected = { ...finished, step: 0, num_steps: 0, progress: { ...progress, asked: 60, waiting: 0 } }
-
-  it('is extended by labels alone', () => {
-    const proposed = proposeTargets(targetsOf(collected))
-    expect(extensionOf(proposed)).toEqual({ target_labels: 90 })
-  })
-
-  it('is extended until it has collected the labels', () => {
-    const extended = { ...collected, control: { ...control, target_labels: 90 } }
-    expect(isExtended(collected)).toBe(false)
-    expect(isExtended(extended)).toBe(true)
-    expect(isExtended({ ...extended, progress: { ...collected.progress, answered: 90 } })).toBe(false)
-  })
-})
-
-describe('isExtended', () => {
-  it('is true while the run has not continued to its new steps', () => {
-    const extended = { ...finished, control: { ...control, target_steps: 600_000 } }
-    expect(isExtended(finished)).toBe(false)
-    expect(isExtended(extended)).toBe(true)
-    expect(isExtended({ ...extended, num_steps: 600_000 })).toBe(false)
-  })
+it('is extended until the run has continued to its new steps or labels', () => {
+  const extended = { ...finished, control: { ...control, target_steps: 600_000 } }
+  expect([isExtended(finished), isExtended(extended)]).toEqual([false, true])
+  expect(isExtended({ ...extended, num_steps: 600_000 })).toBe(false)
+  const collects = { ...finished, step: 0, num_steps: 0, control: { ...control, target_labels: 90 } }
+  expect(isExtended(collects)).toBe(true)
+  expect(isExtended({ ...collects, progress: { ...progress, answered: 90 } })).toBe(false)
 })

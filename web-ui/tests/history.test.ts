@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { MAX_HISTORY, answerTo, remember, restore, takeBack } from '../src/lib/history'
+import { MAX_HISTORY, answerTo, remember, restore } from '../src/lib/history'
 import type { History } from '../src/lib/history'
 import type { Comparison } from '../src/lib/api-types'
 
@@ -18,12 +18,6 @@ describe('history', () => {
     const history = remember(remember([], comparison(1), 'left'), comparison(1), 'equal')
     expect(history).toHaveLength(1)
     expect(answerTo(history, 1)).toBe('equal')
-  })
-
-  it('takes labels back one by one until it is empty', () => {
-    const { history, taken } = takeBack(remember([], comparison(3), 'right'))
-    expect(taken?.comparison.id).toBe(3)
-    expect(takeBack(history).taken).toBeNull()
   })
 
   it('applies unsent labels on top of those of the service after a reload', () => {

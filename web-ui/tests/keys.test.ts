@@ -55,18 +55,14 @@ describe('actionOf', () => {
     expect(actionOf(pressed(key))).toEqual(action)
   })
 
-  it('ignores key repeats', () => {
-    expect(actionOf(pressed('ArrowLeft', { repeat: true }))).toBeNull()
-  })
-
-  it('leaves keys with Ctrl, Alt or Meta to the browser', () => {
-    for (const name of ['ctrlKey', 'altKey', 'metaKey'] as const) {
-      expect(actionOf(pressed('r', { [name]: true }))).toBeNull()
-    }
-  })
-
-  it('ignores keys typed into a field', () => {
-    expect(actionOf(pressed('s', { target: typing }))).toBeNull()
+  it.each([
+    ['ArrowLeft', { repeat: true }],
+    ['r', { ctrlKey: true }],
+    ['r', { altKey: true }],
+    ['r', { metaKey: true }],
+    ['s', { target: typing }],
+  ])('leaves %s with %j to the browser', (key, more) => {
+    expect(actionOf(pressed(key, more))).toBeNull()
   })
 
   it('leaves the vertical arrow keys to focused instructions, which scroll', () => {

@@ -283,21 +283,6 @@ describe('labelling session', () => {
     session.stop()
   })
 
-  it('counts a label once if it was answered in another tab', async () => {
-    const problem = { type: '', title: '', status: 409, detail: '' }
-    const postLabels: Service['postLabels'] = ([label]) =>
-      Promise.resolve({
-        accepted: [],
-        rejected: [{ request_id: label!.request_id, problem, stored_answer: 'right' as const }],
-      })
-    const { session } = createSession({ service: { postLabels } })
-    await session.start()
-    session.answer('left')
-    await settle()
-    expect(session.progress.counts?.mine).toBe(1)
-    session.stop()
-  })
-
   it('counts a label that is given while an earlier one is removed from the outbox', async () => {
     const { session } = createSession()
     await session.start()
@@ -589,23 +574,6 @@ describe('ranking', () => {
     expect(shown(session)).toEqual(['left-3', 'right-3', 'left-4'])
     expect(idsAhead()).toEqual([5, 6, 7])
     expect(sent.map(({ answer }) => answer)).toEqual(['left'])
-    session.stop()
-  })
-
-  it('reports whether the clips of a ranking are shown again', async () => {
-    const { session } = createSession({
-      service: {
-        getMyLabels: () => Promise.resolve([{ comparison: { ...comparison(1), answer: 'left' }, ranking: 'r' }] as never),
-        withdrawRanking: vi
-          .fn()
-          .mockRejectedValueOnce(new ServerUnreachable('offline'))
-          .mockResolvedValue([comparison(1), comparison(2)]),
-      },
-    })
-    await session.start()
-    expect([await session.undo(), shown(session)]).toEqual([false, null])
-    await settle()
-    expect([await session.undo(), shown(session)?.length]).toEqual([true, 4])
     session.stop()
   })
 

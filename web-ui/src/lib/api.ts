@@ -1,27 +1,6 @@
 /** Requests to the service. Every failure is one of three errors: unreachable, signed out, rejected. */
 
-import type {
-  Comparison,
-  CurrentUser,
-  ExperimentDetail,
-  ExperimentList,
-  ExperimentSummary,
-  JoinResponse,
-  LabelEffect,
-  LabelHistory,
-  LabelReceipt,
-  LabelSubmission,
-  LeaseRenewal,
-  MetricsEntry,
-  MetricsList,
-  NextComparisons,
-  PastLabel,
-  Practice,
-  Problem,
-  RankingReceipt,
-  RankingSubmission,
-  WithdrawnRanking,
-} from './api-types'
+import type * as T from './api-types'
 
 export const API = '/api/v1'
 /** Longest time until the response to a request, and between two parts of a body that is read. */
@@ -40,7 +19,7 @@ export class SignedOut extends Error {}
 
 /** The service rejected the request. */
 export class RequestRejected extends Error {
-  constructor(readonly problem: Problem) {
+  constructor(readonly problem: T.Problem) {
     super(problem.detail || problem.title)
   }
 }
@@ -63,15 +42,15 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
   throw new RequestRejected(problem)
 }
 
-function isTemporary({ status, headers }: Response, { type }: Problem): boolean {
+function isTemporary({ status, headers }: Response, { type }: T.Problem): boolean {
   const isOfService = headers.get('content-type')?.startsWith('application/problem+json')
   return !isOfService || [408, 425, 429].includes(status) || (status >= 500 && type !== DAMAGED)
 }
 
-async function problemOf(response: Response): Promise<Problem> {
+async function problemOf(response: Response): Promise<T.Problem> {
   const empty = { type: 'about:blank', title: response.statusText, status: response.status }
   try {
-    return { detail: '', ...empty, ...((await response.json()) as Partial<Problem>) }
+    return { detail: '', ...empty, ...((await response.json()) as Partial<T.Problem>) }
   } catch {
     return { detail: `The server responded with status ${response.status}.`, ...empty }
   }
@@ -141,27 +120,27 @@ const jsonOf = (content: unknown): RequestInit => ({
 
 export const pathOf = (name: string) => `${API}/experiments/${encodeURIComponent(name)}`
 
-export const getExperiments = async (): Promise<ExperimentSummary[]> =>
-  (await getJson<ExperimentList>(`${API}/experiments`)).experiments
+export const getExperiments = async (): Promise<T.ExperimentSummary[]> =>
+  (await getJson<T.ExperimentList>(`${API}/experiments`)).experiments
 
-export const getExperiment = (name: string): Promise<ExperimentDetail> => getJson(pathOf(name))
+export const getExperiment = (name: string): Promise<T.ExperimentDetail> => getJson(pathOf(name))
 
-export const getMetrics = async (name: string, after = 0): Promise<MetricsEntry[]> =>
-  (await getJson<MetricsList>(`${pathOf(name)}/metrics?after=${after}`)).rows
+export const getMetrics = async (name: string, after = 0): Promise<T.MetricsEntry[]> =>
+  (await getJson<T.MetricsList>(`${pathOf(name)}/metrics?after=${after}`)).rows
 
 /** Lease comparisons to label. */
 export function getNext(
   name: string,
   limit: number,
   exclude: Iterable<number>,
-): Promise<NextComparisons> {
+): Promise<T.NextComparisons> {
   const query = new URLSearchParams({ limit: String(limit) })
   for (const id of exclude) query.append('exclude', String(id))
   return getJson(`${pathOf(name)}/comparisons/next?${query}`)
 }
 
 /** Fetch gold comparisons to practise with, each with its known answer. */
-export const startPractice = (name: string): Promise<Practice> =>
+export const startPractice = (name: string): Promise<T.Practice> =>
   sendJson('POST', `${pathOf(name)}/practice`, {})
 
 /** Paths of files to download; `?format=` is added to them. */
@@ -172,41 +151,41 @@ export const downloadPath = {
 }
 
 /** Fetch a comparison without leasing it. */
-export const getComparison = (id: number): Promise<Comparison> =>
+export const getComparison = (id: number): Promise<T.Comparison> =>
   getJson(`${API}/comparisons/${id}`)
 
 /** Store an ordering of several clips as labels of their pairs. */
-export const postRanking = (name: string, ranking: RankingSubmission): Promise<RankingReceipt> =>
+export const postRanking = (name: string, ranking: T.RankingSubmission): Promise<T.RankingReceipt> =>
   sendJson('POST', `${pathOf(name)}/rankings`, ranking)
 
 /** Withdraw the labels of a ranking; its comparisons are leased again. */
-export const withdrawRanking = async (name: string, id: string): Promise<Comparison[]> =>
-  (await sendJson<WithdrawnRanking>('DELETE', `${pathOf(name)}/rankings/${id}`, {})).comparisons
+export const withdrawRanking = async (name: string, id: string): Promise<T.Comparison[]> =>
+  (await sendJson<T.WithdrawnRanking>('DELETE', `${pathOf(name)}/rankings/${id}`, {})).comparisons
 
-export const getMyLabels = async (name: string, limit = 20): Promise<PastLabel[]> =>
-  (await getJson<LabelHistory>(`${pathOf(name)}/labels?limit=${limit}`)).labels
+export const getMyLabels = async (name: string, limit = 20): Promise<T.PastLabel[]> =>
+  (await getJson<T.LabelHistory>(`${pathOf(name)}/labels?limit=${limit}`)).labels
 
-export const getLabelEffect = (name: string): Promise<LabelEffect> => getJson(`${pathOf(name)}/effect`)
+export const getLabelEffect = (name: string): Promise<T.LabelEffect> => getJson(`${pathOf(name)}/effect`)
 
-export async function postLabels(labels: LabelSubmission[]): Promise<LabelReceipt> {
+export async function postLabels(labels: T.LabelSubmission[]): Promise<T.LabelReceipt> {
   const response = await request(`${API}/labels`, {
     method: 'POST',
     ...jsonOf({ labels }),
     // Browsers limit the size of requests that outlive the page.
     keepalive: labels.length <= 20,
   })
-  return (await response.json()) as LabelReceipt
+  return (await response.json()) as T.LabelReceipt
 }
 
-export const getCurrentUser = (): Promise<CurrentUser> => getJson(`${API}/me`)
+export const getCurrentUser = (): Promise<T.CurrentUser> => getJson(`${API}/me`)
 
 /** End the session of this browser. */
 export const signOut = (): Promise<null> => sendJson('POST', `${API}/sign-out`, {})
 
-export const join = (invite: string, name: string, requestId: string): Promise<JoinResponse> =>
+export const join = (invite: string, name: string, requestId: string): Promise<T.JoinResponse> =>
   sendJson('POST', `${API}/join`, { invite, name, request_id: requestId })
 
-export const renewLeases = (leases: readonly string[]): Promise<LeaseRenewal> =>
+export const renewLeases = (leases: readonly string[]): Promise<T.LeaseRenewal> =>
   sendJson('POST', `${API}/leases/renew`, { leases })
 
 /** Return comparisons for others to label; also while the page is closed (keepalive). */

@@ -1,33 +1,7 @@
 /** Requests that only owners may make. */
 
 import { API, getJson, pathOf, request, sendJson } from './api'
-import type {
-  Answer,
-  AuditEvent,
-  AuditEventPage,
-  Clip,
-  ComparisonsOfClip,
-  EnvironmentClipPage,
-  Episode,
-  EpisodeList,
-  ExperimentUpdate,
-  Invite,
-  InviteList,
-  Labeler,
-  LabelerAnswer,
-  LabelerList,
-  LabelQuality,
-  NewInvite,
-  NewInviteRequest,
-  OwnerExperimentDetail,
-  PredictorDiagnostics,
-  RankedComparison,
-  Ranking,
-  ReviewedComparison,
-  ReviewedComparisonPage,
-  RunState,
-  ComparisonOrder,
-} from './api-types'
+import type * as T from './api-types'
 
 /** A page of a long list; `next` continues it and is null at the end. */
 export interface Page<Row> {
@@ -35,22 +9,22 @@ export interface Page<Row> {
   next: string | null
 }
 
-export const getOwnerExperiment = (name: string): Promise<OwnerExperimentDetail> =>
+export const getOwnerExperiment = (name: string): Promise<T.OwnerExperimentDetail> =>
   getJson(pathOf(name))
 
 // --- comparisons ---
 
 /** A comparison in a list; the page adds the owner's own label before the list is reloaded. */
-export type ListedComparison = Omit<ReviewedComparison, 'answers'> & {
-  answers: Pick<LabelerAnswer, 'labeler' | 'answer' | 'is_excluded'>[]
+export type ListedComparison = Omit<T.ReviewedComparison, 'answers'> & {
+  answers: Pick<T.LabelerAnswer, 'labeler' | 'answer' | 'is_excluded'>[]
 }
 
 export type Status = 'any' | 'answered' | 'open'
 
 export interface Filter {
   status: Status
-  sort: ComparisonOrder
-  answer: Answer | ''
+  sort: T.ComparisonOrder
+  answer: T.Answer | ''
   labeler: string
   disputed: boolean
   gold: boolean
@@ -65,43 +39,43 @@ export async function getComparisons(
   const query = pageQuery(after, limit)
   for (const [key, value] of Object.entries(filter)) if (value) query.set(key, String(value))
   const path = `${pathOf(name)}/comparisons?${query}`
-  const { comparisons, next } = await getJson<ReviewedComparisonPage>(path)
+  const { comparisons, next } = await getJson<T.ReviewedComparisonPage>(path)
   return { rows: comparisons, next }
 }
 
-export const setGold = (id: number, answer: Answer | null): Promise<unknown> =>
+export const setGold = (id: number, answer: T.Answer | null): Promise<unknown> =>
   sendJson('PUT', `${API}/comparisons/${id}/gold`, { answer })
 
-/** Answer as the owner; null withdraws that answer. */
-export const adjudicate = (id: number, answer: Answer | null): Promise<unknown> =>
+/** T.Answer as the owner; null withdraws that answer. */
+export const adjudicate = (id: number, answer: T.Answer | null): Promise<unknown> =>
   sendJson('POST', `${API}/comparisons/${id}/adjudicate`, { answer })
 
 export const exportPath = (name: string, format: 'jsonl' | 'parquet'): string =>
   `${pathOf(name)}/export?format=${format}`
 
-export const getRanking = (name: string): Promise<Ranking> => getJson(`${pathOf(name)}/ranking`)
+export const getRanking = (name: string): Promise<T.Ranking> => getJson(`${pathOf(name)}/ranking`)
 
 /** Fetch the comparisons of a clip, with the probabilities of their answers in the ranking. */
-export const getComparisonsOf = async (name: string, hash: string): Promise<RankedComparison[]> =>
-  (await getJson<ComparisonsOfClip>(`${pathOf(name)}/ranking/${hash}`)).comparisons
+export const getComparisonsOf = async (name: string, hash: string): Promise<T.RankedComparison[]> =>
+  (await getJson<T.ComparisonsOfClip>(`${pathOf(name)}/ranking/${hash}`)).comparisons
 
 // --- labelers and invites ---
 
-export const getQuality = (name: string): Promise<LabelQuality> => getJson(`${pathOf(name)}/quality`)
+export const getQuality = (name: string): Promise<T.LabelQuality> => getJson(`${pathOf(name)}/quality`)
 
-export const getLabelers = async (): Promise<Labeler[]> =>
-  (await getJson<LabelerList>(`${API}/labelers`)).labelers
+export const getLabelers = async (): Promise<T.Labeler[]> =>
+  (await getJson<T.LabelerList>(`${API}/labelers`)).labelers
 
 export const changeLabeler = (
   id: number,
   action: 'exclude' | 'include' | 'revoke',
 ): Promise<unknown> => sendJson('POST', `${API}/labelers/${id}/${action}`, {})
 
-export const getInvites = async (): Promise<Invite[]> =>
-  (await getJson<InviteList>(`${API}/invites`)).invites
+export const getInvites = async (): Promise<T.Invite[]> =>
+  (await getJson<T.InviteList>(`${API}/invites`)).invites
 
 /** Create an invite; its link is in this response only. */
-export const createInvite = (invite: NewInviteRequest): Promise<NewInvite> =>
+export const createInvite = (invite: T.NewInviteRequest): Promise<T.NewInvite> =>
   sendJson('POST', `${API}/invites`, invite)
 
 export async function revokeInvite(id: number): Promise<void> {
@@ -123,27 +97,27 @@ export async function deleteExperiment(name: string): Promise<void> {
 // --- run ---
 
 /** Change the settings that are given; null clears one. */
-export const updateExperiment = (name: string, update: ExperimentUpdate): Promise<unknown> =>
+export const updateExperiment = (name: string, update: T.ExperimentUpdate): Promise<unknown> =>
   sendJson('PATCH', pathOf(name), update)
 
-export const controlRun = (name: string, state: RunState): Promise<unknown> =>
+export const controlRun = (name: string, state: T.RunState): Promise<unknown> =>
   sendJson('POST', `${pathOf(name)}/control`, { state })
 
 // --- diagnostics, clips, audit trail ---
 
-export const getEpisodes = async (name: string): Promise<Episode[]> =>
-  (await getJson<EpisodeList>(`${pathOf(name)}/episodes`)).episodes
+export const getEpisodes = async (name: string): Promise<T.Episode[]> =>
+  (await getJson<T.EpisodeList>(`${pathOf(name)}/episodes`)).episodes
 
-export const getDiagnostics = (name: string): Promise<PredictorDiagnostics> =>
+export const getDiagnostics = (name: string): Promise<T.PredictorDiagnostics> =>
   getJson(`${pathOf(name)}/diagnostics`)
 
 export async function getClips(
   envId: string,
   after: string | null,
   limit: number,
-): Promise<Page<Clip>> {
+): Promise<Page<T.Clip>> {
   const path = `${API}/environments/${encodeURIComponent(envId)}/clips?${pageQuery(after, limit)}`
-  const { clips, next } = await getJson<EnvironmentClipPage>(path)
+  const { clips, next } = await getJson<T.EnvironmentClipPage>(path)
   return { rows: clips, next }
 }
 
@@ -151,10 +125,10 @@ export async function getAuditEvents(
   experiment: string,
   after: string | null,
   limit: number,
-): Promise<Page<AuditEvent>> {
+): Promise<Page<T.AuditEvent>> {
   const query = pageQuery(after, limit)
   query.set('experiment', experiment)
-  const { events, next } = await getJson<AuditEventPage>(`${API}/audit?${query}`)
+  const { events, next } = await getJson<T.AuditEventPage>(`${API}/audit?${query}`)
   return { rows: events, next }
 }
 
