@@ -112,10 +112,6 @@ NUM_LABELS_OF_LABELERS = (
     .where(Labeler.name.in_(bindparam("names", expanding=True)))
 )
 
-NUM_LABELS_IN_EXPERIMENT = NUM_LABELS_OF_LABELERS.where(
-    Tally.experiment_id == bindparam("experiment_id")
-)
-
 TOO_FAST = select(Labeler.name).where(
     Labeler.name.in_(bindparam("names", expanding=True)),
     exists().where(Label.labeler_id == Labeler.id, Label.is_too_fast),
@@ -326,18 +322,13 @@ class Labels:
 
     def count_of_labeler(self, experiment_id: int, labeler: str) -> int:
         """Return the number of comparisons that a labeler currently answers."""
-        return self.count_of_each(experiment_id, {labeler}).get(labeler, 0)
-
-    def count_of_each(self, experiment_id: int, labelers: Collection[str]) -> dict[str, int]:
-        """Return the numbers of comparisons that labelers currently answer; without zeros."""
-        if not labelers:
-            return {}
-        parameters = {"experiment_id": experiment_id, "names": sorted(labelers)}
-        rows = self._database.rows(NUM_LABELS_IN_EXPERIMENT, **parameters)
-        return {row["name"]: row["num_labels"] for row in rows}
+        return self.count_by_experiment({labeler}).get((experiment_id, labeler), 0)
 
     def count_by_experiment(self, labelers: Collection[str]) -> dict[tuple[int, str], int]:
-        """Return the same numbers for all experiments, by the id of each and the labeler."""
+        """Return the numbers of comparisons that labelers currently answer; without zeros.
+
+        The keys are the id of an experiment and the name of a labeler.
+        """
         if not labelers:
             return {}
         rows = self._database.rows(NUM_LABELS_OF_LABELERS, names=sorted(labelers))

@@ -113,8 +113,8 @@ class ExperimentViews:
     def progress(self, view: ExperimentView, labelers: Collection[str]) -> dict[str, Progress]:
         """Return the labelling progress of each labeler."""
         progress = self._progress(view)
-        mine = self._store.labels.count_of_each(view.id, labelers)
-        return {each: with_mine(progress, mine.get(each, 0)) for each in labelers}
+        mine = self._store.labels.count_by_experiment(labelers)
+        return {each: with_mine(progress, mine.get((view.id, each), 0)) for each in labelers}
 
     def _progress(self, view: ExperimentView) -> Progress:
         phase = self.phase(view)
