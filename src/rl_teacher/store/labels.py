@@ -422,15 +422,15 @@ class Before:
         key = row["comparison_id"], row["labeler_id"]
         lease = self.leases.get(key)
         purpose, answer = self.newest.get(key, ("answer", None))
-        has_lease = lease is not None and lease.token == token
-        if has_lease:
+        if lease is not None and lease.token == token:
             row["purpose"] = lease.purpose
             row["lease"] = "held" if lease.expires_at > moment else "late"
-        elif (row["answer"] is None) != (answer is None):
-            row["purpose"] = purpose
-        is_answered = lease is not None and lease.purpose == "answer" and row["answer"] is not None
-        if has_lease or is_answered:
             self.ended.append(self.leases.pop(key).token)
+        else:
+            if (row["answer"] is None) != (answer is None):
+                row["purpose"] = purpose
+            if lease is not None and lease.purpose == "answer" and row["answer"] is not None:
+                self.ended.append(self.leases.pop(key).token)
         self.contents[row["request_id"]] = content_of(row)
         self.newest[key] = row["purpose"], row["answer"]
 
