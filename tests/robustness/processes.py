@@ -6,6 +6,7 @@ import resource
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -21,6 +22,7 @@ NUM_LABELERS = 3
 
 TRAINER = """
 import sys
+import tempfile
 from rl_teacher import cli, preparation, session
 
 class NoPage:
@@ -96,8 +98,9 @@ class Kept:
         self._thread.start()
 
     def _start(self):
-        # A file, because children of a killed process would keep a pipe open.
-        with (home() / "output.txt").open("ab") as output:
+        # A file, because children of a killed process would keep a pipe open. It is not in the
+        # home, whose disk may be full.
+        with tempfile.TemporaryFile() as output:
             self.process = subprocess.Popen(self._command, stdout=output, stderr=output)
 
     def _keep(self):

@@ -46,7 +46,7 @@ from tests.robustness.processes import (
 )
 from tests.store import postgres
 
-pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "_no_page", "bound_by_permissions")
+pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "_no_page")
 
 COMMAND = [
     *("teach", "-p", "synth", "-e", "ShortReacher-v1", "-n", "one", "-t", "8192", "-l", "24"),
@@ -146,6 +146,7 @@ def at_call(monkeypatch, owner, name, number, fail):
     monkeypatch.setattr(owner, name, replaced)
 
 
+@pytest.mark.usefixtures("bound_by_permissions")
 @pytest.mark.parametrize(
     "kind",
     [pytest.param(kind, marks=[] if kind in FAST else [pytest.mark.slow]) for kind in FAULTS],
