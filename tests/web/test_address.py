@@ -1,12 +1,12 @@
 """Address file and access token of the running service, and links to it."""
 
 import json
-import multiprocessing
 import os
 import stat
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -183,8 +183,8 @@ def test_invalid_token_file_is_rejected(tmp_path, content):
         access_token(tmp_path)
 
 
-def test_concurrent_processes_agree_on_token(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
+def test_concurrent_callers_agree_on_token(tmp_path):
+    with ThreadPoolExecutor(4) as pool:
         tokens = pool.map(access_token, [tmp_path] * 16)
     assert len(set(tokens)) == 1
 
