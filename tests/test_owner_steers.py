@@ -97,17 +97,6 @@ def test_run_is_paused_resumed_and_stopped_with_checkpoint(predictor):
         assert (store.experiments.get("mine").status or {})["phase"] == "stopped"
 
 
-@pytest.mark.slow
-def test_paused_run_can_be_stopped_and_resumed_later():
-    commands = (("training", Control(state="pause")), ("paused", Control(state="stop")))
-    with Owner(*commands):
-        stopped_at = teach(CONFIG, OPTIONS).step
-    with Owner(("training", Control(state="stop"))) as owner:
-        outcome = teach(CONFIG, OPTIONS)
-    assert owner.statuses[0]["step"] >= stopped_at
-    assert outcome.step > stopped_at
-
-
 @pytest.mark.usefixtures("_prompt_control")
 def test_raised_target_asks_more_labels_and_survives_restart():
     config = replace(CONFIG, schedule="constant")

@@ -27,14 +27,12 @@ from rl_teacher.common.errors import (
 )
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
-from rl_teacher.datasets.given_labels import experiment_of_predictor
 from rl_teacher.envs.registry import env_spaces, make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.rewards.meter import PredictorMeter
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.management import rename_experiment
-from rl_teacher.runs.warm_start import load_warm_start
 from rl_teacher.session import PreferenceSession
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
@@ -197,17 +195,6 @@ def test_one_clip_of_null_actions_is_sorted_with_others(env_id, queries):
     assert len(null_action_clips()) == 1
 
 
-@pytest.mark.parametrize("queries", ["tree", "sort"])
-def test_repeated_collection_reports_the_clips_that_it_has_sorted(queries):
-    config = changed(queries=queries, n_labels=8, agent_reset=0.0, collect_only=True)
-    teach(config, QUIET)
-    assert teach(config, QUIET).is_finished
-    with open_store() as store:
-        asked = store.comparisons.asked(store.experiments.get("test").id)
-    compared = {clip for each in asked for clip in (each.left_hash, each.right_hash)}
-    assert last_row()["clips_sorted"] == len(compared) > 4
-
-
 @pytest.mark.parametrize("stopped_at", ["exploration", "training"])
 def test_resumed_run_keeps_its_null_action_clip(stopped_at, monkeypatch):
     config = changed(queries="tree", n_clips=12, null_action_clip=True)
@@ -260,21 +247,6 @@ def test_agent_is_reset_once_after_half_of_labels(changes, num_initialisations, 
     assert len(initialisations) == num_initialisations
 
 
-def test_equal_teacher_answers_equal_before_the_first_episode_has_ended():
-    changes = {"teacher": "equal", "teacher_strength": 0.9, "pretrain_labels": 10}
-    # Episodes of Pendulum have 200 steps; the first comparisons follow 20 clips of 20 steps.
-    config = changed(env_id="Pendulum-v1", num_timesteps=512, n_labels=10, **changes)
-    teach(config, QUIET)
-    with Store.open(default_url(home())) as store:
-        answered = answered_comparisons(store, store.experiments.get("test").id)
-    assert Answer.EQUAL in {each.answer for each in answered}
-
-
-def test_true_reward_needs_no_labels():
-    assert teach(changed(predictor="rl", num_timesteps=1024), QUIET).is_finished
-    assert "labels_asked" not in last_row()
-
-
 @pytest.mark.parametrize("folder", [None, "logs"])
 def test_tensorboard_events_are_written_to_home_or_given_folder(tmp_path, folder):
     given = None if folder is None else str(tmp_path / folder)
@@ -284,23 +256,11 @@ def test_tensorboard_events_are_written_to_home_or_given_folder(tmp_path, folder
     assert not (log_dir.parent / "tb").exists()
 
 
-def test_same_seed_repeats_run_with_true_reward():
-    for name in ("one", "other"):
-        teach(changed(predictor="rl", name=name, num_timesteps=4096), QUIET)
-    assert curve("one") == curve("other")
-
-
 @pytest.mark.usefixtures("finished")
 @pytest.mark.parametrize("workers", [1, 3])
 def test_same_seed_repeats_run_with_any_number_of_physics_threads(workers):
     teach(changed(name="other"), dataclasses.replace(QUIET, workers=workers))
     assert curve("other") == curve("test")
-
-
-@pytest.mark.usefixtures("finished")
-def test_other_seed_changes_run():
-    teach(changed(name="other", seed=2), QUIET)
-    assert curve("other")["true_return"] != curve("test")["true_return"]
 
 
 @pytest.mark.usefixtures("finished")
@@ -334,17 +294,6 @@ def _accented(finished):
 @pytest.mark.usefixtures("_accented")
 def test_experiment_continues_under_its_name_with_decomposed_accents():
     assert teach(changed(name="e\u0301"), QUIET).is_finished
-
-
-@pytest.mark.usefixtures("_accented")
-def test_predictor_is_found_by_a_name_with_decomposed_accents():
-    assert load_warm_start(changed(predictor_path="e\u0301")).predictor is not None
-    assert experiment_of_predictor("e\u0301").name == "\u00e9"
-
-
-def test_background_fits_finish():
-    teach(changed(fit="async"), QUIET)
-    assert last_row()["fits"] > 1
 
 
 def test_every_background_fit_relabels_the_replay_buffer(monkeypatch):
@@ -386,18 +335,6 @@ def test_steps_before_training_are_rewarded_by_a_loaded_predictor_that_is_not_fi
         teach(config, QUIET)
     assert len(stored[0])
     assert stored[0].all()
-
-
-@pytest.mark.parametrize("schedule", ["hyperbolic", "upfront", "constant"])
-def test_every_schedule_asks_comparisons(schedule):
-    teach(changed(schedule=schedule, num_timesteps=2048), QUIET)
-    assert last_row()["labels_answered"] >= 10
-
-
-@pytest.mark.parametrize("selector", ["uniform", "entropy", "k_center"])
-def test_every_selector_asks_comparisons(selector):
-    teach(changed(selector=selector, num_timesteps=2048), QUIET)
-    assert last_row()["labels_answered"] > 10
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
@@ -465,14 +402,6 @@ def test_run_with_videos_has_one_of_every_kept_episode_and_resumes_with_them():
     teach(config, changed_options(videos=True))
     assert videos.steps == kept_episodes()
     assert first.read_bytes() == content
-
-
-def test_run_without_videos_writes_none():
-    teach(
-        changed(predictor="rl", n_labels=None, num_timesteps=2048), changed_options(no_videos=True)
-    )
-    assert kept_episodes() != []
-    assert not Experiment.find("test").videos.folder.exists()
 
 
 def test_agent_of_another_library_is_filmed_without_a_page():
