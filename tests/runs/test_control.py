@@ -2,7 +2,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from rl_teacher.config.experiment import RunOptions
 from rl_teacher.runs.control import RunControl
 from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.store.store import Store
@@ -38,6 +37,6 @@ def test_starting_run_overrides_earlier_command_and_keeps_settings(owner, state)
 def test_unset_assignment_options_keep_stored_values(owner):
     policy = AssignmentPolicy(overlap=0.3, overlap_labelers=3)
     owner.store.experiments.set_assignment(owner.id, policy)
-    run_control_of(owner).set_assignment(RunOptions(repeats=0.1))
+    run_control_of(owner).set_assignment({"repeats": 0.1})
     expected = AssignmentPolicy(overlap=0.3, overlap_labelers=3, repeats=0.1)
     assert owner.store.experiments.assignment(owner.id) == expected
