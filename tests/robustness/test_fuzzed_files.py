@@ -22,14 +22,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from av.error import FFmpegError
-from stable_baselines3 import PPO
 
 from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, NumpyPolicy
-from rl_teacher.agents.sb3.zip import agent_state
 from rl_teacher.cli import main, run_command
 from rl_teacher.clips.poses import pack as pack_poses
 from rl_teacher.clips.video import decode_mp4, encode_gif, encode_mp4
@@ -510,21 +507,6 @@ def address(files):
         )
     )
     return files.in_place(path, lambda: repr(read_address(path)), altered, altered_json)
-
-
-@subject
-def model_of_stable_baselines(files):
-    path = files.folder / "model.zip"
-    env = gymnasium.make("Pendulum-v1")
-    PPO("MlpPolicy", env, n_steps=8, batch_size=8, device="cpu", seed=0).save(path)
-    spaces = env.observation_space, env.action_space
-
-    def read():
-        state = agent_state(path, "ppo", spaces)
-        assert all(np.isfinite(each).all() for each in state.values())
-        return {name: each.tolist() for name, each in state.items()}
-
-    return files.in_place(path, read, altered, altered_member, files.with_pickle)
 
 
 # --- reading ---

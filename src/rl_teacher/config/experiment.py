@@ -142,8 +142,7 @@ class TeachConfig:
     """saved reward predictor: name of an experiment, or a folder; it stays frozen unless
     --keep-asking, --n-labels, --pretrain-labels or --labels is given"""
     agent_path: str | None = None
-    """warm start of the agent: name or folder of an experiment, or a .zip file of
-    Stable-Baselines3"""
+    """warm start of the agent: name or folder of an experiment"""
     keep_asking: Annotated[bool, TEACHER] = False
     """request new labels in a run that starts with labels or a predictor, and fit the predictor to
     them as well"""

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from rl_teacher.agents.sb3.zip import agent_state
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.state_dict import StateDict, part_of
 from rl_teacher.config.experiment import PredictorConfig, TeachConfig
@@ -138,7 +137,7 @@ def load_predictor(
 
 
 def load_agent_state(name_or_path: str, config: TeachConfig) -> StateDict:
-    """Load the state of an agent from an experiment or a file of Stable-Baselines3.
+    """Load the state of an experiment's agent.
 
     Raises:
         BadInput: there is no such agent, or its kind or its layer sizes differ.
@@ -146,12 +145,10 @@ def load_agent_state(name_or_path: str, config: TeachConfig) -> StateDict:
     """
     source = find_source(
         name_or_path,
-        lambda path: path.is_file() or (path / "config.json").exists(),
-        "the name of an experiment, its folder, or a .zip file of Stable-Baselines3",
+        lambda path: (path / "config.json").exists(),
+        "the name of an experiment, or its folder",
     )
-    if not source.is_file():
-        return load_agent(Experiment(source.name, source), config.agent)
-    return agent_state(source, config.agent, env_spaces(config.env_id, config.frames))
+    return load_agent(Experiment(source.name, source), config.agent)
 
 
 def config_of_agent(experiment: Experiment) -> dict[str, Any]:
