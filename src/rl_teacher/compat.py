@@ -115,8 +115,9 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
             if synthetic_preferences is not None:
                 synthetic_prefs = synthetic_preferences
             settings["teacher"] = "oracle" if synthetic_prefs else "human"
-            if prefs_dir is None:
-                settings["pretrain_labels"] = n_initial_prefs
+            num_read = 0 if self._read_prefs is None else len(self._read_prefs.training)
+            if num_read < n_initial_prefs:
+                settings["pretrain_labels"] = n_initial_prefs - num_read
             settings["collect_only"] = not train_reward
             settings["keep_asking"] = "labels" in settings or "predictor_path" in settings
         elif learns and prefs_dir is None:

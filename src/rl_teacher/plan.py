@@ -300,6 +300,11 @@ def resolve(
         SegmentTooLong: clips are longer than episodes.
     """
     refuse_contradictions(settings)
+    if settings.collect_only and settings.asks and settings.n_labels is None:
+        raise BadConfig(
+            "Collecting needs a number of labels. Give it with -l; or with --queries tree or sort, "
+            "the number of clips with --n-clips."
+        )
     given, run = Reading(settings), Reading(options)
     warnings: list[str] = []
     shows_ends = env_info.can_terminate and not given.hide_episode_ends
@@ -542,10 +547,6 @@ def refuse_contradictions(settings: TeachConfig, spell: Spelling = as_flag) -> N
             and None not in (total, settings.n_clips)
             and (total or 0) > max_labels
         ),
-        "Collecting needs a number of labels. Give it with -l; or with --queries tree or sort, the "
-        "number of clips with --n-clips.": total is None
-        and source != "rl"
-        and settings.collect_only,
         f"{spell('schedule', schedule)} distributes a number of labels, and none was given. Give "
         f"{spell('n_labels', '...')}.": (
             total is None and schedule in ("annealed", "hyperbolic", "upfront")

@@ -124,12 +124,10 @@ def quick_with(keywords: dict[str, Any]) -> dict[str, Any]:
     quick = set(QUICK)
     if "predictor_path" in keywords:
         quick = quick - {"reward"} if keywords.get("keep_asking") else set()
-    if keywords.get("train_only"):
+    if "labels" in keywords and "n_labels" not in keywords:
         quick &= {"fit", "segment_length", "reward"}
     elif keywords.get("collect_only"):
-        quick -= {"reward"}
-    if keywords.get("collect_only"):
-        quick -= {"pretrain_labels"}
+        quick -= {"reward", "pretrain_labels"}
     return {name: QUICK[name] for name in quick} | keywords
 
 

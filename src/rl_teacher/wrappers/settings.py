@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from rl_teacher.common.errors import BadConfig, UnknownName
-from rl_teacher.config.experiment import ScheduleName, TeachConfig
+from rl_teacher.config.experiment import PredictorConfig, ScheduleName, TeachConfig
 from rl_teacher.config.fields import (
     STRICT,
     Count,
@@ -33,6 +33,7 @@ from rl_teacher.plan import (
     resolve_learning,
 )
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.runs.warm_start import with_network_settings
 
 logger = logging.getLogger(__name__)
 
@@ -168,8 +169,11 @@ def resolve_wrapper(settings: WrapperSettings, env_info: EnvInfo) -> WrapperPlan
         learning = resolve_learning(
             given, env_info, segment_steps(given, env_info, warnings), labels
         )
-        if predictor is not None:
+        if predictor is not None and learning.predictor == PredictorConfig():
             learning = replace(learning, predictor=predictor.config)
+        elif predictor is not None:
+            kept = with_network_settings(predictor, learning.predictor)
+            learning = replace(learning, predictor=kept)
     plan = WrapperPlan(
         name=given.name if learning else "",
         learning=learning,
