@@ -461,14 +461,6 @@ def kill_until_finished(name, num_timesteps, kills, rng, queries="pairs"):
     assert start(name, num_timesteps, queries).wait(timeout=600) == 0
 
 
-def test_killed_and_resumed_run_equals_uninterrupted_run():
-    num_timesteps = 25_000
-    teach(changed(name="whole", num_timesteps=num_timesteps), QUIET)
-    kill_until_finished("killed", num_timesteps, 1, random.Random(0))
-    assert curve("killed") == curve("whole")
-    assert policies("killed") == policies("whole")
-
-
 def test_run_killed_before_its_last_fit_equals_uninterrupted_run(monkeypatch):
     options = changed_options(checkpoint_seconds=0.0)
     # The last labels are too few for another fit during training.
@@ -494,21 +486,6 @@ def test_killed_and_resumed_sorting_equals_uninterrupted_sorting(queries):
     teach(changed(name="whole", num_timesteps=num_timesteps, queries=queries), QUIET)
     kill_until_finished("killed", num_timesteps, 2, random.Random(2), queries)
     assert curve("killed") == curve("whole")
-
-
-@pytest.mark.slow
-def test_run_killed_ten_times_equals_uninterrupted_run():
-    num_timesteps = 400_000
-    assert start("whole", num_timesteps).wait(timeout=900) == 0
-    kill_until_finished("killed", num_timesteps, 10, random.Random(1))
-    assert curve("killed") == curve("whole")
-    labels = []
-    with Store.open(home() / "labels.sqlite") as store:
-        for name in ("whole", "killed"):
-            experiment_id = store.experiments.ensure(name, "ShortReacher-v1", {})
-            answered = answered_comparisons(store, experiment_id)
-            labels.append([(each.left_hash, each.right_hash, each.answer) for each in answered])
-    assert labels[0] == labels[1]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from rl_teacher.store.records import Control
 from rl_teacher.store.store import Store
 from rl_teacher.store.waiting import DatabaseWait
 from tests.robustness.processes import (
+    PATIENCE_S,
     TEACH,
     TRAINER,
     answers,
@@ -329,4 +330,4 @@ def filled(folder):
 def test_run_and_labelers_continue_after_the_disk_was_full(disk):
     home().mkdir(mode=0o700)
     with taught_by_labelers(allowed_codes=(0, 2)) as (trainer, _, _), filled(disk):
-        await_(lambda: trainer.codes[2])
+        await_(lambda: trainer.codes[2], 3 * PATIENCE_S)
