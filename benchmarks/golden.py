@@ -111,7 +111,7 @@ def run(name: str, compilation_cache: str) -> dict[str, Any]:
         that the run has.
     """
     agent, suite, variant = name.split("/")
-    teach = [*COMMAND, "teach", *_flags(agent, suite, variant), *VARIANTS.get(name, ())]
+    flags = [] if name == WRAPPER else [*_flags(agent, suite, variant), *VARIANTS.get(name, ())]
     with tempfile.TemporaryDirectory() as home:
         environment = {"RL_TEACHER_HOME": home, "HOME": home}
         environment["JAX_COMPILATION_CACHE_DIR"] = compilation_cache
@@ -125,8 +125,9 @@ def run(name: str, compilation_cache: str) -> dict[str, Any]:
         elif agent == "fit":
             _execute([*COMMAND, "fit", "labels", "-n", "golden", "-s", "3"], environment)
         elif variant == "async":
-            _execute([sys.executable, "-c", ASYNC_RUN, *teach[len(COMMAND) :]], environment)
+            _execute([sys.executable, "-c", ASYNC_RUN, "teach", *flags], environment)
         else:
+            teach = [*COMMAND, "teach", *flags]
             if variant == "resumed":
                 _interrupt(teach, environment, experiment, STEPS[suite])
             _execute(teach, environment)
