@@ -406,7 +406,7 @@ def policy_arrays_with_hash(files):
 @subject
 def configuration(files):
     def read():
-        assert run_command("runs", ()) == 0
+        assert run_command(["runs"]) == 0
         experiment = Experiment.find("run")
         load_config(experiment)
         try:
@@ -428,8 +428,8 @@ def metrics(files):
     path = files.run / "metrics.jsonl"
 
     def read():
-        assert run_command("runs", ()) == 0
-        assert run_command("report", ["run"]) == 0
+        assert run_command(["runs"]) == 0
+        assert run_command(["report", "run"]) == 0
         MetricsFile(path).drop_after(500)
         return MetricsFile(path).rows()
 
@@ -466,7 +466,7 @@ def backup(files):
         files.monkeypatch.setenv("RL_TEACHER_HOME", str(target))
         try:
             summary = restore_backup(path)
-            assert run_command("doctor", ()) in (0, 1)
+            assert run_command(["doctor"]) in (0, 1)
             return summary
         finally:
             files.monkeypatch.setenv("RL_TEACHER_HOME", str(files.home))
@@ -489,8 +489,8 @@ def database(files):
     def read():
         with Store.open(path) as store:
             assert len([*jsonl(label_rows(store, "run"))]) <= 12
-        assert run_command("runs", ()) == 0
-        return run_command("doctor", ())
+        assert run_command(["runs"]) == 0
+        return run_command(["doctor"])
 
     return Subject(path.read_bytes(), write, read, share=0.3)
 
