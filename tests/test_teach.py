@@ -39,7 +39,6 @@ from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.teach import TrainingLoop, teach
 from rl_teacher.teachers.registry import NAMED
-from tests.store.comparisons import answered_comparisons
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
