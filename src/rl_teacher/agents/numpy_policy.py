@@ -317,7 +317,9 @@ def _check_fits(policy: NumpyPolicy) -> None:
     shape, kind = policy.encoder.shape, policy.head.kind
     if kind not in get_args(Kind) or math.prod(shape) > MAX_OBSERVATION_SIZE:
         raise ValueError(f"observations of shape {shape} or actions of the kind {kind!r}")
-    features = policy.encoder.features(np.zeros((1, *shape), np.uint8))
-    for rng in (None, np.random.default_rng()):
-        if policy.environment_actions(features, rng).shape != (1, *policy.head.shape):
-            raise ValueError("the range of actions does not fit the shape of an action")
+    # Finite weights may be too large to be multiplied.
+    with np.errstate(all="ignore"):
+        features = policy.encoder.features(np.zeros((1, *shape), np.uint8))
+        for rng in (None, np.random.default_rng()):
+            if policy.environment_actions(features, rng).shape != (1, *policy.head.shape):
+                raise ValueError("the range of actions does not fit the shape of an action")
