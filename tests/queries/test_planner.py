@@ -16,10 +16,9 @@ BUDGET = Budget(total=60, pretraining=15, num_steps=1000)
 
 def planner_of(num_asked=0, num_waiting=0, budget=BUDGET, **settings):
     """Return a planner of 60 annealed labels, 15 of them first, of which some have been asked."""
-    counts = {"num_asked": num_asked, "num_waiting": num_waiting}
-    queue = create_autospec(
-        QueryQueue, instance=True, num_answered=num_asked - num_waiting, **counts
-    )
+    queue = create_autospec(QueryQueue, instance=True)
+    queue.num_asked, queue.num_waiting = num_asked, num_waiting
+    queue.num_answered = num_asked - num_waiting
     return QueryPlanner(PlannerSettings(schedule("annealed"), budget, **settings), queue)
 
 

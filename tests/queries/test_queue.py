@@ -267,16 +267,6 @@ def test_answered_comparison_whose_clip_is_lost_keeps_its_answer(shown_survey):
     assert survey.queue.num_asked == 3
 
 
-def test_late_answer_to_withdrawn_comparison_is_used(shown_survey):
-    survey, display = shown_survey
-    display.gone = {survey.queue.asked()[0].left}
-    survey.queue.withdraw_hidden()
-    assert survey.queue.num_asked == 2
-    survey.answer("ann", 0, LEFT)
-    assert survey.read() == ([0], [], False)
-    assert survey.queue.num_answered == 1
-
-
 @pytest.mark.parametrize("shows_others", [True, False])
 def test_segments_are_shared_only_if_they_can_be_shown(survey, tmp_path, shows_others):
     shown = survey.queue.asked()[0].left

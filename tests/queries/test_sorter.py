@@ -15,7 +15,6 @@ from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.queries.pairs import SHARED_EVERY
 from rl_teacher.queries.sorter import consensus
-from rl_teacher.store.records import NewLabel
 from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.teacher import human_teacher
 from tests.queries.sorting import ENV_ID, SORT, SPACE, TREE, Sorting, recorded
@@ -250,20 +249,6 @@ def test_clips_that_cannot_be_shown_are_replaced(sorting, settings, lost):
         assert len(set(sort.clips) - sort.queue.hidden) == 12
 
 
-@pytest.mark.parametrize("settings", [SORT, TREE])
-def test_undone_answer_to_a_withdrawn_comparison_does_not_count(sorting, settings):
-    sort = sorting(settings)
-    sort.sort(10)
-    query = sort.queue.asked()[0]
-    sort.lose_media({query.left})
-    sort.store.labels.add_many([NewLabel(query.id, None, "synthetic:oracle")])
-    sort.queue.read_answers()
-    sort.queue.withdraw_hidden()
-    saved(sort)
-    sort.sorter._read(sort.queue.asked())
-    assert len(sort.sorter._ranking.answers().left) == 9
-
-
 def test_clips_of_other_experiments_join(sorting):
     shared = recorded(seed=1)
     segments = shared.segments(shared.cut(3, np.random.default_rng(0)))
@@ -282,17 +267,6 @@ def test_held_out_clips_of_other_experiments_are_not_sorted(sorting):
     sort.sort(16)
     assert first not in sort.clips
     assert set(others) <= set(sort.clips)
-
-
-def test_clips_of_another_layout_are_left_out(sorting):
-    shared = recorded(seed=1)
-    segments = shared.segments(shared.cut(3, np.random.default_rng(0)))
-    other = [replace(each, scene_states=np.zeros((len(each), 9))) for each in segments[1:]]
-    settings = replace(SORT, shared_segments=[segments[0], *other], comparisons_per_clip=1.0)
-    sort = sorting(settings)
-    sort.sort(16)
-    assert segments[0].content_hash in sort.clips
-    assert not {each.content_hash for each in other} & set(sort.clips)
 
 
 @given(st.lists(st.sampled_from(Answer), min_size=1, max_size=5))
