@@ -85,9 +85,9 @@ def test_only_more_steps_extend_the_run():
     assert planner.num_labels_due(Progress(2000, 0.0)) == 100
 
 
-@pytest.mark.parametrize("damaged", [{"total": [60]}, {"fraction": None}, {"rate": 1.0}])
+@pytest.mark.parametrize("damaged", [{"total": [60]}, {"fraction": None}])
 def test_saved_budget_of_other_types_is_refused(damaged):
     planner = planner_of()
     budget = json.dumps({**asdict(planner.budget), **damaged})
-    with pytest.raises(TypeError, match=next(iter(damaged))):
+    with pytest.raises(ValueError, match=next(iter(damaged))):
         planner.load_state({**planner.state(), "budget": text_to_array(budget)})
