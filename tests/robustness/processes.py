@@ -6,7 +6,6 @@ import resource
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -98,10 +97,7 @@ class Kept:
         self._thread.start()
 
     def _start(self):
-        # A file, because children of a killed process would keep a pipe open. It is not in the
-        # home, whose disk may be full.
-        with tempfile.TemporaryFile() as output:
-            self.process = subprocess.Popen(self._command, stdout=output, stderr=output)
+        self.process = subprocess.Popen(self._command)
 
     def _keep(self):
         while True:
