@@ -17,6 +17,7 @@ from rl_teacher.config.experiment import (
     TRPOConfig,
 )
 from rl_teacher.envs.registry import get_env_info
+from rl_teacher.plan import resolve
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
 
@@ -95,7 +96,9 @@ def test_run_continues_from_agent_of_earlier_experiment(agent):
 )
 def test_labeler_sees_episode_ends_unless_hidden_or_absent(env_id, hides, shown):
     config = changed(env_id=env_id, hide_episode_ends=hides)
-    assert config.shows_ends(get_env_info(env_id)) == shown
+    learning = resolve(config, RunOptions(), get_env_info(env_id)).learning
+    assert learning is not None
+    assert learning.shows_ends == shown
 
 
 @pytest.mark.slow

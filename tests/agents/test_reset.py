@@ -4,7 +4,9 @@ import math
 import pytest
 
 from rl_teacher.agents.reset import AgentReset
-from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.config.experiment import RunOptions, TeachConfig
+from rl_teacher.envs.registry import get_env_info
+from rl_teacher.plan import resolve
 
 NUM_STEPS = 1_000
 
@@ -58,4 +60,6 @@ def test_agent_is_reset_only_if_half_of_steps_remain():
 )
 def test_label_threshold_is_share_of_budget(changes, threshold):
     config = TeachConfig("ShortHopper-v1", "synth", name="test", n_labels=40, agent_reset=0.5)
-    assert dataclasses.replace(config, **changes).labels_before_reset == threshold
+    config = dataclasses.replace(config, **changes)
+    plan = resolve(config, RunOptions(), get_env_info(config.env_id))
+    assert plan.agent.labels_before_reset == threshold
