@@ -5,6 +5,7 @@ Python examples of drlhp's README are in tests/test_compat.py.
 
 import contextlib
 import shlex
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -148,7 +149,11 @@ def test_command_to_use_stands_on_the_page_and_is_accepted(command, monkeypatch,
     monkeypatch.setattr(
         settings_commands, "run_experiment", lambda config, *_: configs.append(config) or 0
     )
-    monkeypatch.setattr(settings_commands, "fit_labels", called.append)
+    report = SimpleNamespace(held_out_accuracy=0.9, num_steps=1)
+    outcome = SimpleNamespace(report=report, num_comparisons=1, num_held_out=0, folder="")
+    monkeypatch.setattr(
+        "rl_teacher.fit_offline.fit_labels", lambda config, _: called.append(config) or outcome
+    )
     monkeypatch.setattr(serve, "serve", lambda options: called.append(options) or 0)
     program, *arguments = command.split()
     if program == "rl-teacher":

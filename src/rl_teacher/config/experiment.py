@@ -164,7 +164,7 @@ class TeachConfig:
     schedule_fraction: Annotated[float, Field(ge=0.01, le=1)] | None = None
     """fraction of --num-timesteps within which an annealed or hyperbolic schedule requests all
     labels; by default 1, and 0.5 with -a sac"""
-    selector: Annotated[SelectorName | Callable[..., Any], LABELS] = "disagreement"
+    selector: SelectorName | Callable[..., Any] = "disagreement"
     """query selection: how pairs are chosen among the candidates"""
     candidates: Count = 10
     """candidate pairs per query, from which the selector chooses"""
@@ -178,7 +178,7 @@ class TeachConfig:
     """the first clip to sort shows null actions (zeros, or NOOP), as a reference for the others"""
     reuse_clips: bool = False
     """also compare clips from other experiments in the same environment"""
-    collect_only: Annotated[bool, LABELS] = False
+    collect_only: bool = False
     """request all labels and stop without training"""
 
     num_timesteps: Annotated[Count, TRAINING, short("-t")] = 5_000_000
@@ -335,7 +335,7 @@ class RunOptions:
     """serve the page during the run; always on with -p human"""
     host: str = "127.0.0.1"
     """address of the page; 0.0.0.0 listens on every network of this machine"""
-    port: Annotated[Port, PAGE] = 8765
+    port: Port = 8765
     """port of the page; the next free one if it is taken; 0: any"""
     no_browser: bool = False
     """print the link to the page without opening a browser"""
