@@ -50,7 +50,6 @@ def test_agent_is_reset_only_if_half_of_steps_remain():
         ({"agent_reset": None, "agent": "sac"}, 20.0),
         ({"agent_reset": None, "agent": "sac", "n_labels": None}, math.inf),
         ({"agent_reset": 0.0, "agent": "sac"}, math.inf),
-        ({"predictor": "rl"}, math.inf),
         ({"n_labels": None}, math.inf),
         ({"agent_path": "earlier"}, math.inf),
         ({"pretrain_labels": 19}, 20.0),
