@@ -540,24 +540,14 @@ def test_agent_that_cannot_be_created_leaves_no_experiment():
     assert not (home() / "experiments").exists()
 
 
-FAILING = {
-    "update": {"ppo": PPOConfig(num_envs=16, rollout_steps=32, learning_rate=1e30)},
-    "first fit": {"reward": PredictorConfig(hidden=(16, 16), learning_rate=1e30)},
-}
-
-
-@pytest.mark.parametrize("stage", FAILING)
-def test_corrected_command_starts_after_failure_before_first_checkpoint(stage):
-    few = {"n_labels": 8, "num_timesteps": 1_024}
-    if stage != "first fit":
-        few |= {"predictor": "rl", "n_labels": None}
+def test_corrected_command_starts_after_failure_before_first_checkpoint():
+    few = {"predictor": "rl", "n_labels": None, "num_timesteps": 1_024}
+    failing = PPOConfig(num_envs=16, rollout_steps=32, learning_rate=1e30)
     with pytest.raises(RlTeacherError):
-        teach(changed(**few, **FAILING[stage]), QUIET)
+        teach(changed(**few, ppo=failing), QUIET)
     assert Experiment.find("test").load_checkpoint() is None
-    assert teach(changed(**{**few, "num_timesteps": 2_048}), QUIET).is_finished
+    assert teach(changed(**few | {"num_timesteps": 2_048}), QUIET).is_finished
     assert Experiment.find("test").config["num_timesteps"] == 2_048
-    with Store.open(home() / "labels.sqlite") as store:
-        assert store.experiments.get("test").answered == (few["n_labels"] or 0)
 
 
 STARTS = """
