@@ -18,7 +18,7 @@ import pytest
 import yaml
 from granian.utils.proxies import wrap_asgi_with_proxy_headers
 
-from rl_teacher import cli
+from rl_teacher import cli, settings_commands
 from rl_teacher.preparation import check
 from rl_teacher.web import serve
 from rl_teacher.web.address import await_service
@@ -159,11 +159,11 @@ COMMANDS = (
 def test_command_is_accepted_by_the_command_line(arguments, monkeypatch, capsys):
     configs = []
 
-    def record(config, options, console):
+    def record(config, options, defaults):
         configs.append((config, options))
         return 0
 
-    monkeypatch.setattr(cli, "run_teach", record)
+    monkeypatch.setattr(settings_commands, "run_experiment", record)
     monkeypatch.setattr(serve, "serve", lambda options: 0)
     assert cli.main(arguments) == 0, capsys.readouterr().err
     for config, options in configs:

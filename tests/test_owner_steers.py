@@ -15,7 +15,7 @@ from rl_teacher.common.errors import BadConfig, ExperimentNotFound
 from rl_teacher.common.state_dict import array_to_text
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.preparation import split_extension
-from rl_teacher.runs.control import switch_reward
+from rl_teacher.runs.control import RunControl, switch_reward
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import AssignmentPolicy, Control
@@ -85,7 +85,8 @@ def test_run_is_paused_resumed_and_stopped_with_checkpoint(predictor):
         ("training", Control(state="stop")),
     )
     with Owner(*commands) as owner:
-        outcome = teach(replace(CONFIG, predictor=predictor), OPTIONS)
+        labels = CONFIG.n_labels if predictor == "synth" else None
+        outcome = teach(replace(CONFIG, predictor=predictor, n_labels=labels), OPTIONS)
     before, paused, still_paused, after = (owner.statuses[i]["step"] for i in (1, 2, 3, 5))
     assert before <= paused == still_paused < after
     assert "resume or stop it there" in owner.statuses[2]["message"]
@@ -138,12 +139,12 @@ def saved_plan():
     return budget["total"], budget["seconds_between"]
 
 
-def test_assignment_policy_is_stored_and_unset_options_are_kept():
-    config = replace(CONFIG, num_timesteps=512)
-    teach(config, replace(OPTIONS, overlap=0.5, overlap_labelers=3))
-    teach(config, replace(OPTIONS, repeats=0.25))
-    with Store.open(default_url(home())) as store:
-        experiment_id = store.experiments.get("mine").id
+def test_assignment_policy_is_stored_and_unset_options_are_kept(database):
+    with Store.open(database) as store:
+        experiment_id = store.experiments.ensure("mine", "ShortReacher-v1", {})
+        control = RunControl(store, experiment_id)
+        control.set_assignment({"overlap": 0.5, "overlap_labelers": 3})
+        control.set_assignment({"repeats": 0.25})
         assert store.experiments.assignment(experiment_id) == AssignmentPolicy(0.5, 3, repeats=0.25)
 
 
@@ -157,7 +158,7 @@ def test_learning_rate_is_annealed_to_the_last_step_of_an_extension(monkeypatch)
 
     monkeypatch.setattr(OnPolicyAgent, "_annealed", recorded)
     ppo = replace(CONFIG.ppo, learning_rate=1e-3, final_learning_rate=0.0)
-    config = replace(CONFIG, predictor="rl", num_timesteps=512, ppo=ppo)
+    config = replace(CONFIG, predictor="rl", n_labels=None, num_timesteps=512, ppo=ppo)
     teach(config, OPTIONS)
     teach(replace(config, num_timesteps=1024), OPTIONS)
     assert rates == pytest.approx([1e-3, 0.5e-3, 0.5e-3, 0.25e-3])

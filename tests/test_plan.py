@@ -217,7 +217,8 @@ def effects(change, bases, **options):
     return found
 
 
-SETTINGS = [name for name in fields_of(TeachConfig) if name not in (*AGENT_SECTIONS, "reward")]
+OF_THEIR_OWN = (*AGENT_SECTIONS, "reward", "keep_asking")
+SETTINGS = [name for name in fields_of(TeachConfig) if name not in OF_THEIR_OWN]
 SECTIONS = {name: fields_of(TeachConfig)[name].annotation for name in (*AGENT_SECTIONS, "reward")}
 IN_SECTIONS = [(section, name) for section, model in SECTIONS.items() for name in fields_of(model)]
 
@@ -227,6 +228,13 @@ def test_setting_changes_a_plan(name):
     value = other(name, fields_of(TeachConfig)[name])
     started = [replace(SYNTH, predictor_path="saved"), replace(SYNTH, labels="saved")]
     assert any(effects(lambda config: replace(config, **{name: value}), [*BASES, *started]))
+
+
+def test_keep_asking_asks_for_labels_beside_saved_ones():
+    saved = replace(SYNTH, labels="saved", n_labels=None)
+    with pytest.raises(BadConfig, match="--keep-asking"):
+        plan_of(saved)
+    assert plan_of(replace(saved, keep_asking=True)).labels is not None
 
 
 @pytest.mark.parametrize(("section", "name"), IN_SECTIONS)

@@ -229,7 +229,7 @@ def test_run_saves_predictor_plot_and_labels():
     [
         ({}, 2),
         ({"agent_reset": 0.0}, 1),
-        ({"predictor": "rl"}, 1),
+        ({"predictor": "rl", "n_labels": None}, 1),
         ({"n_labels": None, "pretrain_labels": 10}, 1),
         ({"env_id": "InvertedPendulum-v5"}, 1),
         ({"env_id": "InvertedPendulum-v5", "hide_episode_ends": True}, 2),
@@ -249,7 +249,10 @@ def test_agent_is_reset_once_after_half_of_labels(changes, num_initialisations, 
 @pytest.mark.parametrize("folder", [None, "logs"])
 def test_tensorboard_events_are_written_to_home_or_given_folder(tmp_path, folder):
     given = None if folder is None else str(tmp_path / folder)
-    teach(changed(predictor="rl", num_timesteps=1024), RunOptions(tensorboard_dir=given))
+    teach(
+        changed(predictor="rl", n_labels=None, num_timesteps=1024),
+        RunOptions(tensorboard_dir=given),
+    )
     log_dir = home() / "tensorboard" if folder is None else tmp_path / folder
     assert list((log_dir / "test").glob("events.*"))
     assert not (log_dir.parent / "tb").exists()

@@ -521,10 +521,12 @@ def circus(
         seed: seed of all agents, and of the first of the episodes that are measured
         video: also write videos of each trick, as .gif and .mp4
     """
+    from rl_teacher.config.fields import build
     from rl_teacher.play.circus import CircusOptions
     from rl_teacher.play.circus import circus as run
 
-    return run(CircusOptions(user_path(out), steps, labels, seed, has_videos=video))
+    options = {"out": user_path(out), "steps": steps, "labels": labels, "seed": seed}
+    return run(build(CircusOptions, options | {"has_videos": video}))
 
 
 # --- labelers ---

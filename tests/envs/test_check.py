@@ -148,9 +148,3 @@ def test_command_checks_atari_game(capsys, monkeypatch):
         "PongNoFrameskip-v4 can be used: episodes of 27,000 steps, clips of 15 steps a second\n"
         "images of 210 x 160 pixels, 3 channels; preprocessed to 84 x 84, grey, 4 stacked\n"
     )
-
-
-@pytest.mark.parametrize("options", [["-f", "2"], ["--frame-size", "12"], ["--colour"]])
-def test_command_refuses_image_options_of_other_observations(options, capsys):
-    assert main(["check", own("point"), *options]) == 2
-    assert "are no images" in capsys.readouterr().err

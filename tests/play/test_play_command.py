@@ -18,7 +18,7 @@ class TestPlay:
             (["synth", "--compare", "cart"], "CartPole-v1"),
             (["synth", "--compare", "crat"], "cart"),
             (["synth", "--episodes", "0"], "--episodes 0"),
-            (["synth", "--episodes", "101"], "from 1 to 100"),
+            (["synth", "--episodes", "101"], "--episodes 101"),
             (["synth", "--seed", "-1"], "--seed -1"),
             (["synth", "--predictor-path", "rl"], "Experiment 'rl' has none"),
             (["cart", "--predictor-path", "synth"], "observations"),

@@ -2,6 +2,7 @@
 
 import types
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin
 
 from cyclopts import Parameter, Token
@@ -70,7 +71,8 @@ def argument_type(annotation: Any) -> Any:
         return tuple[argument_type(get_args(annotation)[0]), ...]
     if get_origin(annotation) in (Union, types.UnionType):
         parts = [argument_type(part) for part in get_args(annotation)]
-        return next(part for part in (*parts, str) if part in (int, float, str) or is_choice(part))
+        plain = (int, float, str, Path)
+        return next(part for part in (*parts, str) if part in plain or is_choice(part))
     return annotation
 
 
