@@ -541,6 +541,7 @@ def test_envs_lists_atari_games_below_table(capsys, monkeypatch):
     assert "Breakout" not in printed
 
 
+@pytest.mark.slow
 def test_teach_prints_no_library_warnings(tmp_path):
     done = run(
         "teach", "-p", "synth", "-l", "8", "-e", "ShortHopper-v1", "-n", "quiet", *TINY_FIT,

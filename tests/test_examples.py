@@ -99,6 +99,7 @@ def test_own_teacher_shapes_predicted_reward(printed_by):
     assert still > whirling
 
 
+@pytest.mark.slow
 def test_own_selector_yields_correlated_predictor(printed_by):
     (correlation,) = numbers_in(printed_by("custom_selector", 1_000))
     assert correlation > 0.5

@@ -156,6 +156,7 @@ def test_failed_run_continues_after_its_environment_is_corrected(capsys, monkeyp
     assert show("one").phase is Phase.FINISHED
 
 
+@pytest.mark.slow
 def test_killed_trainer_is_shown_within_ten_seconds(capsys):
     process = start("killed", 10**7)
     wait_for_checkpoint("killed")

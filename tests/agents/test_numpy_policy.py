@@ -121,7 +121,7 @@ class TestRoundTrip:
         assert loaded(observations).dtype == best.dtype
         np.testing.assert_allclose(loaded(observations[0]), best[0], rtol=1e-6, atol=1e-6)
 
-    @pytest.mark.parametrize("network", ["small", "paper"])
+    @pytest.mark.parametrize("network", ["small", pytest.param("paper", marks=pytest.mark.slow)])
     def test_loaded_image_policy_acts_like_agent(self, network, tmp_path):
         space = gym.spaces.Box(0, 255, (2, 44, 50), np.uint8)
         config = PPOConfig(num_envs=4, rollout_steps=16, image_encoder=network)

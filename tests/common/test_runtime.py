@@ -65,6 +65,7 @@ def test_gpu_is_used_for_images_and_gpu_physics(env_id, physics, calls, monkeypa
     assert len(made) == calls
 
 
+@pytest.mark.slow
 def test_interrupt_that_python_ignores_is_repeated():
     def interrupt_once(*_):
         gc.callbacks.remove(interrupt_once)

@@ -250,6 +250,7 @@ def test_predictions_do_not_depend_on_batch_size():
         np.testing.assert_allclose(predictor.member_rewards(rows[:num]), whole[:, :num], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_paper_network_fit_updates_batch_norm_and_continues_exactly_after_load():
     rollout, space = random_rollout(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions)

@@ -1,7 +1,7 @@
 import choix
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
@@ -124,6 +124,7 @@ def test_warm_start_reaches_same_fit_as_cold_start():
 # --- properties ---
 
 
+@settings(max_examples=25)
 @given(ANSWERS, RELIABILITIES, st.permutations(range(NUM_CLIPS)), st.randoms())
 def test_fit_is_invariant_to_numbers_of_clips_and_order_of_answers(
     answers, reliability, numbers, random
