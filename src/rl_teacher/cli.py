@@ -43,7 +43,7 @@ UNLIMITED_WIDTH = 10_000
 PARSING = Parameter(
     allow_repeating=True, consume_multiple=True, negative_bool=(), negative_iterable=()
 )
-"""How arguments are parsed: the last of several counts, and `--hidden 64 64` has two values."""
+"""Parsing of arguments: the last of repeated flags counts, and `--hidden 64 64` has two values."""
 
 EPILOGUE = """\
 examples:

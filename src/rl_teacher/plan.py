@@ -158,7 +158,7 @@ class PagePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """What a run of `rl-teacher teach` or `collect` does.
+    """Plan of a run of `rl-teacher teach` or `collect`.
 
     Attributes:
         name: name of the experiment.
@@ -223,17 +223,17 @@ class RunPlan:
 
     @property
     def asks_a_person(self) -> bool:
-        """Whether people are asked for labels."""
+        """True if people are asked for labels."""
         return self.labels is not None and self.labels.is_person
 
     @property
     def sorts_clips(self) -> bool:
-        """Whether comparisons sort clips, so that the next ones depend on the answers."""
+        """True if comparisons sort clips, so that the next ones depend on the answers."""
         return self.labels is not None and self.labels.queries != "pairs"
 
     @property
     def sorts_from_null_actions(self) -> bool:
-        """Whether the first clip to sort shows null actions."""
+        """True if the first clip to sort shows null actions."""
         return self.labels is not None and self.labels.null_action_clip
 
     @property
@@ -519,7 +519,7 @@ def limited_segment_steps(
     if given is not None:
         raise SegmentTooLong(
             f"{given} was given, which is {steps} steps, but an episode of {env_info.id} has "
-            f"{longest} ({longest / env_info.fps:.6g} s). Give no more, or choose an environment "
+            f"{longest} ({longest / env_info.fps:.6g} s). Use a shorter clip, or an environment "
             "with longer episodes."
         )
     warnings.append(f"Clips have {longest} steps, not {steps}: episodes of {env_info.id} end then.")

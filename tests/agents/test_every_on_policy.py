@@ -1,4 +1,4 @@
-"""What all on-policy agents have in common: exact resume, seeds and warm starts."""
+"""Tests of all on-policy agents: exact resume, seeds and warm starts."""
 
 import dataclasses
 from typing import Any

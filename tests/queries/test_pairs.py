@@ -1,4 +1,4 @@
-"""Which pairs of recorded segments are compared."""
+"""Choice of the pairs of recorded segments to compare."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How many comparisons are asked, and when."""
+"""Number and time of the comparisons to ask."""
 
 import json
 from dataclasses import asdict

@@ -380,7 +380,7 @@ class Labels:
 
 @dataclass
 class Before:
-    """What is known before a label is stored; ids of comparison and labeler are the keys.
+    """State of the store before a label is added, by ids of comparison and labeler.
 
     Attributes:
         contents: Stored labels by request id, see `content_of`.

@@ -433,11 +433,6 @@ class ExperimentView:
     answered: int
     waiting: int
 
-    @property
-    def has_all_labels(self) -> bool:
-        """True if the label budget is spent."""
-        return self.target_labels is not None and self.answered >= self.target_labels
-
 
 @dataclass(frozen=True)
 class AssignmentPolicy:

@@ -87,7 +87,7 @@ class WrapperSettings(TeachConfig):
 
 @plain_dataclass(frozen=True)
 class WrapperPlan:
-    """What a wrapper does.
+    """Plan of a wrapper.
 
     Attributes:
         name: name of the experiment; empty for one of environment and time.

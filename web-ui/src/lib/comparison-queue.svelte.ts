@@ -21,7 +21,7 @@ export interface QueueOptions {
   onready: () => void
   /** A comparison was skipped because its clips cannot be displayed. */
   onskip: (comparison: Comparison, error: unknown) => void
-  /** The service was asked, and the queue is full or the service has no more. */
+  /** The queue was refilled: it is full, or the service has no further comparisons. */
   onfilled: () => void
 }
 

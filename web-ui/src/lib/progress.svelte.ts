@@ -44,7 +44,7 @@ export class LabellingProgress {
   /** Follow the status of the run and the counts of the service. */
   follow({ num_missing, progress }: Pick<ExperimentSummary, 'num_missing' | 'progress'>): void {
     this.update(progress)
-    // A report may be older than the number of labels beside it.
+    // The status may be older than the number of labels sent with it.
     const continuesAt = Math.min(this.#continuesAt ?? Infinity, num_missing + progress.answered)
     this.#continuesAt = num_missing > 0 ? continuesAt : null
   }

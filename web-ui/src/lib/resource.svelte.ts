@@ -42,7 +42,7 @@ export class Resource<T> {
     return () => this.stop()
   }
 
-  /** Drop the response to a request under way, and read no more. */
+  /** Stop reading, and ignore the response to a pending request. */
   stop(): void {
     this.isStopped = true
     clearTimeout(this.#timer)
