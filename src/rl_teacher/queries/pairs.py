@@ -64,6 +64,17 @@ class PairSettings:
     shared_segments: Sequence[Segment] = ()
 
 
+def sampled_steps(segment_steps: int, predictor: RewardPredictor) -> tuple[int, int]:
+    """Return the steps of a segment that a predictor's score depends on.
+
+    Returns:
+        Number of its first steps that have weight, and the subsampling stride within them.
+    """
+    num_weighted = num_weighted_steps(segment_steps, predictor.config.segment_discount)
+    has_byte_rows = predictor.space.has_byte_rows
+    return num_weighted, subsampling_stride(num_weighted, has_byte_rows=has_byte_rows)
+
+
 class PairChooser:
     """Chooses comparisons among random pairs of recorded segments."""
 
@@ -88,10 +99,7 @@ class PairChooser:
         self._rng = rng
         self._shared = list(settings.shared_segments)
         self._known: Set[str] = frozenset()
-        discount = predictor.config.segment_discount
-        self._num_weighted = num_weighted_steps(recorder.segment_steps, discount)
-        has_byte_rows = predictor.space.has_byte_rows
-        self._stride = subsampling_stride(self._num_weighted, has_byte_rows=has_byte_rows)
+        self._num_weighted, self._stride = sampled_steps(recorder.segment_steps, predictor)
 
     def leave_out(self, clips: Set[str], *, are_shared: bool) -> None:
         """Choose no recorded segments with these content hashes.

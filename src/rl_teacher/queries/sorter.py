@@ -21,9 +21,8 @@ from rl_teacher.clips.segment import Segment
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
 from rl_teacher.config.experiment import SortingMethod
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.predictor.fit import subsampled_weights, subsampling_stride
-from rl_teacher.predictor.labels import num_weighted_steps
-from rl_teacher.queries.pairs import SHARED_EVERY
+from rl_teacher.predictor.fit import subsampled_weights
+from rl_teacher.queries.pairs import SHARED_EVERY, sampled_steps
 from rl_teacher.queries.queue import Answers, Pair, Query, QueryQueue, mean_target
 from rl_teacher.queries.ranking import PRIOR_STD, ClipRanking, answer_probabilities
 from rl_teacher.queries.sorting import MAX_DISTANCE, InsertionOrder, neighbour_pairs
@@ -103,10 +102,7 @@ class ClipSorter:
         self._queue = queue
         self._recorder = recorder
         self._predictor = predictor
-        has_byte_rows = predictor.space.has_byte_rows
-        discount = predictor.config.segment_discount
-        self._num_weighted = num_weighted_steps(recorder.segment_steps, discount)
-        self._stride = subsampling_stride(self._num_weighted, has_byte_rows=has_byte_rows)
+        self._num_weighted, self._stride = sampled_steps(recorder.segment_steps, predictor)
         self._rng = rng
         self._known: Set[str] = frozenset()
         self._shared = list(settings.shared_segments)
