@@ -1,10 +1,8 @@
 """Clips and scenes, whose content never changes under its address."""
 
-import re
-from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from rl_teacher.clips.poses import unpack
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
@@ -16,19 +14,11 @@ from rl_teacher.web.clip_export import ExportedClip, ExportFormat, download, exp
 from rl_teacher.web.serializers import serialize_clip
 from rl_teacher.web.services import ServicesDep
 
-BYTE_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 MEDIA_TYPES = {"poses": "application/octet-stream", "video": "video/mp4"}
 IMMUTABLE = "private, max-age=31536000, immutable"
-NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
-    304: {"description": "The client has the content, by If-None-Match."}
+CLIP_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {each: {} for each in MEDIA_TYPES.values()}}
 }
-CONTENT = {"content": {"application/octet-stream": {}, "video/mp4": {}}}
-BYTES: dict[int | str, dict[str, Any]] = NOT_MODIFIED | {
-    200: CONTENT,
-    206: CONTENT | {"description": "The requested range."},
-    416: {"description": "The requested range is beyond the end of the content."},
-}
-
 EXPORTED: dict[int | str, dict[str, Any]] = {
     200: {"content": {each: {} for each in EXPORT_TYPES.values()}}
 }
@@ -38,18 +28,13 @@ Format = Annotated[ExportFormat, Query(alias="format")]
 router = APIRouter(prefix="/api/v1", tags=["media"])
 
 
-@router.head("/clips/{content_hash}", include_in_schema=False)
-@router.get("/clips/{content_hash}", responses=BYTES)
+@router.get("/clips/{content_hash}", response_class=Response, responses=CLIP_RESPONSES)
 @requires(Access.LABELER)
-def send_clip(content_hash: str, request: Request, services: ServicesDep) -> Response:
-    """Send the content of a clip: poses, or a video, which supports range requests."""
+def send_clip(content_hash: str, services: ServicesDep) -> Response:
+    """Send the content of a clip: poses, or a video."""
     clip = services.store.clips.get(check_hash("clip", content_hash))
     kind = serialize_clip(clip).kind
-    if is_not_modified(request, content_hash):
-        return Response(status_code=304, headers=immutable_headers(content_hash))
-    content = read_clip(clip, services.media)
-    headers = immutable_headers(content_hash) | {"Content-Type": MEDIA_TYPES[kind]}
-    return range_response(request, content, headers)
+    return immutable(read_clip(clip, services.media), MEDIA_TYPES[kind])
 
 
 @router.get("/clips/{content_hash}/download", response_class=Response, responses=EXPORTED)
@@ -61,16 +46,12 @@ def download_clip(content_hash: str, services: ServicesDep, form: Format = "mp4"
     return download(content, f"clip-{content_hash[:12]}", form)
 
 
-@router.head("/scenes/{scene_hash}", include_in_schema=False)
-@router.get("/scenes/{scene_hash}", responses=NOT_MODIFIED)
+@router.get("/scenes/{scene_hash}")
 @requires(Access.LABELER)
-def send_scene(scene_hash: str, request: Request, services: ServicesDep) -> Response:
+def send_scene(scene_hash: str, services: ServicesDep) -> Response:
     """Send the scene that clips of poses animate, as JSON."""
-    check_hash("scene", scene_hash)
-    if is_not_modified(request, scene_hash):
-        return Response(status_code=304, headers=immutable_headers(scene_hash))
-    content = services.media.get(scene_key(scene_hash))
-    return Response(content, headers=immutable_headers(scene_hash), media_type="application/json")
+    key = scene_key(check_hash("scene", scene_hash))
+    return immutable(services.media.get(key), "application/json")
 
 
 def check_hash(what: str, value: str) -> str:
@@ -118,41 +99,6 @@ def exported_clip(clip: ClipView, media: MediaFiles) -> ExportedClip:
     return ExportedClip(read_clip(clip, media), shown.fps, shown.speed, scene)
 
 
-def immutable_headers(content_hash: str) -> dict[str, str]:
-    """Return headers for content that never changes."""
-    return {"Cache-Control": IMMUTABLE, "ETag": f'"{content_hash}"'}
-
-
-def is_not_modified(request: Request, content_hash: str) -> bool:
-    """Return whether the client has the current content."""
-    value = request.headers.get("if-none-match", "")
-    known = [each.strip().removeprefix("W/") for each in value.split(",")]
-    return f'"{content_hash}"' in known or known == ["*"]
-
-
-def range_response(request: Request, content: bytes, headers: Mapping[str, str]) -> Response:
-    """Return the whole content, or the requested range (RFC 9110, section 14).
-
-    Browsers request ranges to seek in a video. A request for several ranges, for a unit other than
-    bytes or, by If-Range, for other content gets the whole content.
-
-    Args:
-        request: Request with or without a Range header.
-        content: The whole content.
-        headers: Headers of the whole content, including ETag.
-    """
-    all_headers = {"Accept-Ranges": "bytes", **headers}
-    is_current = request.headers.get("if-range", headers["ETag"]) == headers["ETag"]
-    wanted = request.headers.get("range", "").replace(" ", "") if is_current else ""
-    requested = BYTE_RANGE.fullmatch(wanted)
-    if requested is None or requested.groups() == ("", ""):
-        return Response(content, headers=all_headers)
-    first, last, size = requested[1], requested[2], len(content)
-    if first:
-        start, end = int(first), min(int(last) + 1 if last else size, size)
-    else:  # "-5" requests the last five bytes
-        start, end = max(size - int(last), 0), size
-    if start >= end:
-        return Response(status_code=416, headers=all_headers | {"Content-Range": f"bytes */{size}"})
-    part = {"Content-Range": f"bytes {start}-{end - 1}/{size}"}
-    return Response(content[start:end], 206, all_headers | part)
+def immutable(content: bytes, media_type: str) -> Response:
+    """Return content that never changes under its address, so that clients keep it."""
+    return Response(content, headers={"Cache-Control": IMMUTABLE}, media_type=media_type)

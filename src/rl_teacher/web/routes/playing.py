@@ -5,21 +5,13 @@ Other services respond that nothing is played.
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Response
 
 from rl_teacher.common.errors import NotFound
 from rl_teacher.web.access import Access, requires
 from rl_teacher.web.clip_export import ExportedClip, download, export
 from rl_teacher.web.problems import NotShown
-from rl_teacher.web.routes.media import (
-    BYTES,
-    EXPORTED,
-    MEDIA_TYPES,
-    Format,
-    immutable_headers,
-    is_not_modified,
-    range_response,
-)
+from rl_teacher.web.routes.media import CLIP_RESPONSES, EXPORTED, MEDIA_TYPES, Format, immutable
 from rl_teacher.web.schemas.play import EpisodePlayer, PlayedEpisode, PlaySession
 from rl_teacher.web.services import Services, ServicesDep
 
@@ -72,17 +64,14 @@ def download_episode(
     return download(export(files, form), f"episode-{number + 1}", form)
 
 
-@router.get("/clips/{content_hash}", responses=BYTES)
+@router.get("/clips/{content_hash}", response_class=Response, responses=CLIP_RESPONSES)
 @requires(Access.OWNER)
-def send_played_clip(content_hash: str, request: Request, services: ServicesDep) -> Response:
-    """Send the content of a clip: poses, or a video, which supports range requests."""
+def send_played_clip(content_hash: str, services: ServicesDep) -> Response:
+    """Send the content of a clip: poses, or a video."""
     clip = player_of(services).clip(content_hash)
     if clip is None:
         raise NotFound(f"The played episodes have no clip {content_hash[:80]!r}.")
-    if is_not_modified(request, content_hash):
-        return Response(status_code=304, headers=immutable_headers(content_hash))
-    headers = immutable_headers(content_hash) | {"Content-Type": MEDIA_TYPES[clip.kind]}
-    return range_response(request, clip.content, headers)
+    return immutable(clip.content, MEDIA_TYPES[clip.kind])
 
 
 @router.get("/scenes/{scene_hash}")
@@ -92,7 +81,7 @@ def send_played_scene(scene_hash: str, services: ServicesDep) -> Response:
     scene = player_of(services).scene(scene_hash)
     if scene is None:
         raise NotFound(f"The played episodes have no scene {scene_hash[:80]!r}.")
-    return Response(scene, headers=immutable_headers(scene_hash), media_type="application/json")
+    return immutable(scene, "application/json")
 
 
 def player_of(services: Services) -> EpisodePlayer:
