@@ -17,7 +17,7 @@ from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.app import create_app
-from rl_teacher.web.settings import Limits, Rate, Settings
+from rl_teacher.web.settings import Settings
 from tests.store.credentials import identify, issue_credential
 
 with warnings.catch_warnings():
@@ -164,7 +164,6 @@ def app(store, media, static, clock):
         poll_every_s=0.02,
         now=clock,
         clock_s=clock.seconds,
-        limits=Limits(owner=Rate(1e6, 1_000_000)),
     )
     return create_app(store, media, settings)
 

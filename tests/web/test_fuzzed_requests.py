@@ -30,8 +30,6 @@ from rl_teacher.runs.doctor import check_clips, check_counts
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.rankings import MAX_PAIRS, label_request_id
 from rl_teacher.web import clip_export
-from rl_teacher.web.app import create_app
-from rl_teacher.web.settings import Limits, Rate, Settings
 from tests.robustness.alterations import altered
 from tests.store.credentials import issue_credential
 from tests.web.conftest import ENV_ID, SCENE_HASH, TOKEN, Trainer, label, post
@@ -47,7 +45,6 @@ NUM_COMPARISONS = 30
 NUM_REQUESTS = 150
 MIN_OPEN = 15
 PUBLIC = {"/api/v1/join", "/healthz"}
-UNLIMITED = Rate(1e6, 1_000_000)
 
 
 @pytest.fixture
@@ -55,17 +52,6 @@ def database(database, request):
     if getattr(request, "param", "sqlite") == "postgres":
         return request.getfixturevalue("shared_postgres_url")
     return database
-
-
-@pytest.fixture
-def app(store, media, static, clock):
-    """Application without rate limits."""
-    limits = Limits(UNLIMITED, UNLIMITED, UNLIMITED, UNLIMITED)
-    return create_app(
-        store,
-        media,
-        Settings(TOKEN, static=static, now=clock, clock_s=clock.seconds, limits=limits),
-    )
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from rl_teacher.common.errors import RlTeacherError
 from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import Identity
 from rl_teacher.store.sql import experiment_not_found
-from rl_teacher.web.authentication import SESSION_AGE, Authenticator, is_owner, network_of
+from rl_teacher.web.authentication import SESSION_AGE, Authenticator, is_owner
 from rl_teacher.web.problems import Forbidden, NoCredential, error_response
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -104,14 +104,14 @@ class AccessMiddleware:
             return await self._use_code(request)
         if has_secret(request, "token"):
             links = request.query_params.getlist("token")
-            await self._authenticate(links, request)
+            await self._authenticate(links)
             response = redirect_without(request, "token")
             if not await self._would_replace_owner(request, links[0]):
                 set_cookie(response, request, links[0])
             return response
         tokens = bearer_tokens(request)
         credentials = tokens or [request.cookies.get(cookie_name(request), "")]
-        identity = await self._authenticate(credentials, request)
+        identity = await self._authenticate(credentials)
         request.state.identity = identity
         request.state.credential = credentials[0]
         if is_known and access is None:
@@ -133,7 +133,7 @@ class AccessMiddleware:
         is_own_wish = request.headers.get("sec-fetch-site") in ("none", "same-origin")
         if is_own_wish or cookie in ("", token):
             return False
-        identity = await self._authenticator.of(cookie, client_network(request))
+        identity = await self._authenticator.of(cookie)
         return identity is not None and is_owner(identity)
 
     async def _use_code(self, request: Request) -> Response:
@@ -143,7 +143,7 @@ class AccessMiddleware:
         if len(codes) == 1 and await run_in_threadpool(self._authenticator.redeem_code, codes[0]):
             set_cookie(response, request, request.app.state.services.settings.token)
         else:
-            await self._authenticate([request.cookies.get(cookie_name(request), "")], request)
+            await self._authenticate([request.cookies.get(cookie_name(request), "")])
         return response
 
     def _match_route(self, scope: Scope) -> tuple[bool, Access | None, str | None]:
@@ -164,14 +164,14 @@ class AccessMiddleware:
         access = Access.OWNER if near and set(near) == {Access.OWNER} else None
         return False, access, None
 
-    async def _authenticate(self, credentials: Sequence[str], request: Request) -> Identity:
+    async def _authenticate(self, credentials: Sequence[str]) -> Identity:
         """Authenticate a request.
 
         Raises:
             NoCredential: The credentials are missing, invalid or several.
         """
         if len(set(credentials)) == 1 and credentials[0]:
-            identity = await self._authenticator.of(credentials[0], client_network(request))
+            identity = await self._authenticator.of(credentials[0])
             if identity is not None:
                 return identity
         raise NoCredential(
@@ -199,11 +199,6 @@ def set_cookie(response: Response, request: Request, credential: str) -> None:
 def cookie_name(request: Request) -> str:
     """Return the cookie name of the home that the service belongs to."""
     return request.app.state.services.settings.cookie
-
-
-def client_network(request: Request) -> str:
-    """Return the network that rate limits count the request under."""
-    return network_of(request.client.host if request.client else None)
 
 
 def has_secret(request: Request, name: str) -> bool:

@@ -7,7 +7,6 @@ import base64
 import hashlib
 import http
 import logging
-import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -106,19 +105,11 @@ class RequestReused(RlTeacherError):
 
 
 class TooMany(RlTeacherError):
-    """Requests, event streams or exports over a limit.
-
-    Attributes:
-        wait_s: seconds until the next request is accepted.
-    """
+    """Event streams or exports over a limit."""
 
     status = 429
     slug = "too-many"
     title = "Too many requests"
-
-    def __init__(self, message: str, wait_s: float = RETRY_AFTER_S) -> None:
-        super().__init__(message)
-        self.wait_s = wait_s
 
 
 class NotRendered(RlTeacherError):
@@ -196,17 +187,13 @@ def error_response(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         headers |= error.headers or {}
     if details.status in (StoreUnavailable.status, TooMany.status):
-        wait_s = getattr(error, "wait_s", RETRY_AFTER_S)
-        headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
+        headers["Retry-After"] = str(RETRY_AFTER_S)
     if details.status == NoCredential.status:
         headers["WWW-Authenticate"] = 'Bearer realm="rl-teacher"'
     if not accepts_html(request):
         return JSONResponse(details.model_dump(), details.status, headers, media_type=MEDIA_TYPE)
     body = re.sub("`([^`]+)`", r"<code>\1</code>", f"<p>{escape(details.detail)}</p>")
-    if details.status == TooMany.status:
-        headers["Refresh"] = headers["Retry-After"]
-        body += f"<p>This page tries again in {headers['Retry-After']} s.</p>"
-    elif details.status != NoCredential.status:
+    if details.status != NoCredential.status:
         body += '<p><a href="/">All experiments</a></p>'
     return html_page(details.title, body, details.status, headers)
 

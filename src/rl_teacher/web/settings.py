@@ -14,38 +14,6 @@ MAX_BODY_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Rate limit.
-
-    Attributes:
-        per_s: Sustained requests per second.
-        burst: Requests accepted at once after a pause.
-    """
-
-    per_s: float
-    burst: int
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Rate limits of the service.
-
-    Attributes:
-        labeler: For a credential of a labeler.
-        labels: Labels of a labeler's credential; an offline page sends many at once.
-        owner: For a credential of an owner; one page of the clip library needs dozens of requests.
-        anonymous: For wrong credentials from one network, and for wrong invites.
-        streams: Open event streams per labeler.
-    """
-
-    labeler: Rate = Rate(20.0, 60)
-    labels: Rate = Rate(2.0, 200)
-    owner: Rate = Rate(100.0, 400)
-    anonymous: Rate = Rate(10 / 60, 10)
-    streams: int = 20
-
-
-@dataclass(frozen=True)
 class Settings:
     """Settings of the web service.
 
@@ -56,8 +24,7 @@ class Settings:
         static: Folder of the built page.
         poll_every_s: Seconds between polls of the store while there are subscribers.
         now: Wall clock.
-        clock_s: Monotonic clock for rate limits.
-        limits: Rate limits.
+        clock_s: Monotonic clock.
     """
 
     token: str = field(repr=False)
@@ -67,7 +34,6 @@ class Settings:
     poll_every_s: float = 0.5
     now: Callable[[], datetime] = utc_now
     clock_s: Callable[[], float] = time.monotonic
-    limits: Limits = field(default_factory=Limits)
 
     @property
     def home(self) -> str:

@@ -18,6 +18,9 @@ from rl_teacher.web.services import ServicesDep
 
 RECONNECT_MS = 2_000
 
+MAX_STREAMS = 20
+"""Open streams of one labeler."""
+
 CREDENTIAL_CHECK_S = 5.0
 """Seconds between checks whether the credential of a stream has been revoked."""
 
@@ -36,7 +39,7 @@ async def new_subscriber(
         TooMany: The user has too many open streams.
     """
     streams = services.streams
-    if streams[identity.name] >= services.settings.limits.streams:
+    if streams[identity.name] >= MAX_STREAMS:
         raise TooMany("Too many event streams are open. Close some tabs of the page.")
     streams[identity.name] += 1
     try:

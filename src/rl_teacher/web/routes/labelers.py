@@ -13,7 +13,6 @@ from rl_teacher.web.access import (
     Access,
     CurrentIdentity,
     LabelerName,
-    client_network,
     cookie_name,
     requires,
     set_cookie,
@@ -169,11 +168,7 @@ def join(
     """Use an invite; the response sets the new credential as a cookie."""
     # JSON may contain lone surrogates, which cannot be encoded.
     invite = body.invite.encode(errors="replace").decode()
-    # Only wrong invites are limited, so that a whole class may join from one network.
-    limit, key = services.settings.limits.anonymous, f"join {client_network(request)}"
-    services.authenticator.buckets.take(limit, key)
     identity, credential = services.store.access.accept_invite(invite, body.name, body.request_id)
-    services.authenticator.buckets.take(limit, key, cost=-1)
     set_cookie(response, request, credential)
     return schemas.JoinResponse(
         name=identity.name,

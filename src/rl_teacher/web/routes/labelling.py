@@ -6,7 +6,6 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from rl_teacher.common.errors import ComparisonNotFound, ExperimentNotFound
-from rl_teacher.store.rankings import MAX_PAIRS
 from rl_teacher.store.records import ComparisonView, Identity
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
@@ -52,7 +51,6 @@ async def submit_labels(body: schemas.LabelBatch, request: Request) -> schemas.L
     An answer under an expired lease is stored beside those of other labelers.
     """
     services, identity = request.app.state.services, request.state.identity
-    services.authenticator.count_labels(identity, request.state.credential, len(body.labels))
     return await services.label_batcher(LabelUpload(identity, body.labels))
 
 
@@ -175,13 +173,11 @@ def visible_comparison(
 @router.post("/experiments/{name}/rankings")
 @requires(Access.LABELER)
 def submit_ranking(
-    name: str, body: schemas.RankingSubmission, request: Request, services: ServicesDep
+    name: str, body: schemas.RankingSubmission, services: ServicesDep, labeler: LabelerName
 ) -> schemas.RankingReceipt:
     """Store an ordering of clips as labels of their pairs; submitting it again has no effect."""
-    identity = request.state.identity
-    services.authenticator.count_labels(identity, request.state.credential, MAX_PAIRS)
     view = services.experiments.find(name)
-    return store_ranking(services.store, view.id, identity.name, body)
+    return store_ranking(services.store, view.id, labeler, body)
 
 
 @router.delete("/experiments/{name}/rankings/{ranking_id}")
