@@ -80,8 +80,11 @@ def images(page):
         return [whole.crop(scaled_corners(**box)).convert("RGB").tobytes() for box in boxes]
 
 
-def test_eight_clips_move_until_space_pauses_them(open_context, page_file):
+def test_page_alone_moves_eight_clips_until_space_pauses_them(open_context, page_file):
     context = open_context(viewport=DESKTOP, offline=True, device_scale_factor=SCALE)
+    requests, complaints = [], []
+    context.on("request", lambda request: requests.append(request.url))
+    context.on("console", lambda message: complaints.append((message.type, message.text)))
     page = context.new_page()
     page.goto(page_file.as_uri())
     page.locator(".pane").nth(7).wait_for(timeout=PATIENCE_MS)
@@ -102,17 +105,9 @@ def test_eight_clips_move_until_space_pauses_them(open_context, page_file):
     assert [act.title in card for act, card in zip(ACTS, cards, strict=True)] == [True] * 4
     assert [("83 %" in card, "2 %" in card) for card in cards[:2]] == [(True, True)] * 2
     assert "700 comparisons" in page.locator("main").inner_text()
-
-
-def test_page_is_accessible_fits_phone_and_loads_nothing_else(open_context, page_file):
-    context = open_context(viewport=PHONE, reduced_motion="reduce", offline=True)
-    requests, complaints = [], []
-    context.on("request", lambda request: requests.append(request.url))
-    context.on("console", lambda message: complaints.append((message.type, message.text)))
-    page = context.new_page()
-    page.goto(page_file.as_uri())
-    page.locator(".pane").nth(7).wait_for(timeout=PATIENCE_MS)
-    assert_fits(page)
+    page.emulate_media(reduced_motion="reduce")
     assert_accessible(page)
+    page.set_viewport_size(PHONE)
+    assert_fits(page)
     assert [url for url in requests if not url.startswith(("data:", page_file.as_uri()))] == []
     assert [text for kind, text in complaints if kind == "error"] == []

@@ -85,6 +85,7 @@ def test_invited_labeler_joins_practises_and_labels_on_phone(open_context, servi
     assert second not in answers_of(experiment, name)
 
 
+@pytest.mark.slow
 def test_labeler_practises_with_gold_comparisons(open_context, service, experiment):
     golds = experiment.ask(3)
     for each in golds:
@@ -98,7 +99,7 @@ def test_labeler_practises_with_gold_comparisons(open_context, service, experime
     text_on(page, "The owner of the experiment set this answer.").wait_for()
 
 
-def test_visitor_without_token_gets_help_and_token_leaves_the_address(
+def test_visitor_without_token_gets_help_and_token_signs_in_until_sign_out(
     open_context, service, experiment
 ):
     page = open_context().new_page()
@@ -114,12 +115,6 @@ def test_visitor_without_token_gets_help_and_token_leaves_the_address(
     assert page.url == service.address.url + "/"
     assert page.evaluate("document.cookie") == ""
     assert service.token not in page.content()
-
-
-def test_user_signs_out(open_context, service, experiment):
-    page = open_context().new_page()
-    page.goto(service.link("/"))
-    page.get_by_role("link", name=experiment.name, exact=True).wait_for(timeout=PATIENCE_MS)
     [cookie] = page.context.cookies()
     assert service.token not in cookie["value"]
     page.get_by_role("button", name="Sign out").click()

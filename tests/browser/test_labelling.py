@@ -1,16 +1,12 @@
 """Journeys of a labeler: by keyboard and touch, online and offline."""
 
-import signal
-
 import pytest
 
 from rl_teacher.clips.answer import Answer
 from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE
-from tests.browser.experiments import Experiment
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage, text_on
 from tests.browser.layout import assert_fits
-from tests.browser.processes import Service, media_of, open_store
 
 pytestmark = pytest.mark.browser
 
@@ -97,24 +93,6 @@ def test_offline_answers_survive_reloads_and_are_sent_once(labelling, experiment
     labelling.wait_until_sent()
     assert experiment.answers() == answers
     assert len(experiment.log()) == 4
-
-
-def test_restarted_service_receives_every_answer(open_context, tmp_path):
-    home = tmp_path / "killed"
-    with open_store(home) as store:
-        experiment = Experiment(store, media_of(home), "killed")
-        experiment.ask(4)
-        service = Service(home)
-        labelling = LabellingPage(open_context().new_page())
-        labelling.page.goto(service.label_link("killed"))
-        labelling.shown_comparison()
-        labelling.wait_until("hooks.numAhead === 3")
-        service.end(signal.SIGKILL)
-        answers = {labelling.answer(Answer.EQUAL): Answer.EQUAL for _ in range(3)}
-        again = Service(home, service.address.port)
-        labelling.wait_until_sent()
-        assert experiment.answers() == answers
-        again.end()
 
 
 def test_recent_labels_and_links_open_comparisons_whose_answers_can_change(
@@ -310,6 +288,7 @@ def test_ranking_by_keys_and_drags_is_stored_and_undone(open_page, experiment):
     assert_fits(page)
 
 
+@pytest.mark.slow
 def test_second_window_follows_the_run_without_rewards(labelling, experiment):
     end_episode(experiment, 1_000)
     with labelling.page.expect_popup() as opened:

@@ -173,6 +173,7 @@ def test_owner_invites_and_excludes_labelers_whose_names_are_text(open_tab, expe
     assert page.locator("img").count() == 0
 
 
+@pytest.mark.slow
 def test_long_list_renders_only_visible_rows(open_tab, experiment):
     pair = (experiment.add_model_clip(1), experiment.add_model_clip(2))
     ids = experiment.ask_about([pair] * 300)
@@ -272,6 +273,7 @@ def touch(page):
     return send
 
 
+@pytest.mark.slow
 def test_ranking_is_zoomed_opened_and_follows_answers(open_tab, experiment):
     experiment.rank_clips(200)
     page = open_tab("ranking")
@@ -302,6 +304,7 @@ def test_ranking_is_zoomed_opened_and_follows_answers(open_tab, experiment):
     )
 
 
+@pytest.mark.slow
 def test_pinch_zooms_ranking_around_its_middle_and_one_finger_pans(open_tab, experiment):
     experiment.rank_clips(200)
     page = open_tab("ranking", viewport=PHONE, has_touch=True, is_mobile=True)

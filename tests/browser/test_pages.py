@@ -98,6 +98,7 @@ def test_pages_of_labeler_are_accessible_and_fit_zoomed_windows(visit, full):
     visit(f"{label}?tutorial", shown, act=lambda page: page.keyboard.press("ArrowLeft"))
 
 
+@pytest.mark.slow
 def test_theme_overrides_system_survives_reload_and_reaches_the_clips(
     open_context, service, experiment
 ):

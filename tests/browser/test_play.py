@@ -70,17 +70,7 @@ def test_two_agents_play_in_step_with_their_rewards(open_context, played):
     opened.press("5")
     opened.press(" ")
     wait_for_episode(opened, 0)  # The next episode follows by itself.
-
-
-def test_page_of_player_is_accessible_and_fits_phone(open_context, played):
-    page = open_context(viewport=PHONE, has_touch=True, reduced_motion="reduce").new_page()
-    page.goto(played.printed_link())
-    wait_for_episode(LabellingPage(page), 0)
-    assert_fits(page)
+    page.emulate_media(reduced_motion="reduce")
     assert_accessible(page)
-
-
-def test_service_without_player_shows_command(open_context, service):
-    page = open_context().new_page()
-    page.goto(service.link("/play"))
-    page.get_by_text("rl-teacher play NAME").wait_for(timeout=PATIENCE_MS)
+    page.set_viewport_size(PHONE)
+    assert_fits(page)
