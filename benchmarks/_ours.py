@@ -350,7 +350,7 @@ def offline_fits(
     config = saved_to_config(saved)
     run(config, RunOptions(workers=1, no_tensorboard=True))
     dataset = labels_in_home(config.name)
-    space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
+    space = dataset.space
     # Which half a label is in does not depend on when it was asked.
     pairs = labelled_pairs(dataset, space)
     order = np.random.default_rng(config.seed).permutation(len(pairs))

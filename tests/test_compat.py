@@ -99,7 +99,7 @@ def test_preferences_that_were_read_are_saved_with_new_ones(tmp_path):
         run(env, 600)
         env.close()
         assert env.session.is_closed
-        targets.append([each.target for each in load(tmp_path / "prefs")])
+        targets.append([each.target for each in load(tmp_path / "prefs.zip")])
     first, unchanged, extended = targets
     assert first
     assert unchanged == first

@@ -8,20 +8,18 @@ from rl_teacher.cli import main
 from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.config.experiment import PredictorConfig, TeachConfig
 from rl_teacher.datasets import Dataset
-from rl_teacher.datasets.imitation import row_of
 from rl_teacher.fit_offline import fit_labels
 from rl_teacher.predictor.ensemble import RewardPredictor
-from tests.datasets.conftest import ENV_ID, SPACES, segment
+from tests.datasets.conftest import ENV_ID, SPACE, row_of, segment
 
 SMALL = PredictorConfig(hidden=(8,))
-TIME = "2026-11-03T12:00:00+00:00"
 
 
 def dataset_of(*pairs):
     """Return a data set of comparisons whose left side is preferred."""
     segments = {each.content_hash: each for pair in pairs for each in pair}
-    rows = tuple(row_of(place, [*pair], 1.0, TIME) for place, pair in enumerate(pairs))
-    return Dataset(ENV_ID, SPACES, segments, rows)
+    rows = tuple(row_of(place, pair) for place, pair in enumerate(pairs))
+    return Dataset(ENV_ID, SPACE, segments, rows)
 
 
 @pytest.mark.parametrize(("num_steps", "keeps_zero"), [(3, True), (5, False)])

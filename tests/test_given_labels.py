@@ -144,8 +144,8 @@ def test_labels_with_other_spaces_are_refused():
         name: dataclasses.replace(each, observations=each.observations[:, :4])
         for name, each in dataset.segments.items()
     }
-    spaces = dataclasses.replace(dataset.spaces, observation=space_of(4))
-    other = dataclasses.replace(dataset, segments=segments, spaces=spaces)
+    space = dataclasses.replace(dataset.space, observation_shape=(4,))
+    other = dataclasses.replace(dataset, segments=segments, space=space)
     renamed = {name: each.content_hash for name, each in segments.items()}
     sides = ("left_clip", "right_clip", "shown_left")
     labels = tuple({**row, **{side: renamed[row[side]] for side in sides}} for row in other.rows)
@@ -153,12 +153,6 @@ def test_labels_with_other_spaces_are_refused():
     import_as(dataclasses.replace(other, rows=labels, segments=by_hash), "four")
     with pytest.raises(BadInput, match="observations"):
         teach(changed(labels="four"), QUIET)
-
-
-def space_of(size):
-    import gymnasium as gym
-
-    return gym.spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
 
 # --- fine-tuned predictors keep their labels ---
@@ -230,7 +224,8 @@ def test_run_with_the_seed_of_given_labels_compares_other_clips(option, queries)
 
 def exported_part(name, num):
     path = str(home() / f"{name}.zip")
-    labels_of("labels").subset(num).save(path)
+    labels = labels_of("labels")
+    labels.subset([*labels][:num]).save(path)
     return path
 
 

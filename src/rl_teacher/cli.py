@@ -661,8 +661,8 @@ def export(
         name: name of the experiment
         format: dataset (labels with their segments), jsonl or parquet (labels alone), or agent
             (the policy for NumPy)
-        out: destination. Data set: a new folder or a .zip file, NAME.zip by default; labels: a
-            file, the standard output by default; agent: a folder, required
+        out: destination. Data set: a .zip file, NAME.zip by default; labels: a file, the standard
+            output by default; agent: a folder, required
         step: agent to export: latest, or the one nearest to a step
         hold_out: fraction of the comparisons to mark as held out: a predictor is never fitted to
             them, only evaluated on them
@@ -687,7 +687,7 @@ def export_dataset(name: str, out: Path, hold_out: float | None) -> None:
     dataset = labels_in_home(name)
     if hold_out is not None:
         dataset = dataset.hold_out(hold_out)
-    dataset.save(out, "jsonl")
+    dataset.save(out)
     num_held_out = len(dataset.held_out)
     held_out = f" ({num_held_out:,} of them held out)" if num_held_out else ""
     print(
@@ -733,18 +733,17 @@ def import_(
     /,
     *,
     name: Annotated[str, Parameter(alias="-n")],
-    env_id: Annotated[str | None, Parameter(alias="-e")] = None,
 ) -> None:
     """Import a data set as an experiment; no code in the files is executed.
 
     Args:
-        path: data set, as a folder or .zip file; or preferences of imitation, as .npz
+        path: data set, a .zip file
         name: name of the new experiment
-        env_id: environment, for files that do not name it, such as imitation's
     """
-    from rl_teacher.datasets.import_export import import_as, read_any
+    from rl_teacher.datasets.import_export import import_as
+    from rl_teacher.datasets.reading import load
 
-    dataset = read_any(user_path(path), env_id)
+    dataset = load(path)
     num_answered = import_as(dataset, name)
     labelled = counted(num_answered, "labelled comparison")
     print(f"{labelled} of {dataset.env_id} in experiment {name}")

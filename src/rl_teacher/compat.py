@@ -14,7 +14,7 @@ from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.datasets import Dataset, load
 from rl_teacher.wrappers.single import PreferenceWrapper
 
-PREFS_FOLDER = "prefs"
+PREFS_FILE = "prefs.zip"
 PREDICTOR_FOLDER = "reward_predictor_checkpoints"
 
 WITHOUT_EFFECT = {
@@ -153,14 +153,14 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
         Raises:
             BadInput: there are no labels, or they cannot be merged with those of `prefs_dir`.
         """
-        folder = self._log_dir / PREFS_FOLDER
+        file = self._log_dir / PREFS_FILE
         read, learning = self._read_prefs, self.session.learning
         if read is None or learning is None:
-            self.save_labels(folder)
+            self.save_labels(file)
         elif learning.learner.read_answers():
-            Dataset.merged([read, learning.labels()]).save(folder)
+            Dataset.merged([read, learning.labels()]).save(file)
         else:
-            read.save(folder)
+            read.save(file)
 
     def save_reward_predictor(self) -> None:
         """Save the predictor in the folder `reward_predictor_checkpoints` of `log_dir`."""
@@ -194,7 +194,7 @@ def check_others(others: dict[str, Any]) -> None:
 
 
 def labels_in(folder: Path) -> Path:
-    """Return the label data set in the `log_dir` of an earlier wrapper, or the folder itself.
+    """Return the label data set in the `log_dir` of an earlier wrapper, or the given path.
 
     Raises:
         BadConfig: the folder has the pickled preferences of drlhp.
@@ -205,5 +205,5 @@ def labels_in(folder: Path) -> Path:
             "loaded. Collect the preferences again, or write them as a label data set "
             "(docs/datasets.md)."
         )
-    saved = folder / PREFS_FOLDER
-    return saved if saved.is_dir() else folder
+    saved = folder / PREFS_FILE
+    return saved if saved.is_file() else folder

@@ -73,7 +73,7 @@ def fit_labels(config: TeachConfig, out: str | None = None) -> FitOutcome:
             "The predictor is saved either in an experiment or in a folder. Give -n or --out."
         )
     dataset = labels_to_fit(config)
-    space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
+    space = dataset.space
     initial = None
     if config.predictor_path is not None:
         remedy = "Choose a predictor of the same environment, or omit --predictor-path."

@@ -174,7 +174,7 @@ def fit(labels: str, /, *, given: Given = NOTHING, out: str | None = None) -> No
     """Fit a reward predictor to saved labels and save it.
 
     Args:
-        labels: name of an experiment, or a data set: a folder or a .zip file
+        labels: name of an experiment, or a data set (a .zip file)
         given: settings of the fit
         out: folder for the predictor, instead of an experiment
     """

@@ -4,14 +4,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
-from rl_teacher.datasets import Spaces
 from rl_teacher.datasets.import_export import from_experiment
+from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
@@ -19,9 +18,7 @@ from rl_teacher.store.records import NewLabel
 from rl_teacher.store.store import Store
 
 ENV_ID = "ShortReacher-v1"
-SPACES = Spaces(
-    gym.spaces.Box(-np.inf, np.inf, (10,), np.float32), gym.spaces.Box(-1, 1, (2,), np.float32)
-)
+SPACE = InputSpace((10,), (2,))
 NOW = datetime(2026, 11, 3, 12, tzinfo=UTC)
 
 
@@ -34,6 +31,21 @@ def segment(seed, steps=5, env_id=ENV_ID):
         rewards=rng.normal(size=steps).astype(np.float32),
         scene_states=rng.normal(size=(steps, 4)),
     )
+
+
+def row_of(number, pair, answer="left"):
+    """Return the current label of a comparison."""
+    left, right = (each.content_hash for each in pair)
+    ids = dict.fromkeys(("label_id", "comparison_id", "comparison_number"), number + 1)
+    clips = {"left_clip": left, "right_clip": right, "shown_left": left}
+    false = dict.fromkeys(("is_swapped", "is_too_fast", "is_excluded", "is_held_out"), False)
+    texts = {"experiment": "theirs", "labeler": "zoe", "role": "labeler", "purpose": "answer"}
+    return {
+        **{"schema_version": 1, "asked_at_step": 0, "answer": answer, "lease": "none"},
+        **{"answered_at": NOW.isoformat(), "request_id": str(UUID(int=number))},
+        **{"response_ms": None, "gold": None, "details": None, "is_current": True},
+        **(ids | clips | false | texts),
+    }
 
 
 class LabelledExperiment:

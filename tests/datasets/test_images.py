@@ -56,14 +56,14 @@ def labelled(store, segments, config):
 
 def test_labels_of_images_round_trip(store, tmp_path):
     dataset = labelled(store, segments_seen(FRAMES), OWN)
-    assert dataset.spaces.observation.shape == (2, 30, 30)
+    assert dataset.space.observation_shape == (2, 30, 30)
     dataset.save(tmp_path / "set.zip")
     again = load(tmp_path / "set.zip")
     assert again.content_hash == dataset.content_hash
     seen = again[0].left.observations
     assert (seen.shape, seen.dtype) == ((25, 2, 30, 30), np.uint8)
     import_as(again, "theirs")
-    assert labels_of("theirs").spaces.to_json() == dataset.spaces.to_json()
+    assert labels_of("theirs").space == dataset.space
 
 
 def test_shared_frames_of_stacks_are_compressed(store, tmp_path):
@@ -80,5 +80,5 @@ def test_labels_are_exported_with_requested_frames(tmp_path):
     assert main(["collect", *arguments, *small]) == 0
     assert main(["export", "few", "--out", str(tmp_path / "few.zip")]) == 0
     dataset = load(tmp_path / "few.zip")
-    assert dataset.spaces.observation.shape == (2, 84, 84)
+    assert dataset.space.observation_shape == (2, 84, 84)
     assert {each.observations.shape for each in dataset.segments.values()} == {(6, 2, 84, 84)}

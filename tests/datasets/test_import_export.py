@@ -62,7 +62,7 @@ def test_repeated_import_changes_nothing_and_another_data_set_is_refused(dataset
         assert import_as(dataset, "theirs") == 4
     assert Experiment.find("theirs").summary().phase == "finished"
     with pytest.raises(ConfigMismatch, match="content"):
-        import_as(dataset.subset(2), "theirs")
+        import_as(dataset.subset([dataset[0], dataset[1]]), "theirs")
 
 
 def test_different_labels_of_one_request_id_are_refused_before_any_is_stored(dataset):

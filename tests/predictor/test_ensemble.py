@@ -13,7 +13,7 @@ from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.predictor.ensemble import RewardPredictor, WindowedMeanStd
 from rl_teacher.predictor.inputs import InputSpace
 
-SPACE = InputSpace((4,), (2,), 0)
+SPACE = InputSpace((4,), (2,))
 
 
 def a_predictor(seed=0):
@@ -172,9 +172,9 @@ def test_restored_window_continues_exactly():
         ("config", {"hidden": [10**9, 10**9]}),
         ("config", {"ensemble_size": 10**9}),
         ("space", {"observation_shape": [10**9]}),
-        ("space", {"num_actions": 10**10}),
-        ("space", {"num_actions": -1}),
-        ("space", {"action_choices": [10**10]}),
+        ("space", {"action_choices": [10**10, 2], "first_choices": [0, 0]}),
+        ("space", {"action_choices": [-1, 2], "first_choices": [0, 0]}),
+        ("space", {"action_choices": [2]}),
         ("space", {"image": {"shape": [10**5, 10**5], "channel_axis": None}}),
         ("space", None),
     ],

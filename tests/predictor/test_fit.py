@@ -23,7 +23,7 @@ from rl_teacher.predictor.fit import (
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 
-SPACE = InputSpace((4,), (1,), 0)
+SPACE = InputSpace((4,), (1,))
 CONFIG = PredictorConfig(hidden=(32, 32))
 TRUE_WEIGHTS = np.array([1.0, -2.0, 0.5, 0.0, 1.0])
 

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from rl_teacher.common.errors import BadConfig
+from rl_teacher.nn.encoders import ImageBox
+from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor.inputs import InputSpace
 
 BOX = gym.spaces.Box(-1, 1, (3,))
@@ -38,8 +40,11 @@ def test_discrete_action_space_with_start_is_shifted():
 )
 def test_discrete_action_out_of_range_is_refused(action_space, action):
     space = InputSpace.from_spaces(BOX, action_space)
-    with pytest.raises(BadConfig, match="this predictor was made for"):
-        space.rows(np.zeros((1, 3)), np.array([action]))
+    for check in (space.rows, space.check_steps):
+        with pytest.raises(BadConfig, match="Discrete actions"):
+            check(np.zeros((1, 3)), np.array([action]))
+    with pytest.raises(BadConfig, match="whole numbers"):
+        space.check_steps(np.zeros((1, 3)), np.ones((1, *space.action_shape)))
 
 
 def test_multi_discrete_action_is_concatenated_one_hots():
@@ -77,10 +82,39 @@ def test_dict_observations_raise_bad_config_with_advice():
         InputSpace.from_spaces(gym.spaces.Dict(a=BOX), gym.spaces.Discrete(2))
 
 
-@pytest.mark.parametrize(
-    "actions",
-    [gym.spaces.Discrete(3, start=5), gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(2)],
-)
-def test_space_round_trips_through_json(actions):
-    space = InputSpace.from_spaces(gym.spaces.Box(0, 255, (2, 2), np.uint8), actions)
+SEVERAL = np.array([[2], [4]])
+IMAGE = gym.spaces.Box(0, 255, (12, 12, 3), np.uint8)
+SPACES = [
+    (IMAGE, gym.spaces.Discrete(3, start=5)),
+    # By its shape this would be 16x10 pixels with 10 channels.
+    (ImageBox(ImageLayout((16, 10, 10), 0)), gym.spaces.MultiBinary(2)),
+    (BOX, gym.spaces.MultiDiscrete(SEVERAL, start=3 + SEVERAL)),
+]
+
+
+@pytest.mark.parametrize(("observations", "actions"), SPACES)
+def test_space_round_trips_through_json(observations, actions):
+    space = InputSpace.from_spaces(observations, actions)
     assert InputSpace.from_json(json.loads(json.dumps(space.to_json()))) == space
+    space.check_steps(observations.sample()[None], np.array([actions.sample()]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"action_choices": [3, 3]},
+        {"action_choices": [0]},
+        {"first_choices": []},
+        {"first_choices": "a"},
+        {"action_shape": [2]},
+        {"observation_shape": [0]},
+        {"observation_shape": [12, 12]},
+        {"observation_scale": float("nan")},
+        {"image": {"shape": [12, 12, 3], "channel_axis": 1}},
+        {"image": {"shape": [12, 12], "channel_axis": None}},
+    ],
+)
+def test_inconsistent_json_is_refused(changes):
+    space = InputSpace.from_spaces(*SPACES[0])
+    with pytest.raises(ValueError, match=r"."):
+        InputSpace.from_json({**space.to_json(), **changes})

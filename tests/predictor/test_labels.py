@@ -13,7 +13,7 @@ from rl_teacher.predictor.labels import (
     draw_examples,
 )
 
-SPACE = InputSpace((1,), (1,), 0)
+SPACE = InputSpace((1,), (1,))
 
 
 def pair(target=1.0, num_left=3, num_right=3):

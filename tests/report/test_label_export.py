@@ -11,7 +11,7 @@ import pytest
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import BadInput, ExperimentNotFound, RunFolderUnusable
 from rl_teacher.report import label_export
-from rl_teacher.report.label_export import COLUMNS, export
+from rl_teacher.report.label_export import LabelColumns, export
 from rl_teacher.store.records import NewLabel
 from rl_teacher.store.store import Store
 
@@ -82,7 +82,7 @@ def test_jsonl_line_has_all_columns_of_label(store, comparison_id):
         "details": details,
         "is_held_out": False,
     }
-    assert tuple(line) == COLUMNS
+    assert tuple(line) == tuple(LabelColumns.model_fields)
 
 
 def test_export_includes_superseded_and_excluded_labels_with_flags(store, comparison_id):
@@ -116,7 +116,7 @@ def test_parquet_has_same_rows_as_jsonl_with_types(store, comparison_id, tmp_pat
     for row, line in zip(rows, lines(store), strict=True):
         assert row["answered_at"].isoformat() == line["answered_at"]
         assert json.loads(row["details"]) == line["details"]
-        shared = set(COLUMNS) - {"answered_at", "details"}
+        shared = set(LabelColumns.model_fields) - {"answered_at", "details"}
         assert {each: row[each] for each in shared} == {each: line[each] for each in shared}
 
 

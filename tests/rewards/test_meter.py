@@ -13,7 +13,7 @@ from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.rewards.meter import PredictorMeter
 from tests.rewards.rollouts import random_rollout
 
-SPACE = InputSpace((3,), (2,), 0)
+SPACE = InputSpace((3,), (2,))
 REPORT = FitReport(8, 0.5, 0.6, 0.7, 0.1, 0.9, loss_ratio=1.2)
 
 

@@ -11,7 +11,7 @@ from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.rewards.source import EnvironmentReward, FrozenPredictorReward, prediction_metrics
 from tests.rewards.rollouts import random_rollout
 
-PREDICTOR = RewardPredictor(InputSpace((3,), (2,), 0), PredictorConfig(hidden=(4,)))
+PREDICTOR = RewardPredictor(InputSpace((3,), (2,)), PredictorConfig(hidden=(4,)))
 
 
 def metrics_of(rollout, members, rewards):

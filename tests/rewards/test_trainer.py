@@ -14,7 +14,7 @@ from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.rewards.trainer import PredictorTrainer, TrainerSettings, examples_of
 
-SPACE = InputSpace((4,), (1,), 0)
+SPACE = InputSpace((4,), (1,))
 RANK = PredictorConfig(objective="rank", hidden=(32, 32))
 TRUE_WEIGHTS = np.array([1.0, -2.0, 0.5, 0.0, 1.0])
 

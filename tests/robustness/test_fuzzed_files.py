@@ -31,10 +31,10 @@ from rl_teacher.cli import main, run_command
 from rl_teacher.clips.poses import pack as pack_poses
 from rl_teacher.clips.video import decode_mp4, encode_gif, encode_mp4
 from rl_teacher.common.errors import BadInput, RlTeacherError
-from rl_teacher.datasets.arrays import pack_npz
-from rl_teacher.datasets.import_export import labels_in_home, read_any
+from rl_teacher.datasets.import_export import labels_in_home
 from rl_teacher.datasets.reading import load
 from rl_teacher.datasets.writing import DESCRIPTION as DATASET
+from rl_teacher.datasets.writing import files_of
 from rl_teacher.envs.registry import env_spaces
 from rl_teacher.play.actors import load_actor, load_config
 from rl_teacher.predictor.inputs import InputSpace
@@ -244,12 +244,10 @@ def segment_with_hash(files):
     return Subject(original.read_bytes(), write, read, (altered, altered_safetensors))
 
 
-def dataset_subject(files, suffix, alter_parts, label_format="jsonl"):
+def dataset_subject(files, alter_parts):
     """Return the subject of a data set whose parts are altered behind their hashes."""
-    folder = files.folder / "dataset"
-    labels_in_home("run").save(folder, label_format)
-    members = {path.name: path.read_bytes() for path in folder.iterdir()}
-    path = files.folder / f"labels{suffix}"
+    members = files_of(labels_in_home("run"))
+    path = files.folder / "labels.zip"
 
     def alter(content, random):
         name = random.choice([*alter_parts])
@@ -265,7 +263,7 @@ def dataset_subject(files, suffix, alter_parts, label_format="jsonl"):
 
 def summary(dataset):
     """Return what a data set contains; its use for fitting must succeed."""
-    space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
+    space = dataset.space
     for each in dataset.segments.values():
         assert np.isfinite(space.rows(each.observations, each.actions)).all()
     return dataset.env_id, [*dataset.segments], [json.dumps(row) for row in dataset.rows]
@@ -280,43 +278,18 @@ def dataset_zip(files):
 
 @subject
 def dataset_description(files):
-    return dataset_subject(files, ".zip", {DATASET: (altered, altered_json)})
+    return dataset_subject(files, {DATASET: (altered, altered_json)})
 
 
 @subject
 def dataset_labels(files):
-    return dataset_subject(files, ".zip", {"labels.jsonl": (altered, altered_line)})
-
-
-@subject
-def dataset_parquet(files):
-    return dataset_subject(files, ".zip", {"labels.parquet": (altered,)}, "parquet")
+    return dataset_subject(files, {"labels.jsonl": (altered, altered_line)})
 
 
 @subject
 def dataset_segments(files):
     alterations = altered, altered_member, files.with_pickle
-    return dataset_subject(files, ".zip", {"segments.npz": alterations})
-
-
-def imitation_arrays():
-    rng = np.random.default_rng(0)
-    arrays = {"preferences": np.array([1.0, 0.0, 0.5], np.float32)}
-    for side in "12":
-        arrays |= {
-            f"obs{side}": rng.normal(size=(3, 6, 10)).astype(np.float32),
-            f"acts{side}": rng.uniform(-1, 1, (3, 5, 2)).astype(np.float32),
-            f"rews{side}": rng.normal(size=(3, 5)).astype(np.float32),
-        }
-    return arrays
-
-
-@subject
-def imitation_preferences(files):
-    path = files.folder / "preferences.npz"
-    path.write_bytes(pack_npz(imitation_arrays()))
-    alterations = altered, altered_member, files.with_pickle, files.pickled
-    return files.in_place(path, lambda: summary(read_any(path, ENV_ID)), *alterations)
+    return dataset_subject(files, {"segments.npz": alterations})
 
 
 # --- runs ---

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.datasets import load
-from rl_teacher.datasets.import_export import from_experiment, import_as
-from rl_teacher.datasets.rows import RESTORED, counts
+from rl_teacher.datasets.dataset import counts
+from rl_teacher.datasets.import_export import RESTORED, from_experiment, import_as
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
@@ -94,15 +94,9 @@ def test_no_label_can_pretend_to_be_imported(guest, store, comparison_id):
     assert not any(row["is_held_out"] for row in rows)
 
 
-@pytest.mark.parametrize(("format_name", "max_examples"), [("jsonl", 10), ("parquet", 3)])
-def test_accepted_labels_survive_export_and_import(
-    guest, store, comparison_id, tmp_path, format_name, max_examples
-):
-    if format_name == "parquet":
-        pytest.importorskip("pyarrow")
-
+def test_accepted_labels_survive_export_and_import(guest, store, comparison_id, tmp_path):
     @settings(
-        max_examples=max_examples,
+        max_examples=10,
         deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
@@ -111,7 +105,7 @@ def test_accepted_labels_survive_export_and_import(
     def check(details):
         submit(guest, comparison_id, {}, *details)
         path = tmp_path / "set.zip"
-        exported(store, "hopper").save(path, format_name)
+        exported(store, "hopper").save(path)
         read = load(path)
         assert read.rows == exported(store, "hopper").rows
         name = f"again-{uuid4()}"

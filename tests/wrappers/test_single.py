@@ -385,7 +385,7 @@ def test_wrapper_with_given_labels_reports_and_saves():
 
 
 def test_given_labels_fine_tune_a_saved_predictor():
-    predictor = RewardPredictor(InputSpace((2,), (), 3), PredictorConfig(hidden=(16,)))
+    predictor = RewardPredictor(InputSpace((2,), (), (3,), (0,)), PredictorConfig(hidden=(16,)))
     env = wrapped(
         predictor_path=predictor,
         keep_asking=True,
@@ -467,7 +467,7 @@ def test_command_exports_labels_with_spaces_of_their_segments(tmp_path, kind, ke
     assert main(["export", "collected", "--out", str(tmp_path / "exported")]) == 0
     exported = load(tmp_path / "exported")
     assert len(exported) > 0
-    assert (exported.spaces.observation.shape, exported.spaces.action.shape) == shapes
+    assert (exported.space.observation_shape, exported.space.action_shape) == shapes
     assert exported.content_hash == load(tmp_path / "own").content_hash
 
 
@@ -513,7 +513,7 @@ def test_saved_predictor_can_be_fine_tuned(tmp_path):
 
 
 def test_first_comparisons_of_a_saved_predictor_wait_for_enough_segments():
-    predictor = RewardPredictor(InputSpace((2,), (), 3), PredictorConfig(hidden=(16,)))
+    predictor = RewardPredictor(InputSpace((2,), (), (3,), (0,)), PredictorConfig(hidden=(16,)))
     env = wrapped(predictor_path=predictor, keep_asking=True, pretrain_labels=40, n_labels=40)
     # Two segments of 4 steps for each of 40 comparisons.
     take_steps(env, 300)
@@ -619,7 +619,7 @@ def test_same_name_with_other_hidden_ends_is_refused():
 
 
 def test_same_name_without_its_saved_predictor_is_refused():
-    predictor = RewardPredictor(InputSpace((2,), (), 3), PredictorConfig(hidden=(16,)))
+    predictor = RewardPredictor(InputSpace((2,), (), (3,), (0,)), PredictorConfig(hidden=(16,)))
     keywords = {"predictor_path": predictor, "keep_asking": True, "name": "tuned", "n_labels": 20}
     PreferenceWrapper(Counter(), **keywords).close()
     with pytest.raises(ConfigMismatch, match="is_warm: was true, now false"):

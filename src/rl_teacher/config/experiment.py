@@ -136,7 +136,7 @@ class TeachConfig:
     default B-Pref's value"""
     labels: Annotated[str | None, TEACHER] = None
     """existing labels to fit the predictor to, before training and in all later fits: name of an
-    experiment, or a data set (a folder or a .zip file). New labels are requested only with
+    experiment, or a data set (a .zip file). New labels are requested only with
     --n-labels, --pretrain-labels or --keep-asking, which do not count these"""
     predictor_path: Annotated[str | None, TEACHER] = None
     """saved reward predictor: name of an experiment, or a folder; it stays frozen unless

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -13,8 +13,7 @@ import numpy as np
 from rl_teacher.clips.answer import TARGETS
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
-from rl_teacher.datasets.rows import counts
-from rl_teacher.datasets.spaces import Spaces
+from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.report.label_export import Row
 
 Pair = tuple[str, str]
@@ -50,15 +49,6 @@ class LabelledComparison:
         return self.left.content_hash, self.right.content_hash
 
 
-ORDERS: dict[str, Callable[[LabelledComparison], float | datetime]] = {
-    "asked_at_step": lambda each: each.asked_at_step,
-    "answered_at": lambda each: datetime.fromisoformat(each.answered_at),
-    "target": lambda each: each.target,
-    "certainty": lambda each: -abs(each.target - 0.5),
-}
-"""Sort keys of a data set; `certainty` sorts the most certain first."""
-
-
 @dataclass(frozen=True)
 class Dataset:
     """A sequence of labelled comparisons of one environment.
@@ -68,13 +58,13 @@ class Dataset:
 
     Attributes:
         env_id: Environment in which the segments were recorded.
-        spaces: Spaces of that environment.
+        space: Observations and actions of that environment, as a predictor gets them.
         segments: Segments by content hash.
         rows: Every label.
     """
 
     env_id: str
-    spaces: Spaces
+    space: InputSpace
     segments: Mapping[str, Segment]
     rows: tuple[Row, ...]
 
@@ -127,62 +117,34 @@ class Dataset:
     def content_hash(self) -> str:
         """SHA-256 over environment, spaces, and comparisons with targets, in order."""
         learned = [[*each.pair, each.target, each.is_held_out] for each in self]
-        content = json.dumps([self.env_id, self.spaces.to_json(), learned])
+        content = json.dumps([self.env_id, self.space.to_json(), learned])
         return hashlib.sha256(content.encode()).hexdigest()
 
-    def save(self, path: Path | str, format: str = "jsonl") -> None:  # noqa: A002 - as the flag
+    def save(self, path: Path | str) -> None:
         """Write the data set; see `datasets.writing.save`."""
         from rl_teacher.datasets.writing import save  # noqa: PLC0415 - imports this module
 
-        save(self, path, format)
+        save(self, path)
 
-    def sorted(
-        self, by: str | Callable[[LabelledComparison], float | str] = "asked_at_step"
-    ) -> "Dataset":
-        """Return the same comparisons in another order; the sort is stable.
-
-        Args:
-            by: One of `ORDERS`, or a function of a comparison.
-
-        Raises:
-            BadInput: There is no such order.
-        """
-        if isinstance(by, str) and by not in ORDERS:
-            raise BadInput(f"by={by!r} was given; {', '.join(ORDERS)} or a function is possible.")
-        return self._of(sorted(self, key=ORDERS[by] if isinstance(by, str) else by))
-
-    def subset(self, chosen: int | slice, seed: int | None = None) -> "Dataset":
-        """Return some of the comparisons, with all their labels.
-
-        Args:
-            chosen: A slice, or a number: that many from the start, or with a seed at random, in
-                their order.
-            seed: Seed of the random choice.
-
-        Raises:
-            BadInput: There are not so many comparisons.
-        """
-        if isinstance(chosen, slice):
-            return self._of(self._comparisons[chosen])
-        if not 0 <= chosen <= len(self):
-            raise BadInput(f"{chosen} comparisons were asked for; there are {len(self)}.")
-        places: Iterable[int] = range(chosen)
-        if seed is not None:
-            sampled = np.random.default_rng(seed).choice(len(self), chosen, replace=False)
-            places = sorted(sampled.tolist())
-        return self._of([self._comparisons[place] for place in places])
+    def subset(self, comparisons: Iterable[LabelledComparison]) -> "Dataset":
+        """Return some of the comparisons, in the given order, with all their labels."""
+        # Marks are copied to all rows of two clips: those that have them may be left out.
+        rows = marked_rows(
+            (row for each in comparisons for row in self._rows_of[each.pair]), self._held_out_pairs
+        )
+        return replace(self, rows=rows, segments=used(self.segments, rows))
 
     # --- the held-out part ---
 
     @property
     def training(self) -> "Dataset":
         """The comparisons that a predictor is fitted to: all but the held-out ones."""
-        return self._of([each for each in self if not each.is_held_out])
+        return self.subset(each for each in self if not each.is_held_out)
 
     @property
     def held_out(self) -> "Dataset":
         """The held-out comparisons."""
-        return self._of([each for each in self if each.is_held_out])
+        return self.subset(each for each in self if each.is_held_out)
 
     def hold_out(self, fraction: float, seed: int = 0) -> "Dataset":
         """Return the same comparisons, of which a random part is held out from training.
@@ -209,23 +171,13 @@ class Dataset:
             raise BadInput(
                 f"A fraction of {fraction} of {len(self)} comparisons is none. Give a larger one."
             )
-        return self._marked(self.subset(num, seed))
+        places = np.random.default_rng(seed).choice(len(self), num, replace=False)
+        pairs = {frozenset(self[place].pair) for place in places.tolist()}
+        return replace(self, rows=marked_rows(self.rows, pairs))
 
     def all_held_out(self) -> "Dataset":
         """Return the same comparisons, all of them held out from training."""
-        return self._marked(self)
-
-    def _marked(self, chosen: "Dataset") -> "Dataset":
-        """Mark the labels of chosen comparisons as held out."""
-        pairs = {frozenset(each.pair) for each in chosen}
-        return replace(self, rows=marked_rows(self.rows, pairs))
-
-    def _of(self, comparisons: Sequence[LabelledComparison]) -> "Dataset":
-        # Marks are copied to all rows of two clips: those that have them may be left out.
-        rows = marked_rows(
-            (row for each in comparisons for row in self._rows_of[each.pair]), self._held_out_pairs
-        )
-        return replace(self, rows=rows, segments=used(self.segments, rows))
+        return replace(self, rows=tuple({**row, "is_held_out": True} for row in self.rows))
 
     @staticmethod
     def merged(datasets: Iterable["Dataset"]) -> "Dataset":
@@ -247,6 +199,16 @@ class Dataset:
         segments = {name: each for dataset in given for name, each in dataset.segments.items()}
         pairs = held_out_pairs(row for dataset in given for row in dataset.rows)
         return replace(first, segments=segments, rows=marked_rows(merged_rows(given), pairs))
+
+
+def counts(row: Row) -> bool:
+    """Return True if a label is used for training: current, an answer, and not excluded."""
+    return (
+        row["is_current"]
+        and not row["is_excluded"]
+        and row["answer"] is not None
+        and row["purpose"] == "answer"
+    )
 
 
 def pair_of(row: Row) -> Pair:
@@ -285,11 +247,11 @@ def check_compatible(first: Dataset, other: Dataset) -> None:
             f"The data sets have labels of {first.env_id} and of {other.env_id}. Merge those of "
             "one environment only."
         )
-    was, now = first.spaces.to_json(), other.spaces.to_json()
-    if was != now:
+    if first.space != other.space:
         raise BadInput(
-            f"The data sets of {first.env_id} have other spaces: {was} and {now}. Merge those that "
-            "were recorded with the same preprocessing only."
+            f"The data sets of {first.env_id} have {first.space.description}, and "
+            f"{other.space.description}. Merge those that were recorded with the same "
+            "preprocessing only."
         )
     widths = {
         segment.scene_states.shape[1] for d in (first, other) for segment in d.segments.values()

@@ -194,11 +194,10 @@ def check_suits(
             f"{source} has labels of {dataset.env_id}, and the run is in {env_id}. Give "
             f"-e {dataset.env_id}, or labels of {env_id}."
         )
-    space = InputSpace.from_spaces(dataset.spaces.observation, dataset.spaces.action)
     shapes = {each.observations.shape[1:] for each in dataset.segments.values()}
-    if space != needed or shapes != {dataset.spaces.observation.shape}:
+    if dataset.space != needed or shapes != {needed.observation_shape}:
         raise BadInput(
-            f"{source} has labels for {space.description}; {env_id} has "
+            f"{source} has labels for {dataset.space.description}; {env_id} has "
             f"{needed.description}. Give labels that were recorded with the same "
             "preprocessing (--stacked-frames, --frame-size and --colour for images)."
         )

@@ -10,16 +10,15 @@ from rl_teacher.common.errors import BadInput, ExperimentNotFound
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.datasets.dataset import (
     Dataset,
+    counts,
     held_out_pairs,
     marked_rows,
     pair_of,
     with_newest_current,
 )
-from rl_teacher.datasets.imitation import from_imitation
-from rl_teacher.datasets.reading import is_data_set, load
-from rl_teacher.datasets.rows import RESTORED, counts
-from rl_teacher.datasets.spaces import Spaces
-from rl_teacher.envs.registry import env_spaces, get_env_info
+from rl_teacher.datasets.reading import load
+from rl_teacher.envs.registry import env_spaces
+from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.report.label_export import Row, label_rows
 from rl_teacher.runs.folder import find_source, open_store, segment_files
 from rl_teacher.runs.management import locked_experiment
@@ -33,7 +32,9 @@ CHUNK = 1_000
 IMPORTED = "imported"
 """Key in the configuration of an imported experiment for what identifies its data set."""
 SPACES = "spaces"
-"""Key of the spaces of the segments, in the configuration of a wrapper or in `IMPORTED`."""
+"""Key of the input space of the segments, in the configuration of a wrapper or in `IMPORTED`."""
+RESTORED = ("labeler", "role", "request_id", "answered_at", "is_held_out")
+"""Columns that an import changes and an export restores."""
 
 
 def from_experiment(store: Store, name: str) -> Dataset:
@@ -58,22 +59,22 @@ def from_experiment(store: Store, name: str) -> Dataset:
     segments = segment_files()
     return Dataset(
         env_id=view.env_id,
-        spaces=recorded_spaces(view.env_id, view.config),
+        space=recorded_space(view.env_id, view.config),
         segments={each: segments.load(each) for each in hashes},
         rows=with_newest_current(rows),
     )
 
 
-def recorded_spaces(env_id: str, config: Mapping[str, Any]) -> Spaces:
-    """Return the spaces of an experiment's environment, as they are in its segments.
+def recorded_space(env_id: str, config: Mapping[str, Any]) -> InputSpace:
+    """Return the input space of an experiment's environment, as its segments have it.
 
     The environment of an imported data set may not be installed, and that of a wrapper may differ
-    from the registered one. Both have their spaces in the configuration.
+    from the registered one. Both have their space in the configuration.
     """
     kept = config.get(IMPORTED, config)
     if SPACES in kept:
-        return Spaces.from_json(kept[SPACES])
-    return Spaces(*env_spaces(env_id, FrameSettings.saved_in(config)))
+        return InputSpace.from_json(kept[SPACES])
+    return InputSpace.from_spaces(*env_spaces(env_id, FrameSettings.saved_in(config)))
 
 
 def labels_in_home(name: str) -> Dataset:
@@ -94,31 +95,8 @@ def labels_of(name_or_path: str) -> Dataset:
     try:
         return labels_in_home(name_or_path)
     except ExperimentNotFound:
-        needed = "the name of an experiment with labels, or a data set (a folder or a .zip file),"
-        return load(find_source(name_or_path, is_data_set, needed))
-
-
-def read_any(path: Path, env_id: str | None) -> Dataset:
-    """Load a data set, or preferences of imitation.
-
-    Args:
-        path: Path.
-        env_id: Environment; needed for imitation, whose file does not contain it.
-
-    Raises:
-        BadInput: The file is invalid, or the environment is missing or another one.
-    """
-    if path.suffix == ".npz" and path.is_file():
-        if env_id is None:
-            raise BadInput(f"{path} does not contain its environment. Give it with --env-id.")
-        full_id = get_env_info(env_id).id
-        return from_imitation(path, full_id, Spaces(*env_spaces(full_id)))
-    dataset = load(path)
-    if env_id is not None and get_env_info(env_id).id != dataset.env_id:
-        raise BadInput(
-            f"{path} is of {dataset.env_id}, and --env-id {env_id} was given. Leave it out."
-        )
-    return dataset
+        needed = "the name of an experiment with labels, or a data set (a .zip file),"
+        return load(find_source(name_or_path, Path.is_file, needed))
 
 
 def import_as(dataset: Dataset, name: str) -> int:
@@ -137,7 +115,7 @@ def import_as(dataset: Dataset, name: str) -> int:
     if not rows:
         raise BadInput("There is no current label in it, so there is nothing to import.")
     check_request_ids(rows)
-    kept = {"content": dataset.content_hash, SPACES: dataset.spaces.to_json()}
+    kept = {"content": dataset.content_hash, SPACES: dataset.space.to_json()}
     config = {"env_id": dataset.env_id, IMPORTED: kept}
     with open_store() as store, locked_experiment(store, name, config) as (experiment, _):
         # Segments are written before the comparisons that refer to them.

@@ -4,27 +4,20 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
-import gymnasium as gym
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
 
 from rl_teacher.clips.segment import SEGMENT_ARRAYS, Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
 from rl_teacher.datasets.dataset import Dataset, pair_of, with_newest_current
-from rl_teacher.datasets.rows import (
-    check_version,
-    invalid_field,
-    validate_row,
-)
-from rl_teacher.datasets.spaces import Spaces, SpacesModel
 from rl_teacher.datasets.writing import (
     DESCRIPTION,
     FORMAT_NAME,
@@ -32,20 +25,16 @@ from rl_teacher.datasets.writing import (
     SCHEMA_VERSION,
     SEGMENTS,
 )
-from rl_teacher.report.label_export import Row, parquet_schema, pyarrow
+from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.report import label_export
+from rl_teacher.report.label_export import LabelColumns, Row
 
 MAX_BYTES = 4 * 2**30
 """Default limit of the unpacked size of a data set."""
+LABELS_SHARE = 1 / 16
+"""Share of that limit that the labels may take: in memory they are many times as large."""
 MAX_DESCRIPTION_BYTES = 2**20
-MIN_BYTES_PER_LABEL = 15
-"""A label has a request id of 122 random bits, which no compression makes shorter."""
-MAX_FEW_LABELS = 1_000
-"""Number of labels that a file of any size may have."""
-PARQUET_BATCH = 20
 MAX_ENV_ID_LENGTH = 200
-
-Read = Callable[[str, int], bytes | None]
-"""A function that returns the content of a file up to a size; None if it does not exist."""
 
 
 class Description(BaseModel):
@@ -53,7 +42,7 @@ class Description(BaseModel):
 
     Attributes:
         env_id: Environment in which the segments were recorded.
-        spaces: Spaces of that environment.
+        space: Observations and actions of that environment.
         sha256: SHA-256 of the other files by name.
     """
 
@@ -63,7 +52,7 @@ class Description(BaseModel):
     env_id: Annotated[
         str, Field(min_length=1, max_length=MAX_ENV_ID_LENGTH, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")
     ]
-    spaces: SpacesModel
+    space: Annotated[InputSpace, PlainValidator(InputSpace.from_json)]
     sha256: dict[str, str]
 
 
@@ -71,7 +60,7 @@ def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
     """Read a data set; nothing in it is run.
 
     Args:
-        path: Folder, or a `.zip` of it.
+        path: A `.zip` file of the three files, or of a folder with them.
         max_bytes: Maximum unpacked size.
 
     Raises:
@@ -79,19 +68,12 @@ def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
     """
     path = user_path(path)
     with read_errors(path):
-        if path.is_dir():
-            packed_bytes = sum(each.stat().st_size for each in path.iterdir() if each.is_file())
-            return read(folder_reader(path), max_bytes, packed_bytes)
         if not path.is_file():
-            raise BadInput("there is no such file or folder")
+            raise BadInput("there is no such file")
         check_size(path.stat().st_size, max_bytes)
         with open_archive(path.read_bytes(), "a .zip file of one") as file:
-            return read(archive_reader(file, max_bytes), max_bytes, path.stat().st_size)
-
-
-def is_data_set(path: Path) -> bool:
-    """Return whether a path is a file, or a folder with the description of a data set."""
-    return path.is_file() or (path / DESCRIPTION).is_file()
+            check_size(sum(info.file_size for info in file.infolist()), max_bytes)
+            return read(file, max_bytes)
 
 
 @contextmanager
@@ -114,76 +96,45 @@ def read_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def folder_reader(folder: Path) -> Read:
-    """Return a reader of the files of a folder."""
-
-    def read_file(name: str, max_bytes: int) -> bytes | None:
-        path = folder / name
-        if not path.is_file():
-            return None
-        check_size(path.stat().st_size, max_bytes)
-        return path.read_bytes()
-
-    return read_file
-
-
-def archive_reader(file: zipfile.ZipFile, max_bytes: int) -> Read:
-    """Return a reader of the files of an archive, or of one folder in it.
-
-    Nothing is unpacked to disk.
-
-    Raises:
-        BadInput: The archive is too large.
-    """
-    check_size(sum(info.file_size for info in file.infolist()), max_bytes)
-
-    def read_member(name: str, max_bytes: int) -> bytes | None:
-        found = [info for info in file.infolist() if info.filename.split("/")[-1] == name]
-        if len(found) > 1:
-            raise BadInput(f"it has {len(found)} files called {name}; one is needed")
-        if not found:
-            return None
-        check_size(found[0].file_size, max_bytes)
-        with file.open(found[0]) as opened:
-            # Stop at the declared size, which was checked: a zip bomb unpacks to more.
-            return opened.read(found[0].file_size)
-
-    return read_member
-
-
-def read(read_file: Read, max_bytes: int, packed_bytes: int) -> Dataset:
-    """Read a data set from its three files.
+def read(file: zipfile.ZipFile, max_bytes: int) -> Dataset:
+    """Read a data set from its three files; nothing is unpacked to disk.
 
     Args:
-        read_file: Returns the content of a file.
+        file: Archive of them.
         max_bytes: Maximum unpacked size.
-        packed_bytes: Size of the files as they are stored, which limits the number of labels.
     """
-    text = read_file(DESCRIPTION, MAX_DESCRIPTION_BYTES)
-    if text is None:
-        raise BadInput(f"it has no {DESCRIPTION}")
-    description = parse_description(json.loads(text))
-    label_names = [name for name in LABELS.values() if name in description.sha256]
-    if len(label_names) != 1 or SEGMENTS not in description.sha256:
-        raise BadInput(f"{DESCRIPTION} does not list one file of labels and {SEGMENTS}")
-    # Hashes are verified before labels and arrays are parsed.
-    contents = {
-        name: read_whole(read_file, name, description.sha256[name], max_bytes)
-        for name in (*label_names, SEGMENTS)
-    }
-    raw_rows = ROW_READERS[label_names[0]](contents[label_names[0]], max_bytes)
-    max_rows = MAX_FEW_LABELS + packed_bytes // MIN_BYTES_PER_LABEL
-    rows = tuple(
-        validate_row(row, number) for number, row in enumerate(at_most(raw_rows, max_rows), 1)
+    description = parse_description(
+        json.loads(read_member(file, DESCRIPTION, MAX_DESCRIPTION_BYTES))
     )
-    arrays = read_npz(contents[SEGMENTS], (*SEGMENT_ARRAYS, "offsets", "hashes"), max_bytes)
+    # Hashes are verified before labels and arrays are parsed.
+    labels, segments_file = (
+        read_verified(file, name, description.sha256, limit)
+        for name, limit in ((LABELS, round(max_bytes * LABELS_SHARE)), (SEGMENTS, max_bytes))
+    )
+    rows = tuple(validate_row(json.loads(line), n) for n, line in enumerate(io.BytesIO(labels), 1))
+    arrays = read_npz(segments_file, (*SEGMENT_ARRAYS, "offsets", "hashes"), max_bytes)
     check_arrays(arrays)
-    spaces = fitting_spaces(arrays, description.spaces)
+    description.space.check_steps(arrays["observations"], arrays["actions"])
     segments = segments_of(arrays, description.env_id)
     for number, row in enumerate(rows, 1):
         if missing := {*pair_of(row)} - segments.keys():
             raise BadInput(f"label {number} is about segment {missing.pop()}, which is not there")
-    return Dataset(description.env_id, spaces, segments, with_newest_current(rows))
+    return Dataset(description.env_id, description.space, segments, with_newest_current(rows))
+
+
+def read_member(file: zipfile.ZipFile, name: str, max_bytes: int) -> bytes:
+    """Read a file of an archive, or of one folder in it.
+
+    Raises:
+        BadInput: There are none or several of this name, or it is too large.
+    """
+    found = [info for info in file.infolist() if info.filename.split("/")[-1] == name]
+    if len(found) != 1:
+        raise BadInput(f"it has {len(found)} files called {name}; one is needed")
+    check_size(found[0].file_size, max_bytes)
+    with file.open(found[0]) as opened:
+        # Stop at the declared size, which was checked: a zip bomb unpacks to more.
+        return opened.read(found[0].file_size)
 
 
 def parse_description(values: Any) -> Description:
@@ -201,75 +152,59 @@ def parse_description(values: Any) -> Description:
         raise BadInput(f"{DESCRIPTION} has {invalid_field(error, values)}") from error
 
 
-def read_whole(read_file: Read, name: str, sha256: str, max_bytes: int) -> bytes:
+def read_verified(
+    file: zipfile.ZipFile, name: str, sha256: Mapping[str, str], max_bytes: int
+) -> bytes:
     """Read a file and verify its SHA-256.
 
     Raises:
-        BadInput: It is missing or was altered.
+        BadInput: It is missing, too large, or was altered.
     """
-    content = read_file(name, max_bytes)
-    if content is None:
-        raise BadInput(f"it has no {name}")
-    if hashlib.sha256(content).hexdigest() != sha256:
+    content = read_member(file, name, max_bytes)
+    if hashlib.sha256(content).hexdigest() != sha256.get(name):
         raise BadInput(f"{name} is not what was written: its SHA-256 differs")
     return content
 
 
-# --- labels ---
+def validate_row(row: Any, number: int) -> Row:
+    """Validate a row from an untrusted file.
 
-
-def at_most(rows: Iterable[Row], max_rows: int) -> Iterator[Row]:
-    """Yield rows up to a number.
-
-    Raises:
-        BadInput: There are more, as in a file that was made to fill the memory.
-    """
-    for number, row in enumerate(rows, 1):
-        if number > max_rows:
-            raise BadInput(
-                f"it has more than {max_rows:,} labels, which cannot be in a file of its size"
-            )
-        yield row
-
-
-def rows_of_jsonl(content: bytes, max_bytes: int) -> Iterator[Row]:  # noqa: ARG001 - same signature as for Parquet
-    """Decode the lines."""
-    for line in io.BytesIO(content):
-        yield json.loads(line)
-
-
-def rows_of_parquet(content: bytes, max_bytes: int) -> Iterator[Row]:
-    """Decode a Parquet file with the expected columns.
+    Args:
+        row: Decoded JSON.
+        number: Number of the row, for the error text.
 
     Raises:
-        BadInput: pyarrow is not installed, the columns differ, or the file is too large.
+        BadInput: A column is missing or has an invalid value.
     """
-    arrow = pyarrow()
-    file = arrow.parquet.ParquetFile(io.BytesIO(content))
-    groups = range(file.metadata.num_row_groups)
-    # The size after decompression, as the file declares it.
-    check_size(sum(file.metadata.row_group(i).total_byte_size for i in groups), max_bytes)
-    if not file.schema_arrow.equals(parquet_schema(arrow)):
-        raise BadInput(f"the columns of {LABELS['parquet']} are not those of a label export")
-    # Few at a time, since a compressed text may be long and repeated.
-    for batch in file.iter_batches(batch_size=PARQUET_BATCH):
-        yield from map(from_parquet, batch.to_pylist())
+    if not isinstance(row, Mapping):
+        raise BadInput(f"Label {number} is {row!r:.80}; a JSON object is needed.")
+    check_version(row.get("schema_version"), label_export.SCHEMA_VERSION, f"label {number}")
+    try:
+        return LabelColumns.model_validate(row).model_dump()
+    except ValidationError as error:
+        raise BadInput(f"Label {number} has {invalid_field(error, row)}.") from error
 
 
-def from_parquet(row: Mapping[str, Any]) -> Row:
-    """Convert a row to JSON types."""
-    answered_at, details = row["answered_at"], row["details"]
-    return {
-        **row,
-        "answered_at": None if answered_at is None else answered_at.isoformat(),
-        "details": None if details is None else json.loads(details),
-    }
+def check_version(version: Any, newest: int, what: str) -> None:
+    """Check that this release can read a schema version.
+
+    Raises:
+        BadInput: The version is newer, or not a version.
+    """
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise BadInput(f"The schema version of {what} is {version!r:.80}; a number is needed.")
+    if version > newest:
+        raise BadInput(
+            f"The schema version of {what} is {version}; this rl-teacher reads up to {newest}. "
+            "Install a newer one."
+        )
 
 
-ROW_READERS: dict[str, Callable[[bytes, int], Iterable[Row]]] = {
-    LABELS["jsonl"]: rows_of_jsonl,
-    LABELS["parquet"]: rows_of_parquet,
-}
+def invalid_field(error: ValidationError, values: Mapping[str, Any]) -> str:
+    """Return the first invalid field of an object with its value, for an error text."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    name = str(first["loc"][0])
+    return f"{values[name]!r:.80} for its {name}" if name in values else f"no {name}"
 
 
 # --- segments ---
@@ -313,22 +248,6 @@ def check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
     check_columns(arrays, num_steps)
 
 
-def fitting_spaces(arrays: Mapping[str, np.ndarray], model: SpacesModel) -> Spaces:
-    """Create the spaces of the arrays.
-
-    Shapes are compared first: a space allocates bounds of its declared shape.
-
-    Raises:
-        BadInput: They do not fit the arrays.
-    """
-    check_shape(arrays["observations"], model.observation.value_shape, "observations")
-    check_shape(arrays["actions"], model.action.value_shape, "actions")
-    spaces = model.to_spaces()
-    check_fits(arrays["observations"], spaces.observation, "observations")
-    check_fits(arrays["actions"], spaces.action, "actions")
-    return spaces
-
-
 def check_columns(arrays: Mapping[str, np.ndarray], num_steps: int) -> None:
     """Check lengths and shapes, and that all numbers are finite."""
     for name in SEGMENT_ARRAYS:
@@ -344,38 +263,3 @@ def check_columns(arrays: Mapping[str, np.ndarray], num_steps: int) -> None:
         )
     if scenes.ndim != 2:
         raise BadInput(f"the scene states are {scenes.shape}; [steps, numbers] is needed")
-
-
-def check_fits(array: np.ndarray, space: gym.Space, name: str) -> None:
-    """Check that an array fits a space.
-
-    Raises:
-        BadInput: The shape differs, or a choice is out of range.
-    """
-    check_shape(array, space.shape or (), name)
-    if isinstance(space, gym.spaces.Box):
-        return
-    if not np.issubdtype(array.dtype, np.integer):
-        raise BadInput(f"the {name} are {array.dtype}; whole numbers are needed for {space}")
-    low, high = choices_of(space)
-    if ((array < low) | (array >= high)).any():
-        raise BadInput(f"the {name} have choices in them that are not in {space}")
-
-
-def check_shape(array: np.ndarray, shape: tuple[int, ...], name: str) -> None:
-    """Check the shape of each observation or action.
-
-    Raises:
-        BadInput: It differs.
-    """
-    if array.shape[1:] != shape:
-        raise BadInput(f"the {name} are {array.shape[1:]} each; the space has {shape}")
-
-
-def choices_of(space: gym.Space) -> tuple[Any, Any]:
-    """Return the range of choices of a discrete space: the first, and the one after the last."""
-    if isinstance(space, gym.spaces.Discrete):
-        return int(space.start), int(space.start + space.n)
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        return np.asarray(space.start), np.asarray(space.start + space.nvec)
-    return 0, 2

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
-from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from safetensors.numpy import save as pack
@@ -351,14 +350,8 @@ def check_size(space: InputSpace, config: PredictorConfig, num_saved: int) -> No
     Sizes that are wrong by less than `MAX_RATIO` are found by `check_arrays`.
 
     Raises:
-        BadConfig: a size is no number.
         ValueError: the networks would have more parameters than were saved.
     """
-    TypeAdapter(InputSpace).validate_json(json.dumps(asdict(space)), strict=True)
-    if any(size < 1 for size in (*space.observation_shape, *space.action_shape)):
-        raise ValueError("a size is below 1")
-    if space.image is not None and space.image.shape != space.observation_shape:
-        raise ValueError("the image has another shape than the observations")
     # First the sides of an image, to which the memory of its random features is proportional: their
     # sum is below the number of parameters of any network.
     declared = max(sum(space.observation_shape), space.num_action_inputs)

@@ -9,6 +9,7 @@ The content of a row depends on the observation space and the image encoder:
   continuous one the four bytes of each float32.
 """
 
+import json
 import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from jaxtyping import Bool, Float32, Shaped
+from pydantic import TypeAdapter
 
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict
@@ -24,6 +26,7 @@ from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor.random_features import RandomFeatures, random_features_for
 
 FLOAT_BYTES = 4
+BYTE_SCALE = 1 / 255
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,8 @@ class InputSpace:
     Attributes:
         observation_shape: shape of one observation.
         action_shape: shape of one action; () for Discrete.
-        num_actions: number of discrete actions; 0 for all other action spaces.
-        first_action: number of the first discrete action.
-        action_choices: number of choices of each part of a MultiDiscrete or MultiBinary action;
-            empty for all other action spaces.
+        action_choices: number of choices of each part of a Discrete, MultiDiscrete or MultiBinary
+            action; empty for a Box.
         first_choices: number of the first choice of each of those parts.
         observation_scale: factor on flattened observations: 1/255 for uint8 that is no image.
         image: layout of an image observation; None for vectors.
@@ -46,8 +47,6 @@ class InputSpace:
 
     observation_shape: tuple[int, ...]
     action_shape: tuple[int, ...]
-    num_actions: int
-    first_action: int = 0
     action_choices: tuple[int, ...] = ()
     first_choices: tuple[int, ...] = ()
     observation_scale: float = 1.0
@@ -68,25 +67,23 @@ class InputSpace:
                 "Box. Flatten it first, for example with gymnasium.wrappers.FlattenObservation."
             )
         shape = observation_space.shape
-        scale = 1 / 255 if observation_space.dtype == np.uint8 else 1.0
-        observation = {"observation_scale": scale, "image": image_layout_of(observation_space)}
-        if isinstance(action_space, gym.spaces.Discrete):
-            n, start = int(action_space.n), int(action_space.start)
-            return InputSpace(shape, (), n, start, **observation)
-        if isinstance(action_space, gym.spaces.Box):
-            return InputSpace(shape, action_space.shape, 0, **observation)
-        if isinstance(action_space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
-            if isinstance(action_space, gym.spaces.MultiBinary):
-                choices = np.full(action_space.shape, 2)
-                first = np.zeros(action_space.shape, int)
-            else:
-                choices, first = action_space.nvec, action_space.start
-            parts = tuple(choices.ravel().tolist()), tuple(first.ravel().tolist())
-            return InputSpace(shape, action_space.shape, 0, 0, *parts, **observation)
-        raise BadConfig(
-            f"The action space is {action_space}, but the reward predictor needs Box, Discrete, "
-            "MultiDiscrete or MultiBinary."
-        )
+        scale = BYTE_SCALE if observation_space.dtype == np.uint8 else 1.0
+        match action_space:
+            case gym.spaces.Box():
+                choices, first = (), ()
+            case gym.spaces.Discrete(n=n, start=start):
+                choices, first = (int(n),), (int(start),)
+            case gym.spaces.MultiDiscrete(nvec=nvec, start=start):
+                choices, first = tuple(nvec.ravel().tolist()), tuple(start.ravel().tolist())
+            case gym.spaces.MultiBinary(shape=sides):
+                choices, first = (2,) * math.prod(sides), (0,) * math.prod(sides)
+            case _:
+                raise BadConfig(
+                    f"The action space is {action_space}, but the reward predictor needs Box, "
+                    "Discrete, MultiDiscrete or MultiBinary."
+                )
+        image = image_layout_of(observation_space)
+        return InputSpace(shape, action_space.shape or (), choices, first, scale, image)
 
     def for_encoder(self, encoder: PredictorEncoder) -> "InputSpace":
         """Return the same space with the rows that an image encoder needs."""
@@ -96,12 +93,12 @@ class InputSpace:
     @property
     def is_discrete(self) -> bool:
         """True if actions are choices, which are one-hot encoded."""
-        return bool(self.num_actions or self.action_choices)
+        return bool(self.action_choices)
 
     @property
     def num_action_inputs(self) -> int:
         """Numbers that encode one action: the lengths of its one-hot vectors, or its size."""
-        return self.num_actions or sum(self.action_choices) or math.prod(self.action_shape)
+        return sum(self.action_choices) or math.prod(self.action_shape)
 
     @property
     def has_byte_rows(self) -> bool:
@@ -203,8 +200,6 @@ class InputSpace:
     def _encode_actions(
         self, actions: Shaped[np.ndarray, "..."], batch: tuple[int, ...]
     ) -> Float32[np.ndarray, "... inputs"]:
-        if self.num_actions:
-            return one_hot(actions, self.first_action, self.num_actions)
         flat = actions.reshape(*batch, -1)
         if not self.action_choices:
             return flat.astype(np.float32, copy=False)
@@ -239,6 +234,21 @@ class InputSpace:
         float_bytes = encoded.reshape(len(rows), self.num_action_inputs, FLOAT_BYTES)
         return images, jax.lax.bitcast_convert_type(float_bytes, jnp.float32)
 
+    def check_steps(self, observations: np.ndarray, actions: np.ndarray) -> None:
+        """Check that observations [B, ...] and actions [B, ...] are of this space.
+
+        Raises:
+            BadConfig: the arrays have other shapes or types, or there is no such discrete action.
+        """
+        self._batch_shape(observations, actions)
+        if not self.is_discrete:
+            return
+        if not np.issubdtype(actions.dtype, np.integer):
+            raise BadConfig(f"Actions of {actions.dtype} were given; whole numbers are needed.")
+        parts = actions.reshape(-1, len(self.action_choices))
+        for part, first, num in zip(parts.T, self.first_choices, self.action_choices, strict=True):
+            check_choices(part, first, num)
+
     def _batch_shape(self, observations: np.ndarray, actions: np.ndarray) -> tuple[int, ...]:
         num_batch_axes = observations.ndim - len(self.observation_shape)
         batch = observations.shape[: max(num_batch_axes, 0)]
@@ -256,12 +266,9 @@ class InputSpace:
     @property
     def description(self) -> str:
         """Shapes of observations and actions as a phrase for messages."""
-        if self.num_actions:
-            actions = f"{self.num_actions} discrete actions"
-        elif self.action_choices:
-            actions = f"discrete actions of {self.action_choices}"
-        else:
-            actions = f"actions of shape {self.action_shape}"
+        actions = f"actions of shape {self.action_shape}"
+        if self.action_choices:
+            actions = f"discrete actions of {self.action_choices} choices"
         return f"observations of shape {self.observation_shape} and {actions}"
 
     def to_json(self) -> dict:
@@ -271,14 +278,25 @@ class InputSpace:
         return values
 
     @staticmethod
-    def from_json(values: dict) -> "InputSpace":
-        """Restore a space from the plain values of `to_json`."""
-        image = values["image"]
-        fields: dict[str, Any] = {
-            name: tuple(each) if isinstance(each, list) else each for name, each in values.items()
-        }
-        fields["image"] = image and ImageLayout(tuple(image["shape"]), image["channel_axis"])
-        return InputSpace(**fields)
+    def from_json(values: Any) -> "InputSpace":
+        """Restore a space from the plain values of `to_json`, of a file that may be untrusted.
+
+        Raises:
+            ValueError: the values describe no space.
+        """
+        space = TypeAdapter(InputSpace).validate_json(json.dumps(values), strict=True)
+        shape, choices, firsts = space.observation_shape, space.action_choices, space.first_choices
+        if any(size < 1 for size in (*shape, *space.action_shape, *choices)):
+            raise ValueError("a size is below 1")
+        num_parts = math.prod(space.action_shape) if choices else 0
+        if (len(choices), len(firsts)) != (num_parts, num_parts):
+            raise ValueError("the action has another number of parts than of choices")
+        axes = {2: (None,), 3: (0, 2)}.get(len(shape), ())
+        if space.image not in (None, *(ImageLayout(shape, axis) for axis in axes)):
+            raise ValueError("the image has another shape than the observations")
+        if space.observation_scale not in (1.0, BYTE_SCALE):
+            raise ValueError("there is no such scale of observations")
+        return space
 
 
 def one_hot(
@@ -290,12 +308,21 @@ def one_hot(
         BadConfig: a number is outside of this range.
     """
     # A negative index would silently select from the end.
+    check_choices(actions, first, num)
+    return np.eye(num, dtype=np.float32)[actions - first]
+
+
+def check_choices(actions: Shaped[np.ndarray, "..."], first: int, num: int) -> None:
+    """Check that numbers are from `first` on, `num` in all.
+
+    Raises:
+        BadConfig: a number is outside of this range.
+    """
     if (actions < first).any() or (actions >= first + num).any():
         raise BadConfig(
-            f"Discrete actions from {actions.min()} to {actions.max()} were given, but this "
-            f"predictor was made for {first} to {first + num - 1}."
+            f"Discrete actions from {actions.min()} to {actions.max()} were given, but "
+            f"{first} to {first + num - 1} are needed."
         )
-    return np.eye(num, dtype=np.float32)[actions - first]
 
 
 class InputNormaliser(NamedTuple):

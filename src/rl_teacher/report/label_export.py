@@ -11,7 +11,9 @@ from datetime import datetime
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from rl_teacher.common.errors import BadInput, MissingExtra
 from rl_teacher.common.files import replaced_atomically, write_errors
@@ -26,13 +28,69 @@ ROW_GROUP = 10_000
 """Rows per Parquet row group."""
 FORMATS = ("jsonl", "parquet")
 
-COLUMNS = (
-    *("schema_version", "label_id", "experiment", "comparison_id", "comparison_number"),
-    *("asked_at_step", "left_clip", "right_clip", "answer", "shown_left", "is_swapped", "labeler"),
-    *("role", "answered_at", "response_ms", "purpose", "lease", "is_too_fast", "is_current"),
-    *("is_excluded", "gold", "request_id", "details", "is_held_out"),
-)
-"""Columns in their order; those that are fields of `ExportedLabel` have its values."""
+MAX_INTEGER = 2**53
+"""Largest integer that every JSON reader represents exactly."""
+MAX_NAME_LENGTH = 200
+MAX_DETAILS_LENGTH = 20_000
+
+
+def check_time(text: str) -> str:
+    """Check that a text is a time with a zone, as ISO 8601."""
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("no time zone")
+    return text
+
+
+def check_details(details: dict[str, Any]) -> dict[str, Any]:
+    """Check that a database accepts the details: no NUL and no lone surrogates."""
+    text = json.dumps(details, ensure_ascii=False)
+    # UTF-8 cannot encode lone surrogates, which raises a ValueError; NUL is escaped in JSON.
+    if len(text.encode()) > MAX_DETAILS_LENGTH or "\\u0000" in text:
+        raise ValueError("too long, or with NUL")
+    return details
+
+
+Count = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+# Databases accept neither NUL nor lone surrogates; pydantic refuses the latter.
+Name = Annotated[str, Field(max_length=MAX_NAME_LENGTH, pattern=r"^[^\x00]*$")]
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+CanonicalUuid = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+AnswerValue = Literal["left", "right", "equal", "cannot_tell"]
+
+
+class LabelColumns(BaseModel):
+    """Columns of a label in their order, with their types as JSON; strict: nothing is converted.
+
+    Those that are fields of `ExportedLabel` have its values.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    schema_version: int
+    label_id: Count
+    experiment: Name
+    comparison_id: Count
+    comparison_number: Count
+    asked_at_step: Count
+    left_clip: Hash
+    right_clip: Hash
+    answer: AnswerValue | None
+    shown_left: Hash
+    is_swapped: bool
+    labeler: Name
+    role: Name
+    answered_at: Annotated[str, AfterValidator(check_time)]
+    response_ms: Count | None
+    purpose: Name
+    lease: Name
+    is_too_fast: bool
+    is_current: bool
+    is_excluded: bool
+    gold: AnswerValue | None
+    request_id: CanonicalUuid
+    details: Annotated[dict[str, Any], AfterValidator(check_details)] | None
+    is_held_out: bool
+
 
 Row = Mapping[str, Any]
 """A label as JSON types, by column."""
@@ -79,7 +137,7 @@ def as_row(name: str, label: ExportedLabel) -> Row:
         "details": None if label.details is None else dict(label.details),
         "is_held_out": (label.imported or {}).get("is_held_out", False),
     }
-    return {column: values[column] for column in COLUMNS}
+    return {column: values[column] for column in LabelColumns.model_fields}
 
 
 def jsonl(rows: Iterable[Row]) -> Iterator[bytes]:
@@ -144,16 +202,14 @@ def parquet_row(row: Row) -> Row:
 
 def parquet_schema(arrow: Any) -> Any:
     """Build the Parquet schema: columns, types and version."""
-    whole, text, flag = arrow.int64(), arrow.string(), arrow.bool_()
-    types = {
-        **dict.fromkeys(("schema_version", "label_id", "comparison_id"), whole),
-        **dict.fromkeys(("comparison_number", "asked_at_step", "response_ms"), whole),
-        **dict.fromkeys(("is_swapped", "is_too_fast", "is_current", "is_excluded"), flag),
-        "is_held_out": flag,
-        "answered_at": arrow.timestamp("us", tz="UTC"),
-    }
+    kinds = {"integer": arrow.int64(), "boolean": arrow.bool_()}
+    types = {"answered_at": arrow.timestamp("us", tz="UTC")}
+    for column, schema in LabelColumns.model_json_schema()["properties"].items():
+        # The first of a type and null; whatever is no number is text.
+        [first, *_] = schema.get("anyOf", [schema])
+        types.setdefault(column, kinds.get(first["type"], arrow.string()))
     metadata = {"rl_teacher_labels": str(SCHEMA_VERSION)}
-    return arrow.schema([(each, types.get(each, text)) for each in COLUMNS], metadata)
+    return arrow.schema([(each, types[each]) for each in LabelColumns.model_fields], metadata)
 
 
 ENCODERS = {"jsonl": jsonl, "parquet": parquet}

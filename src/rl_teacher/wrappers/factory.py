@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.config.experiment import PredictorConfig
-from rl_teacher.datasets import Spaces, load
+from rl_teacher.datasets import load
 from rl_teacher.datasets.given_labels import Labelled
 from rl_teacher.datasets.import_export import SPACES
 from rl_teacher.plan import LearningPlan
@@ -45,7 +45,7 @@ def experiment_spec(
     config = {
         "env_id": env_id,
         "num_envs": envs.num_envs,
-        SPACES: Spaces(envs.converter.space, envs.action_space).to_json(),
+        SPACES: envs.input_space.to_json(),
         "segment_steps": learning.segment_steps,
         "teacher": "human" if labels.is_person else labels.teacher_name,
         "teacher_strength": labels.teacher_strength,
