@@ -3,7 +3,7 @@ import math
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.quality.labelers import GivenLabel, Share, labeler_reports, over_time, votes_of
+from rl_teacher.quality.labelers import GivenLabel, Share, activity, labeler_reports, votes_of
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
 ANN, BOB, CY = 1, 2, 3
@@ -101,19 +101,14 @@ def test_excluded_labeler_is_compared_with_others_but_not_they_with_them():
     assert (reports[ANN].agreement.share, reports[ANN].agreement.num) == (0.0, 6)
     without = labeler_reports([each for each in labels if each.labeler != ANN])
     assert {who: reports[who] for who in (BOB, CY)} == without
-    [period] = over_time(labels, 1, excluded={ANN})
-    assert period.reports == reports
 
 
-def test_reports_over_time_show_declining_labelers():
+def test_activity_counts_labels_in_periods_of_equal_length():
     labels = [given(i, BOB, LEFT, at_s=float(i)) for i in range(10)]
-    labels += [given(i, ANN, LEFT if i < 5 else RIGHT, at_s=float(i)) for i in range(10)]
-    first, second = over_time(labels, 2)
-    assert (first.from_s, second.from_s) == (0.0, 4.5)
-    assert first.reports[ANN].agreement.share == 1.0
-    assert second.reports[ANN].agreement.share == 0.0
+    labels += [given(0, ANN, LEFT, at_s=0.0), given(1, ANN, LEFT, at_s=9.0)]
+    assert activity(labels, 3) == {BOB: [3, 3, 4], ANN: [1, 0, 1]}
+    assert sum(activity(labels[:1], 3)[BOB]) == 1
 
 
 def test_no_labels_yield_no_reports():
-    assert labeler_reports([]) == {}
-    assert over_time([], 5) == []
+    assert labeler_reports([]) == activity([], 5) == {}

@@ -1,23 +1,18 @@
 """Agreement among labelers beyond chance: Krippendorff's alpha with a bootstrap interval.
 
 Comparisons with equal counts of answers are handled together, so that a thousand resamples of
-10,000 labels take 0.1 s. The package `krippendorff` gives the same values, but needs 1 s (nominal)
-to 50 s (ordinal) for the interval, because it has to be called once per resample.
+10,000 labels take 0.1 s. The package `krippendorff` gives the same values, but needs 1 s for the
+interval, because it has to be called once per resample.
 
 Source: Krippendorff 2011, "Computing Krippendorff's alpha-reliability".
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from rl_teacher.quality.votes import Votes
-
-Level = Literal["nominal", "ordinal"]
-"""Level of measurement. Nominal: answers are equal or not. Ordinal: left and right are further
-apart than either is from equal."""
 
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
@@ -49,12 +44,11 @@ class Agreement:
     num_votes: int
 
 
-def agreement(votes: Votes, level: Level = "nominal", *, resamples: int = RESAMPLES) -> Agreement:
+def agreement(votes: Votes, *, resamples: int = RESAMPLES) -> Agreement:
     """Compute the agreement of labelers, with a bootstrap interval over comparisons.
 
     Args:
         votes: Votes without `cannot_tell` (`Votes.telling`), which counts as missing.
-        level: Level of measurement.
         resamples: Number of bootstrap resamples R.
     """
     kinds, num_of_kind = _kinds(votes)
@@ -67,14 +61,14 @@ def agreement(votes: Votes, level: Level = "nominal", *, resamples: int = RESAMP
         # Comparisons with equal counts are exchangeable, so a multinomial draw of how often each
         # kind occurs is the same as drawing comparisons.
         resampled = rng.multinomial(num, num_of_kind / num, resamples)
-        alphas = _alpha(np.tensordot(resampled, coincidences, 1), level)
+        alphas = _alpha(np.tensordot(resampled, coincidences, 1))
         # A resample without disagreement by chance has no alpha.
         if len(defined := alphas[~np.isnan(alphas)]):
             tail = (1 - CONFIDENCE) / 2
             low, high = np.quantile(defined, (tail, 1 - tail))
     num_votes = total.sum()
     return Agreement(
-        alpha=float(_alpha(total, level)),
+        alpha=float(_alpha(total)),
         low=float(low),
         high=float(high),
         raw=float(np.trace(total) / num_votes) if num_votes else float("nan"),
@@ -107,18 +101,13 @@ def _coincidences(
 
 
 def _alpha(
-    coincidences: Float64[np.ndarray, "*resample value value"], level: Level
+    coincidences: Float64[np.ndarray, "*resample value value"],
 ) -> Float64[np.ndarray, "*resample"]:
     """Compute alpha, NaN where no disagreement is possible."""
     num_of_value = coincidences.sum(-1)  # n_c
     num = num_of_value.sum(-1)  # n
-    if level == "nominal":
-        # d_ck = 0 for equal values, else 1
-        d = 1 - np.eye(num_of_value.shape[-1])
-    else:
-        # d_ck = (sum of n_g for g in c..k, minus (n_c + n_k) / 2)^2, a difference of mid-ranks
-        mid_rank = np.cumsum(num_of_value, -1) - num_of_value / 2
-        d = (mid_rank[..., :, None] - mid_rank[..., None, :]) ** 2
+    # d_ck = 0 for equal values, else 1
+    d = 1 - np.eye(num_of_value.shape[-1])
     # D_o = sum o_ck d_ck, D_e = sum n_c n_k d_ck / (n - 1), both times n
     observed = (coincidences * d).sum((-2, -1))
     pairs = num_of_value[..., :, None] * num_of_value[..., None, :]

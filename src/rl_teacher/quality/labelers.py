@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from math import nan, sqrt
 from statistics import median
 
+import numpy as np
+
 from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.reliability import UNKNOWN, Reliability, estimate_reliability
 from rl_teacher.quality.votes import Votes
@@ -126,9 +128,17 @@ def labeler_reports(
         gold: Known answers by comparison.
         excluded: Labelers with whom nobody is compared; they are compared with the others.
     """
-    references = references_of(labels, gold or {}, excluded)
+    gold = gold or {}
+    counted = [each for each in labels if each.labeler not in excluded]
+    reference = Reference.of(counted, gold)
+    given: dict[int, list[GivenLabel]] = {}
+    for each in labels:
+        given.setdefault(each.labeler, []).append(each)
     return {
-        who: _report(who, theirs, references[who]) for who, theirs in _by_labeler(labels).items()
+        who: _report(
+            who, theirs, Reference.of([*counted, *theirs], gold) if who in excluded else reference
+        )
+        for who, theirs in given.items()
     }
 
 
@@ -155,25 +165,6 @@ class Reference:
     def of(cls, labels: Sequence[GivenLabel], gold: Mapping[int, Answer]) -> "Reference":
         """Compute the reference from all labels, oldest first."""
         return cls(current_answers(labels), gold, estimate_reliability(votes_of(labels), gold))
-
-
-def references_of(
-    labels: Sequence[GivenLabel], gold: Mapping[int, Answer], excluded: Collection[int]
-) -> dict[int, Reference]:
-    """Compute the reference of each labeler: all labels but those of other excluded labelers."""
-    counted = [each for each in labels if each.labeler not in excluded]
-    references = dict.fromkeys((each.labeler for each in counted), Reference.of(counted, gold))
-    for who, theirs in _by_labeler(labels).items():
-        if who in excluded:
-            references[who] = Reference.of([*counted, *theirs], gold)
-    return references
-
-
-def _by_labeler(labels: Iterable[GivenLabel]) -> dict[int, list[GivenLabel]]:
-    given: dict[int, list[GivenLabel]] = {}
-    for label in labels:
-        given.setdefault(label.labeler, []).append(label)
-    return given
 
 
 def _report(who: int, labels: Sequence[GivenLabel], reference: Reference) -> LabelerReport:
@@ -212,46 +203,15 @@ def _report(who: int, labels: Sequence[GivenLabel], reference: Reference) -> Lab
     )
 
 
-@dataclass(frozen=True)
-class Period:
-    """Statistics of a period.
-
-    Attributes:
-        from_s: Start time.
-        reports: Reports by labeler.
-    """
-
-    from_s: float
-    reports: Mapping[int, LabelerReport]
-
-
-def over_time(
-    labels: Sequence[GivenLabel],
-    num_periods: int,
-    gold: Mapping[int, Answer] | None = None,
-    excluded: Collection[int] = (),
-) -> list[Period]:
-    """Compute reports for periods of equal length, to reveal drift; see `labeler_reports`.
-
-    Answers of a period are compared with answers of others at any time. The reliability is
-    estimated from all labels, because a single period has too few.
-    """
+def activity(labels: Sequence[GivenLabel], num_periods: int) -> dict[int, list[int]]:
+    """Count the labels of each labeler in periods of equal length, the earliest first."""
     if not labels:
-        return []
-    references = references_of(labels, gold or {}, excluded)
-    begin, end = min(each.at_s for each in labels), max(each.at_s for each in labels)
-    length = max(end - begin, 1e-9) / num_periods
-    parts: list[list[GivenLabel]] = [[] for _ in range(num_periods)]
-    for each in labels:
-        # The newest label is at the end of the last period, not in one after it.
-        parts[min(int((each.at_s - begin) / length), num_periods - 1)].append(each)
-    return [
-        Period(
-            begin + place * length,
-            {
-                who: _report(who, theirs, references[who])
-                for who, theirs in _by_labeler(part).items()
-            },
-        )
-        for place, part in enumerate(parts)
-    ]
+        return {}
+    times = np.array([each.at_s for each in labels])
+    labelers = np.array([each.labeler for each in labels])
+    # Around a single moment, NumPy makes the periods a total of one second long.
+    span = times.min(), times.max()
+    return {
+        who: np.histogram(times[labelers == who], num_periods, span)[0].tolist()
+        for who in np.unique(labelers).tolist()
+    }

@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from rl_teacher.clips.answer import Answer
 
 CODES = {Answer.LEFT: 0, Answer.EQUAL: 1, Answer.RIGHT: 2, Answer.CANNOT_TELL: 3}
-"""Codes of answers, in ordinal order from left to right; `cannot_tell` is outside the order."""
+"""Codes of answers."""
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,21 @@
 """Quality of the labels of an experiment."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from threading import Lock
 
 from rl_teacher.quality.agreement import agreement
 from rl_teacher.quality.labelers import (
     GivenLabel,
     LabelerReport,
-    Period,
+    activity,
     empty_report,
     labeler_reports,
-    over_time,
     votes_of,
 )
 from rl_teacher.store.records import LabelerView, LabelSample, SampledLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.schemas.review import (
     AlphaEstimate,
-    LabelerPeriod,
     LabelerQuality,
     LabelQuality,
     ShareEstimate,
@@ -78,25 +75,22 @@ def quality(sample: LabelSample, labelers: Sequence[LabelerView]) -> LabelQualit
             if each.comparison >= sample.from_id and each.labeler not in excluded
         ]
     ).telling
-    nominal = agreement(votes, "nominal")
+    found = agreement(votes)
     reports = labeler_reports(labels, sample.gold, excluded)
-    periods = over_time(labels, NUM_PERIODS, sample.gold, excluded)
+    counts = activity(labels, NUM_PERIODS)
     return LabelQuality(
         num_labels=len(labels),
         is_complete=sample.is_all,
-        alpha=AlphaEstimate.model_validate(nominal, from_attributes=True),
-        ordinal_alpha=AlphaEstimate.model_validate(
-            agreement(votes, "ordinal"), from_attributes=True
-        ),
+        alpha=AlphaEstimate.model_validate(found, from_attributes=True),
         agreement=ShareEstimate.model_validate(
-            {"share": nominal.raw, "low": None, "high": None, "num": nominal.num_votes}
+            {"share": found.raw, "low": None, "high": None, "num": found.num_votes}
         ),
-        num_shared=nominal.num_comparisons,
+        num_shared=found.num_comparisons,
         labelers=[
             labeler_quality(
                 each,
                 reports.get(each.id) or empty_report(each.id),
-                periods,
+                counts.get(each.id, [0] * NUM_PERIODS),
                 sample.num_answered[each.id],
             )
             for each in sorted(labelers, key=lambda each: each.name)
@@ -106,7 +100,7 @@ def quality(sample: LabelSample, labelers: Sequence[LabelerView]) -> LabelQualit
 
 
 def labeler_quality(
-    labeler: LabelerView, report: LabelerReport, periods: Sequence[Period], num_answers: int
+    labeler: LabelerView, report: LabelerReport, counts: Sequence[int], num_answers: int
 ) -> LabelerQuality:
     """Convert one labeler's quality report."""
     fields = vars(report) | {
@@ -116,19 +110,6 @@ def labeler_quality(
         "is_excluded": labeler.excluded_at is not None,
         "num_answers": num_answers,
         "reliability": report.reliability.estimate,
-        "periods": [
-            labeler_period(each.from_s, each.reports.get(labeler.id) or empty_report(labeler.id))
-            for each in periods
-        ],
+        "activity": counts,
     }
     return LabelerQuality.model_validate(fields, from_attributes=True)
-
-
-def labeler_period(from_s: float, report: LabelerReport) -> LabelerPeriod:
-    """Convert one labeler's report for one period."""
-    return LabelerPeriod(
-        start=datetime.fromtimestamp(from_s, UTC),
-        num_answers=report.num_answers,
-        median_seconds=report.median_seconds,
-        agreement=report.agreement.share,
-    )

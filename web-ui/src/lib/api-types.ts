@@ -271,7 +271,6 @@ export interface components {
             labelers: components["schemas"]["LabelerQuality"][];
             num_labels: number;
             num_shared: number;
-            ordinal_alpha: components["schemas"]["AlphaEstimate"];
         };
         LabelReceipt: {
             accepted: string[];
@@ -320,14 +319,8 @@ export interface components {
         LabelerList: {
             labelers: components["schemas"]["Labeler"][];
         };
-        LabelerPeriod: {
-            agreement: number | null;
-            median_seconds: number | null;
-            num_answers: number;
-            /** Format: date-time */
-            start: string;
-        };
         LabelerQuality: {
+            activity: number[];
             agreement: components["schemas"]["ShareEstimate"];
             gold_accuracy: components["schemas"]["ShareEstimate"];
             id: number;
@@ -336,7 +329,6 @@ export interface components {
             median_seconds: number | null;
             name: string;
             num_answers: number;
-            periods: components["schemas"]["LabelerPeriod"][];
             reliability: number | null;
             /** @enum {string} */
             role: "owner" | "labeler" | "teacher";
@@ -689,7 +681,6 @@ export type LabelSubmission = components['schemas']['LabelSubmission'];
 export type Labeler = components['schemas']['Labeler'];
 export type LabelerAnswer = components['schemas']['LabelerAnswer'];
 export type LabelerList = components['schemas']['LabelerList'];
-export type LabelerPeriod = components['schemas']['LabelerPeriod'];
 export type LabelerQuality = components['schemas']['LabelerQuality'];
 export type LeaseBatch = components['schemas']['LeaseBatch'];
 export type LeaseRenewal = components['schemas']['LeaseRenewal'];

@@ -178,19 +178,11 @@ class AlphaEstimate(BaseModel):
     high: Number
 
 
-class LabelerPeriod(BaseModel):
-    """One labeler's labels in one of the equal periods, which begins at `start`."""
-
-    start: datetime
-    num_answers: int
-    median_seconds: Number
-    agreement: Number
-
-
 class LabelerQuality(BaseModel):
     """Quality of one labeler's labels: number, speed, side bias, consistency and accuracy.
 
-    `left_rate` is the share of decisive answers that choose the clip shown on the left.
+    `left_rate` is the share of decisive answers that choose the clip shown on the left, and
+    `activity` the number of labels in periods of equal length.
     """
 
     id: int
@@ -204,13 +196,12 @@ class LabelerQuality(BaseModel):
     gold_accuracy: ShareEstimate
     agreement: ShareEstimate
     reliability: Number
-    periods: list[LabelerPeriod]
+    activity: list[int]
 
 
 class LabelQuality(BaseModel):
     """Agreement between labelers who are not excluded, and the quality of each labeler.
 
-    `alpha` treats answers as nominal; `ordinal_alpha` places `equal` between `left` and `right`.
     `agreement` is the share of pairs of answers that are equal.
 
     Everything except each labeler's `num_answers` is computed from `num_labels` labels: those of
@@ -220,7 +211,6 @@ class LabelQuality(BaseModel):
     num_labels: int
     is_complete: bool
     alpha: AlphaEstimate
-    ordinal_alpha: AlphaEstimate
     agreement: ShareEstimate
     num_shared: int
     labelers: list[LabelerQuality]
