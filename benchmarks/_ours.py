@@ -344,7 +344,6 @@ def offline_fits(
     """
     from rl_teacher.datasets.given_labels import labelled_pairs
     from rl_teacher.datasets.import_export import labels_in_home
-    from rl_teacher.predictor.inputs import InputSpace
     from rl_teacher.teach import teach as run
 
     config = saved_to_config(saved)
@@ -380,15 +379,22 @@ def fitted_quality(
 
     The first fit has a quarter of the labels.
     """
+    from rl_teacher.plan import LabelPlan, LearningPlan
     from rl_teacher.predictor.ensemble import RewardPredictor
     from rl_teacher.predictor.labels import LabelSet
-    from rl_teacher.rewards.trainer import PredictorTrainer, TrainerSettings
+    from rl_teacher.rewards.trainer import PredictorTrainer
 
     length = max(len(side) for pair in [*training, *test] for side in (pair.left, pair.right))
-    settings = TrainerSettings(
-        config.reward, config.pretrain_iters, in_background=False, seed=config.seed
+    learning = LearningPlan(
+        predictor=config.reward,
+        seed=config.seed,
+        segment_steps=length,
+        shows_ends=False,
+        first_fit_steps=config.pretrain_iters,
+        fits_in_background=False,
+        labels=LabelPlan(),
     )
-    trainer = PredictorTrainer(settings, space, length)
+    trainer = PredictorTrainer(learning, space)
     predictor = RewardPredictor(space, config.reward)
     for number, pair in enumerate(training, 1):
         trainer.labels.add(pair)
@@ -571,14 +577,11 @@ class LabelledWorld:
         self.collect(30)
 
     def _make_learner(self, env_id: str, folder: Path) -> "RewardLearner":
+        from rl_teacher.plan import LabelPlan, LearningPlan
         from rl_teacher.predictor.inputs import InputSpace
-        from rl_teacher.queries.pairs import PairSettings
-        from rl_teacher.queries.planner import PlannerSettings
         from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore
         from rl_teacher.queries.schedules import Budget, Progress
-        from rl_teacher.queries.selectors import selector
-        from rl_teacher.rewards.learner import RewardLearner, RewardTask
-        from rl_teacher.rewards.trainer import TrainerSettings
+        from rl_teacher.rewards.learner import RewardLearner
         from rl_teacher.store.media import SegmentFiles
         from rl_teacher.teachers.registry import teacher_named
 
@@ -591,13 +594,18 @@ class LabelledWorld:
         )
         experiment_id = self._store.experiments.ensure("bench", env_id, {})
         query_store = QueryStore(self._store, experiment_id, SegmentFiles(folder / "segments"))
-        return RewardLearner(
-            RewardTask(env_id, space, self._venv.num_envs, segment_steps=60),
-            PlannerSettings(by_step, Budget(None, 50, 10**6)),
-            PairSettings(selector("disagreement"), 10),
-            TrainerSettings(PredictorConfig(), 200, in_background=False, seed=0),
-            QueryQueue(query_store, NamedTeacher(teacher_named("oracle"), "synthetic:oracle", 0)),
+        learning = LearningPlan(
+            predictor=PredictorConfig(),
+            seed=0,
+            segment_steps=60,
+            shows_ends=False,
+            first_fit_steps=200,
+            fits_in_background=False,
+            labels=LabelPlan(total=None, first=50, num_steps=10**6, schedule=by_step),
         )
+        teacher = NamedTeacher(teacher_named("oracle"), "synthetic:oracle", 0)
+        queue = QueryQueue(query_store, teacher)
+        return RewardLearner(env_id, space, self._venv.num_envs, learning, queue)
 
     def collect(self, num_rollouts: int) -> None:
         """Collect random rollouts of 32 steps and pass them to the learner."""
@@ -607,10 +615,9 @@ class LabelledWorld:
 
     def ask_up_to(self, wanted: int) -> None:
         """Ask until there are `wanted` labels, limited to one planning step."""
-        from rl_teacher.queries.queue import RecentEpisodes
         from rl_teacher.queries.schedules import Progress
 
-        asked = self.learner.ask(Progress(wanted, 0.0), RecentEpisodes(100.0, 1000.0))
+        asked = self.learner.ask(Progress(wanted, 0.0), (100.0, 1000.0))
         self.num_asked += asked
 
     def refit(self) -> tuple[float, float, int]:

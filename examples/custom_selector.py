@@ -9,22 +9,20 @@ import gymnasium as gym
 import numpy as np
 
 from rl_teacher import PreferenceWrapper
-from rl_teacher.queries.selectors import Candidates
 
 
-def unsure_and_varied(candidates: Candidates, num: int, rng: np.random.Generator) -> np.ndarray:
+def unsure_and_varied(chances: np.ndarray, num: int, rng: np.random.Generator) -> np.ndarray:
     """Sample from the half of the candidate pairs on which the members disagree most.
 
     Args:
-        candidates: C pairs with `chances` [M, C], each member's probability that left is
-            preferred, the same as `logits`, and `features` [C, F].
+        chances: [M, C] each member's probability that the left segment is preferred, of C pairs.
         num: number of pairs to choose.
         rng: source of randomness; using it keeps runs reproducible.
 
     Returns:
         [num] indices of the chosen pairs.
     """
-    by_disagreement = np.argsort(-candidates.chances.var(axis=0))
+    by_disagreement = np.argsort(-chances.var(axis=0))
     return rng.permutation(by_disagreement[: max(num, len(by_disagreement) // 2)])[:num]
 
 

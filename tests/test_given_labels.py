@@ -66,7 +66,7 @@ def accuracy_on(predictor, dataset):
 # --- teach with labels ---
 
 
-def test_run_learns_from_folder_of_labels_without_asking(tmp_path):
+def test_run_learns_from_file_of_labels_without_asking(tmp_path):
     labels_of("labels").save(tmp_path / "set")
     assert teach(changed(labels=str(tmp_path / "set")), QUIET).is_finished
     last = rows("agent")[-1]

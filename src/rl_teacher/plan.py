@@ -43,7 +43,7 @@ class LabelPlan:
         is_person: whether people answer, through the store.
         teacher: synthetic teacher: its name, or a function of two segments.
         teacher_strength: parameter of the synthetic teacher; None for its default.
-        answer_timeout_s: time after which a function that has not answered is given up.
+        answer_timeout_s: longest wait for a person's answers; None without a limit.
         total: labels in all; None without a limit, 0 if none are asked for.
         first: labels before training.
         schedule: label schedule: its name, or a function.
@@ -457,7 +457,7 @@ def resolve_labels(
         given: the settings.
         is_paced: whether training waits for labels that are due.
         steps_between: environment steps between two labels of the constant schedule.
-        answer_timeout_s: time after which an answer is given up.
+        answer_timeout_s: longest wait for a person's answers.
     """
     if not given.asks:
         return LabelPlan()

@@ -26,7 +26,7 @@ from rl_teacher.common.text import counted
 from rl_teacher.common.timer import RunTimer
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.quality.warnings import label_warnings
-from rl_teacher.queries.queue import QueryStore, RecentEpisodes
+from rl_teacher.queries.queue import QueryStore
 from rl_teacher.queries.schedules import Progress
 from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.source import Metrics, RewardedRollout, RewardSource
@@ -264,7 +264,7 @@ class PreferenceSession:
         if self.learner is None:
             return 0
         self._withdraw_hidden()
-        recent = RecentEpisodes(*self._true_returns.recent(RECENT_EPISODES))
+        recent = self._true_returns.recent(RECENT_EPISODES)
         return self.learner.ask(self.progress, recent, limit, are_last=are_last)
 
     def _withdraw_hidden(self) -> None:

@@ -1,15 +1,12 @@
-"""Over-estimation and inputs beyond the labels, against numbers computed by hand."""
+"""Over-estimation and pairs of ranked clips, against numbers computed by hand."""
 
 import numpy as np
 import pytest
 
 from rl_teacher.predictor.diagnostics import (
     RewardReference,
-    clipped_share,
     ordered_pairs,
-    unseen_share,
 )
-from rl_teacher.predictor.inputs import InputNormaliser
 
 
 def array(*values):
@@ -54,22 +51,6 @@ def test_over_estimation_is_invariant_to_zero_and_unit_of_each_reward():
 )
 def test_constant_or_unknown_rewards_have_no_reference(members, true):
     assert RewardReference.measure(members, true) is None
-
-
-NORMALISER = InputNormaliser(array(0, 10, 0), array(1, 2, 1), np.array([True, True, False]))
-
-
-def test_clipped_share_counts_used_values_beyond_10_standard_deviations():
-    # Two features are used: 4 values, of which -11 and 31 = 10 + 10.5 * 2 exceed the limit.
-    rows = array([-11, 30, 99], [10, 31, 99])
-    assert clipped_share(rows, NORMALISER) == 0.5
-
-
-def test_unseen_share_counts_used_values_outside_labelled_range():
-    # Two features are used: 4 values, of which 3.5 is outside; the bounds are inside.
-    rows = array([1, 3.5, 99], [0, 3, 99])
-    low, high = array(0, 2, 0), array(1, 3, 0)
-    assert unseen_share(rows, low, high, NORMALISER.mask) == 0.25
 
 
 def test_ranked_clips_become_all_comparisons_between_two():

@@ -139,7 +139,9 @@ def test_keypoints_include_actions_and_profiles_do_not():
 )
 def test_auto_encoder_selects_features_with_lower_held_out_loss(depends_on, expected):
     space = random_feature_space()
-    outcome = fit(initial_state(space, CONFIG, 0), comparisons(space, depends_on, 150), 1_000)
+    outcome = fit(
+        initial_state(space, CONFIG, 0), comparisons(space, depends_on, 150).comparisons, 1_000
+    )
     np.testing.assert_array_equal(outcome.state.feature_mask, space.feature_mask(expected))
     assert differs_between_actions(outcome, space) == (expected == "keypoints")
     assert outcome.report.held_out_accuracy > 0.7
@@ -148,12 +150,12 @@ def test_auto_encoder_selects_features_with_lower_held_out_loss(depends_on, expe
 def test_auto_encoder_selects_again_after_labels_double():
     space = random_feature_space()
     labels = comparisons(space, "profiles", 40)
-    first = fit(initial_state(space, CONFIG, 0), labels, 400)
+    first = fit(initial_state(space, CONFIG, 0), labels.comparisons, 400)
     comparisons(space, "actions", 39, 1, into=labels)
-    second = fit(first.state, labels, 8)
+    second = fit(first.state, labels.comparisons, 8)
     assert not differs_between_actions(second, space)
     comparisons(space, "actions", 400, 2, into=labels)
-    third = fit(second.state, labels, 8)
+    third = fit(second.state, labels.comparisons, 8)
     assert differs_between_actions(third, space)
     np.testing.assert_array_equal(third.state.feature_mask, space.feature_mask("keypoints"))
 
@@ -161,12 +163,12 @@ def test_auto_encoder_selects_again_after_labels_double():
 def test_restored_state_keeps_feature_mask_and_next_selection():
     space = random_feature_space()
     labels = comparisons(space, "profiles", 40)
-    one = fit(initial_state(space, CONFIG, 0), labels, 100).state
+    one = fit(initial_state(space, CONFIG, 0), labels.comparisons, 100).state
     other = initial_state(space, CONFIG, 0).restored(one.arrays())
     np.testing.assert_array_equal(other.feature_mask, space.feature_mask("profiles"))
     for num in (20, 60):  # the second number triggers a new selection
         comparisons(space, "actions", num, num, into=labels)
-        ours, theirs = (fit(state, labels, 16) for state in (one, other))
+        ours, theirs = (fit(state, labels.comparisons, 16) for state in (one, other))
         one, other = ours.state, theirs.state
         np.testing.assert_array_equal(one.feature_mask, other.feature_mask)
         arrays = (jax.tree.leaves(each.networks) for each in (ours, theirs))
@@ -179,13 +181,15 @@ def test_explicit_encoder_fixes_mask_and_warm_start_keeps_it(network):
     space = random_feature_space()
     config = PredictorConfig(ensemble_size=2, image_encoder=network)
     depends_on = "profiles" if network == "keypoints" else "actions"
-    outcome = fit(initial_state(space, config, 0), comparisons(space, depends_on, 100), 100)
+    outcome = fit(
+        initial_state(space, config, 0), comparisons(space, depends_on, 100).comparisons, 100
+    )
     np.testing.assert_array_equal(outcome.normaliser.mask, space.feature_mask(network))
     later = warm_start(initial_state(space, CONFIG, 0), outcome.networks, outcome.normaliser)
     labels = LabelSet(5, space, CONFIG.ensemble_size, seed=0)
     labels.warm_start_from(outcome.normaliser)
     assert np.isfinite(labels.input_stats.std).all()
-    outcome = fit(later, comparisons(space, depends_on, 100, into=labels), 100)
+    outcome = fit(later, comparisons(space, depends_on, 100, into=labels).comparisons, 100)
     np.testing.assert_array_equal(outcome.normaliser.mask, space.feature_mask(network))
 
 
@@ -228,7 +232,9 @@ def labelled(rollout, rows, space, num, num_steps=5):
 def test_image_predictor_learns_from_comparisons_and_round_trips_through_file(tmp_path, config):
     rollout, space = random_rollout(network=config.image_encoder)
     rows = space.rows(rollout.observations, rollout.actions)
-    outcome = fit(initial_state(space, config, 0), labelled(rollout, rows, space, 150), 400)
+    outcome = fit(
+        initial_state(space, config, 0), labelled(rollout, rows, space, 150).comparisons, 400
+    )
     predictor = RewardPredictor(space, config)
     predictor.set_networks(outcome.networks, outcome.normaliser)
     members = predictor.member_rewards(rows)
@@ -258,12 +264,12 @@ def test_paper_network_fit_updates_batch_norm_and_continues_exactly_after_load()
         ensemble_size=2, image_encoder="paper", batch_norm=True, dropout=0.5, batch_size=8
     )
     labels = labelled(rollout, rows, space, 20)
-    first = fit(initial_state(space, config, 0), labels, 8)
+    first = fit(initial_state(space, config, 0), labels.comparisons, 8)
     assert isinstance(first.networks, ImageRewardNetwork)
     assert all(norm.mean.any() for norm in first.networks.convolutions.norms)
     restored = initial_state(space, config, 1).restored(first.state.arrays())
     states = first.state, restored
-    ours, theirs = (jax.tree.leaves(fit(state, labels, 8).networks) for state in states)
+    ours, theirs = (jax.tree.leaves(fit(state, labels.comparisons, 8).networks) for state in states)
     for our_array, their_array in zip(ours, theirs, strict=True):
         np.testing.assert_array_equal(our_array, their_array)
 
@@ -277,7 +283,7 @@ def test_padding_of_short_segments_does_not_affect_batch_norm():
         labels = LabelSet(25, space, 1, seed=0)
         labels.add(LabelledPair(rows[:25, 0], rows[:9, 1], 1.0))
         labels.rows[0, 1, 9:] = padding
-        networks.append(fit(initial_state(space, config, 0), labels, 8).networks)
+        networks.append(fit(initial_state(space, config, 0), labels.comparisons, 8).networks)
     for one, other in zip(*map(jax.tree.leaves, networks), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -288,7 +294,7 @@ def test_image_segments_are_subsampled_more_coarsely():
     rollout, space = random_rollout(40, "paper")
     rows = space.rows(rollout.observations, rollout.actions)
     labels = labelled(rollout, rows, space, 2, num_steps=25)
-    batch = gather_steps(labels, np.array([0, 1]), 1)
+    batch = gather_steps(labels.comparisons, np.array([0, 1]), 1)
     assert batch["rows"].shape == (2, 2, 8, space.num_features)
     np.testing.assert_array_equal(batch["rows"], labels.rows[:, :, 1:25:3])
     # Each of the 8 sampled steps has weight 25 / 8.

@@ -116,15 +116,6 @@ def test_full_set_replaces_oldest_comparison():
     np.testing.assert_allclose(labels.targets, [0.5, 0.6, 0.3, 0.4])
 
 
-def test_input_range_covers_all_labelled_rows():
-    labels = LabelSet(2, SPACE, 3, seed=0)
-    rows = np.array([[1, -5], [2, 7]], np.float32)
-    labels.add(LabelledPair(rows, rows + 1, 1.0))
-    labels.add(LabelledPair(rows - 3, rows, 1.0))
-    np.testing.assert_array_equal(labels.input_low, [-2, -8])
-    np.testing.assert_array_equal(labels.input_high, [3, 8])
-
-
 def test_true_rewards_are_kept_beside_rows_and_nan_if_unknown():
     labels = LabelSet(3, SPACE, 3, seed=0)
     given = (np.array([1, 2, 3], np.float32), np.array([4, 5], np.float32))

@@ -8,10 +8,11 @@ import numpy as np
 from rl_teacher.clips.recorder import Recorder
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.plan import LabelPlan
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, RecentEpisodes
-from rl_teacher.queries.sorter import ClipSorter, SorterSettings
+from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore
+from rl_teacher.queries.sorter import ClipSorter
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.registry import teacher_named
@@ -19,9 +20,9 @@ from rl_teacher.teachers.registry import teacher_named
 ENV_ID = "ShortReacher-v1"
 NUM_ENVS, NUM_STEPS, LENGTH = 8, 400, 5
 SPACE = InputSpace.from_spaces(gym.spaces.Box(-9, 9, (1,)), gym.spaces.Box(-1, 1, (1,)))
-RECENT = RecentEpisodes(1.0, 10.0)
-SORT = SorterSettings("sort", comparisons_per_clip=8.0)
-TREE = SorterSettings("tree", max_clips=20)
+RECENT = 1.0, 10.0
+SORT = LabelPlan(queries="sort", total=168, n_clips=21)
+TREE = LabelPlan(queries="tree", n_clips=20)
 
 
 def recorded(seed=0):
@@ -60,7 +61,7 @@ class Display:
 class Sorting:
     """A sorter whose comparisons a teacher answers through the store."""
 
-    def __init__(self, folder, database, settings=SORT, teacher=None):
+    def __init__(self, folder, database, settings=SORT, teacher=None, shared=()):
         self.store = Store.open(database)
         self.experiment_id = self.store.experiments.ensure("mine", ENV_ID, {})
         files = SegmentFiles(folder / "segments")
@@ -68,13 +69,14 @@ class Sorting:
         teacher = teacher_named("oracle") if teacher is None else teacher
         self._teacher = NamedTeacher(teacher, "synthetic:oracle", 0)
         self.recorder = recorded()
+        self._shared = shared
         self.predictor = RewardPredictor(SPACE, PredictorConfig(hidden=(4,)), seed=1)
         self.start(settings)
 
     def lose_media(self, clips):
         """Show comparisons to a person from now on, but none with these clips."""
         self._query_store = replace(self._query_store, display=Display(gone=clips))
-        state, sorted_state = self.queue.state(), self.sorter.state(self.places)
+        state, sorted_state = self.queue.state(), self.sorter.state()
         self.start(self.settings)
         self.queue.load_state(state, ENV_ID)
         self.sorter.load_state(sorted_state)
@@ -84,7 +86,9 @@ class Sorting:
         self.settings = settings
         self.queue = QueryQueue(self._query_store, self._teacher)
         rng = np.random.default_rng(3)
-        self.sorter = ClipSorter(settings, self.queue, self.recorder, self.predictor, rng)
+        self.sorter = ClipSorter(
+            settings, self.queue, self.recorder, self.predictor, rng, self._shared
+        )
 
     def ask(self, num, *, is_fitted=False):
         """Ask up to `num` comparisons, and read the answers; return the pairs."""
@@ -104,11 +108,7 @@ class Sorting:
 
     @property
     def clips(self):
-        return self.sorter._ranking.clips
-
-    @property
-    def places(self):
-        return {each.id: place for place, each in enumerate(self.queue.asked())}
+        return list(self.sorter._clips)
 
     def close(self):
         self.store.close()

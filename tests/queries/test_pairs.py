@@ -9,12 +9,12 @@ import pytest
 from rl_teacher.clips.recorder import Recorder, SegmentSpans
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.plan import LabelPlan
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import gather_steps
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
-from rl_teacher.queries.pairs import PairChooser, PairSettings
-from rl_teacher.queries.selectors import selector
+from rl_teacher.queries.pairs import PairChooser, input_rows
 
 NUM_ENVS, NUM_STEPS, LENGTH = 4, 100, 10
 SPACE = InputSpace.from_spaces(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-1, 1, (1,)))
@@ -22,19 +22,18 @@ NO_REWARD = np.zeros((NUM_STEPS, NUM_ENVS), np.float32)
 NEVER = np.zeros((NUM_STEPS, NUM_ENVS), bool)
 
 
-def chooser_of(observations, *, length=LENGTH, discount=1.0, **settings):
+def chooser_of(observations, *, length=LENGTH, discount=1.0, is_person=False, shared=()):
     """Return a chooser of pairs from these observations."""
     recorder = Recorder("Test-v0", segment_steps=length, capacity=NUM_STEPS)
     actions = np.zeros((NUM_STEPS, NUM_ENVS, 1), np.float32)
     recorder.observe(
         Rollout(observations, actions, NO_REWARD, observations, NEVER, NEVER, ~NEVER, actions)
     )
-    return PairChooser(
-        PairSettings(selector("disagreement"), 10, **settings),
-        recorder,
-        RewardPredictor(SPACE, PredictorConfig(hidden=(8,), segment_discount=discount), seed=1),
-        np.random.default_rng(1),
+    predictor = RewardPredictor(
+        SPACE, PredictorConfig(hidden=(8,), segment_discount=discount), seed=1
     )
+    rng, labels = np.random.default_rng(1), LabelPlan(is_person=is_person)
+    return PairChooser(labels, recorder, predictor, rng, shared)
 
 
 @pytest.fixture
@@ -63,7 +62,7 @@ def test_segment_of_another_experiment_is_never_compared_with_itself(noise):
     chooser = chooser_of(noise)
     lefts = [left for left, _ in chooser.choose(num, is_fitted=False)]
     # The same comparisons, of which the first would get its own left segment on the right.
-    pairs = chooser_of(noise, shared_segments=lefts[:1]).choose(num, is_fitted=False)
+    pairs = chooser_of(noise, shared=lefts[:1]).choose(num, is_fitted=False)
     assert [left.content_hash for left, _ in pairs] == [left.content_hash for left in lefts]
     assert pairs[4][1] is lefts[0]
     assert all(left.content_hash != right.content_hash for left, right in pairs)
@@ -77,7 +76,7 @@ def test_segments_of_another_layout_are_left_out(noise):
         replace(own, scene_states=np.zeros((len(own), 7))),
     ]
     fitting = replace(own, rewards=own.rewards + 1)
-    pairs = chooser_of(noise, shared_segments=[*others, fitting]).choose(9, is_fitted=False)
+    pairs = chooser_of(noise, shared=[*others, fitting]).choose(9, is_fitted=False)
     assert {right.layout for _, right in pairs} == {own.layout}
     assert fitting.content_hash in {right.content_hash for _, right in pairs}
 
@@ -103,7 +102,7 @@ def test_pairs_of_a_person_leave_out_similar_segments():
 
 @pytest.mark.parametrize("discount", [1.0, 0.5])
 @pytest.mark.parametrize(("length", "ended_after"), [(10, 10), (10, 4), (90, 90), (90, 1)])
-def test_candidates_have_the_log_odds_of_a_fit(noise, length, ended_after, discount):
+def test_candidates_have_the_returns_of_a_fit(noise, length, ended_after, discount):
     chooser = chooser_of(noise, length=length, discount=discount)
     left = SegmentSpans(np.array([0, 5]), np.array([0, 1]), np.array([length, length]))
     right = SegmentSpans(np.array([9, 3]), np.array([2, 3]), np.array([length, ended_after]))
@@ -111,20 +110,19 @@ def test_candidates_have_the_log_odds_of_a_fit(noise, length, ended_after, disco
     for sides in zip(*(chooser._recorder.segments(each) for each in (left, right)), strict=True):
         one, other = (SPACE.rows(each.observations, each.actions) for each in sides)
         labels.add(LabelledPair(one, other, 1.0))
-    batch = gather_steps(labels, np.arange(2), 0)
+    batch = gather_steps(labels.comparisons, np.arange(2), 0)
     rewards = chooser._predictor.member_rewards(batch["rows"])
     returns = (rewards * batch["weights"]).sum(-1)
-    candidates = chooser._candidates(left, right, is_fitted=True)
-    np.testing.assert_allclose(candidates.logits, returns[..., 0] - returns[..., 1], atol=1e-4)
+    for side, cuts in enumerate((left, right)):
+        rows, _ = input_rows(chooser._recorder, SPACE, cuts, chooser._stride)
+        np.testing.assert_allclose(chooser._returns(cuts, rows), returns[..., side], atol=1e-4)
 
 
-def test_features_of_a_pair_leave_out_the_padding_of_an_ended_segment(noise):
+def test_features_of_a_segment_leave_out_the_padding_of_an_ended_segment(noise):
     """The padding repeats the last step, which may be a fall."""
-    whole = SegmentSpans(np.array([0]), np.array([0]), np.array([LENGTH]))
-    ended = SegmentSpans(np.array([5]), np.array([1]), np.array([3]))
-    features = chooser_of(noise)._candidates(whole, ended, is_fitted=False).features
-    expected = noise[:LENGTH, 0].mean(0) - noise[5 : 5 + 3, 1].mean(0)
-    np.testing.assert_allclose(features[0, :3], expected, atol=1e-6)
+    chooser, ended = chooser_of(noise), SegmentSpans(np.array([5]), np.array([1]), np.array([3]))
+    features = chooser._features(*input_rows(chooser._recorder, SPACE, ended))
+    np.testing.assert_allclose(features[0, :3], noise[5 : 5 + 3, 1].mean(0), atol=1e-6)
 
 
 def test_known_clips_are_not_compared_again(noise):

@@ -1,35 +1,36 @@
 """Number and time of the comparisons to ask."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from unittest.mock import create_autospec
 
 import pytest
 
 from rl_teacher.common.state_dict import text_to_array
-from rl_teacher.queries.planner import PlannerSettings, QueryPlanner
+from rl_teacher.plan import LabelPlan
+from rl_teacher.queries.planner import QueryPlanner
 from rl_teacher.queries.queue import QueryQueue
-from rl_teacher.queries.schedules import Budget, Progress, schedule
+from rl_teacher.queries.schedules import Progress
 
-BUDGET = Budget(total=60, pretraining=15, num_steps=1000)
+LABELS = LabelPlan(total=60, first=15, num_steps=1000, schedule="annealed", seconds_between=3.0)
 
 
-def planner_of(num_asked=0, num_waiting=0, budget=BUDGET, **settings):
+def planner_of(num_asked=0, num_waiting=0, **settings):
     """Return a planner of 60 annealed labels, 15 of them first, of which some have been asked."""
     queue = create_autospec(QueryQueue, instance=True)
     queue.num_asked, queue.num_waiting = num_asked, num_waiting
     queue.num_answered = num_asked - num_waiting
-    return QueryPlanner(PlannerSettings(schedule("annealed"), budget, **settings), queue)
+    return QueryPlanner(replace(LABELS, **settings), queue)
 
 
 @pytest.mark.parametrize(
     ("asked", "waiting", "settings", "step", "num"),
     [
-        (15, 0, {"lead": 5}, 0, 5),
-        (20, 0, {"lead": 5}, 0, 0),
-        (58, 0, {"lead": 5}, 1000, 2),
-        (15, 0, {"max_waiting": 20}, 1000, 20),
-        (15, 12, {"max_waiting": 20}, 1000, 8),
+        (15, 0, {"is_paced": True}, 0, 5),
+        (20, 0, {"is_paced": True}, 0, 0),
+        (58, 0, {"is_paced": True}, 1000, 2),
+        (15, 0, {"is_person": True}, 1000, 20),
+        (15, 12, {"is_person": True}, 1000, 8),
         (0, 0, {}, 1000, 50),
     ],
     ids=["lead", "reached", "budget", "waiting", "some wait", "per rollout"],
@@ -71,15 +72,16 @@ def test_settings_that_the_owner_has_cleared_are_the_runs_own_again():
 
 
 def test_run_without_labels_is_given_none():
-    planner = planner_of(budget=Budget(total=0, pretraining=0, num_steps=1000))
+    planner = planner_of(total=0, first=0)
     planner.follow(Progress(500, 0.0), 1.0, 100, 2000)
     assert planner.budget.total == 0
 
 
 def test_only_more_steps_extend_the_run():
     planner, progress = planner_of(50), Progress(1000, 0.0)
+    own = planner.budget
     planner.follow(progress, num_steps=1000)
-    assert planner.budget == BUDGET
+    assert planner.budget == own
     planner.follow(progress, total=100, num_steps=2000)
     assert planner.num_labels_due(progress) == 50
     assert planner.num_labels_due(Progress(2000, 0.0)) == 100

@@ -10,8 +10,6 @@ from rl_teacher.queries.queue import (
     NamedTeacher,
     QueryQueue,
     QueryStore,
-    RecentEpisodes,
-    load_shared_segments,
 )
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.records import NewRanking, RenderedClip
@@ -21,7 +19,7 @@ from tests.queries.sorting import Display
 
 LEFT, RIGHT, EQUAL, CANNOT_TELL = Answer
 ENV_ID = "ShortReacher-v1"
-RECENT = RecentEpisodes(1.0, 10.0)
+RECENT = 1.0, 10.0
 
 
 def a_segment(number):
@@ -61,12 +59,6 @@ class Survey:
     def answer(self, labeler, index, answer):
         self.store.labels.add(self.ids[index], answer, labeler)
 
-    def read(self):
-        """Return the new answers as indices of queries: first, further, has_revisions."""
-        new = self.queue.read_answers()
-        indices = ([self.ids.index(each.id) for each in some] for some in (new.first, new.further))
-        return *indices, new.has_revisions
-
     def answers(self, index, queue=None):
         queue = queue or self.queue
         return sorted(queue.answers_to(queue.asked()[index]).values())
@@ -89,32 +81,32 @@ def test_pair_that_occurs_twice_in_a_batch_is_answered_once(survey):
     assert len(survey.store.labels.since(survey.experiment_id, 0)) == 1
 
 
-def test_first_answer_is_first_and_second_labelers_answer_is_further(survey):
+def test_answers_of_several_labelers_are_read_once(survey):
     survey.answer("ann", 1, LEFT)
-    assert survey.read() == ([1], [], False)
+    assert survey.queue.read_answers()
     survey.answer("bob", 1, RIGHT)
-    assert survey.read() == ([], [1], False)
+    assert survey.queue.read_answers()
     assert survey.answers(1) == [LEFT, RIGHT]
     assert survey.queue.num_answered == 1
-    assert survey.read() == ([], [], False)
+    assert not survey.queue.read_answers()
 
 
-def test_changed_answer_is_revision_and_keeps_other_labelers_answers(survey):
+def test_changed_answer_keeps_other_labelers_answers(survey):
     survey.answer("ann", 0, LEFT)
     survey.answer("bob", 0, LEFT)
-    survey.read()
+    survey.queue.read_answers()
     survey.answer("ann", 0, RIGHT)
-    assert survey.read() == ([], [], True)
+    assert survey.queue.read_answers()
     assert survey.answers(0) == [LEFT, RIGHT]
 
 
 def test_query_waits_again_after_only_answer_is_withdrawn(survey):
     for labeler, index in (("ann", 0), ("ann", 1), ("bob", 1)):
         survey.answer(labeler, index, LEFT)
-    survey.read()
+    survey.queue.read_answers()
     survey.answer("ann", 0, None)
     survey.answer("ann", 1, None)
-    assert survey.read() == ([], [], True)
+    assert survey.queue.read_answers()
     assert survey.queue.num_waiting == 2
     assert survey.answers(0) == []
     assert survey.answers(1) == [LEFT]
@@ -123,13 +115,14 @@ def test_query_waits_again_after_only_answer_is_withdrawn(survey):
 def test_answers_of_excluded_labeler_are_ignored_until_included_again(survey):
     for labeler, index in (("ann", 0), ("bob", 0), ("bob", 1)):
         survey.answer(labeler, index, LEFT)
-    survey.read()
+    survey.queue.read_answers()
     survey.store.labelers.set_excluded("bob", True)
-    assert survey.read() == ([], [], True)
+    assert survey.queue.read_answers()
     assert (survey.answers(0), survey.answers(1)) == ([LEFT], [])
     assert survey.queue.num_waiting == 2
     survey.store.labelers.set_excluded("bob", False)
-    assert survey.read() == ([1], [0], False)
+    assert survey.queue.read_answers()
+    assert (survey.answers(0), survey.answers(1)) == ([LEFT, LEFT], [LEFT])
     assert survey.queue.num_waiting == 1
 
 
@@ -137,7 +130,7 @@ def test_saved_state_contains_each_labelers_answers(survey):
     survey.answer("ann", 0, LEFT)
     survey.answer("bob", 0, EQUAL)
     survey.answer("bob", 2, CANNOT_TELL)
-    survey.read()
+    survey.queue.read_answers()
     survey.store.labelers.set_excluded("bob", True)
     state = survey.queue.state()
     other = survey.new_queue()
@@ -148,20 +141,20 @@ def test_saved_state_contains_each_labelers_answers(survey):
         [CANNOT_TELL],
     ]
     assert other.num_waiting == 1
-    survey.queue = other
-    assert survey.read() == ([], [], True)
-    assert survey.answers(0) == [LEFT]
+    other.read_answers()
+    assert survey.answers(0, other) == [LEFT]
 
 
 def test_saved_state_contains_exclusions(survey):
     survey.answer("bob", 0, LEFT)
-    survey.read()
+    survey.queue.read_answers()
     survey.store.labelers.set_excluded("bob", True)
-    survey.read()
+    survey.queue.read_answers()
     other = survey.new_queue()
     other.load_state(survey.queue.state(), ENV_ID)
     assert other.num_answered == 0
-    assert other.read_answers().has_revisions is False
+    other.read_answers()
+    assert other.num_answered == 0
 
 
 def test_answer_to_comparison_of_killed_run_is_read_although_it_was_not_recovered(survey, tmp_path):
@@ -173,7 +166,8 @@ def test_answer_to_comparison_of_killed_run_is_read_although_it_was_not_recovere
     queue.recover()
     assert queue.num_asked == 0
     survey.answer("ann", 1, LEFT)
-    assert [each.id for each in queue.read_answers().first] == [survey.ids[1]]
+    queue.read_answers()
+    assert [each.id for each in queue.asked() if queue.answers_to(each)] == [survey.ids[1]]
 
 
 def test_recovered_comparison_that_is_asked_again_counts_once(survey):
@@ -210,18 +204,19 @@ def test_ranking_of_clips_is_taken_over_and_survives_kill_and_resume(survey, tmp
     ranking = NewRanking("ann", uuid4(), [clips[:1], clips[1:3], clips[3:]])
     ids = survey.store.rankings.add(experiment_id, ranking)
 
-    assert sorted(each.id for each in queue.read_answers().first) == sorted(ids)
+    queue.read_answers()
+    assert all(queue.answers_to(queue.query(each)) for each in ids)
     assert (queue.num_asked, queue.num_answered, queue.num_waiting) == (7, 6, 1)
     # Killed before and after a checkpoint that contains the ranking.
-    for state, num_new in ((before, 6), (queue.state(), 0)):
+    for state in (before, queue.state()):
         resumed = resume(state)
-        assert len(resumed.read_answers().first) == num_new
+        resumed.read_answers()
         assert (resumed.num_asked, resumed.num_answered) == (7, 6)
         assert [resumed.answers_to(resumed.query(each)) for each in ids] == [
             queue.answers_to(queue.query(each)) for each in ids
         ]
     survey.store.rankings.withdraw(experiment_id, "ann", ranking.request_id)
-    assert queue.read_answers().has_revisions
+    queue.read_answers()
     assert (queue.num_asked, queue.num_answered) == (7, 0)
 
 
@@ -263,7 +258,8 @@ def test_answered_comparison_whose_clip_is_lost_keeps_its_answer(shown_survey):
     survey.answer("ann", 0, LEFT)
     display.gone = {survey.queue.asked()[0].left}
     survey.queue.withdraw_hidden()
-    assert survey.read() == ([0], [], False)
+    survey.queue.read_answers()
+    assert survey.answers(0) == [LEFT]
     assert survey.queue.num_asked == 3
 
 
@@ -276,8 +272,9 @@ def test_segments_are_shared_only_if_they_can_be_shown(survey, tmp_path, shows_o
     segments = SegmentFiles(tmp_path / "segments")
     display = Display(shows_others=shows_others)
     query_store = QueryStore(survey.store, own_id, segments, display)
-    shared = {each.content_hash for each in load_shared_segments(query_store, ENV_ID, 6)}
+    queue = QueryQueue(query_store, NamedTeacher(human_teacher, "", 0))
+    shared = {each.content_hash for each in queue.shared_segments(ENV_ID, 6)}
     assert shown in shared
     assert len(shared) == (6 if shows_others else 1)
     display.gone = {shown}
-    assert len(load_shared_segments(query_store, ENV_ID, 6)) == (6 if shows_others else 0)
+    assert len(queue.shared_segments(ENV_ID, 6)) == (6 if shows_others else 0)

@@ -9,7 +9,6 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.quality.reliability import Reliability
 from rl_teacher.queries.ranking import (
     PRIOR_STD,
-    ClipRanking,
     RankingAnswers,
     answer_probabilities,
     certainties,
@@ -135,29 +134,7 @@ def test_fit_is_invariant_to_numbers_of_clips_and_order_of_answers(
     np.testing.assert_allclose(means[numbers], fit(answers, reliability), atol=1e-6)
 
 
-# --- ranking of clips by their answers ---
-
-
-def test_changed_and_undone_answers_replace_earlier_ones():
-    ranking = ClipRanking()
-    ranking.set_answers(1, "a", "b", {0: LEFT, 1: LEFT})
-    a, b = ranking.fit()
-    assert a > b
-    ranking.set_answers(1, "a", "b", {0: RIGHT, 1: RIGHT})
-    a, b = ranking.fit()
-    assert a < b
-    ranking.set_answers(1, "a", "b", {})
-    assert ranking.fit().tolist() == [0, 0]
-
-
-def test_reliability_and_prior_reach_the_fit():
-    ranking = ClipRanking()
-    ranking.set_answers(1, "a", "b", {0: LEFT, 1: RIGHT})
-    a, b = ranking.fit({0: Reliability(0.95, 100), 1: Reliability(0.5, 100)})
-    assert a > b
-    prior = np.array([1.0, 2.0])
-    ranking.set_answers(1, "a", "b", {})
-    assert ranking.fit(prior_mean=prior).tolist() == [1, 2]
+# --- results ---
 
 
 def test_probability_of_an_answer_leaves_out_errors():

@@ -7,15 +7,12 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.answer import Answer
 from rl_teacher.config.experiment import Objective, PredictorConfig
 from rl_teacher.envs.registry import make_vector
+from rl_teacher.plan import LabelPlan, LearningPlan
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
-from rl_teacher.queries.pairs import PairSettings
-from rl_teacher.queries.planner import PlannerSettings
-from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore, RecentEpisodes
-from rl_teacher.queries.schedules import Budget, Progress, schedule
-from rl_teacher.queries.selectors import selector
-from rl_teacher.rewards.learner import RewardLearner, RewardTask
-from rl_teacher.rewards.trainer import TrainerSettings
+from rl_teacher.queries.queue import NamedTeacher, QueryQueue, QueryStore
+from rl_teacher.queries.schedules import Progress
+from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.teachers.synthetic import ORACLE
@@ -23,7 +20,7 @@ from rl_teacher.teachers.teacher import Teacher
 from tests.store.comparisons import answered_comparisons
 
 NOW = Progress(0, 0.0)
-RECENT = RecentEpisodes(1.0, 10.0)
+RECENT = 1.0, 10.0
 
 
 class World:
@@ -36,7 +33,7 @@ class World:
         seed=0,
         label_buffer=0,
         objective: Objective = "preferences",
-        **training,
+        pretrained=None,
     ):
         self.venv = make_vector("ShortReacher-v1", 8)
         self.collector = Collector(self.venv, seed=seed)
@@ -45,17 +42,20 @@ class World:
         space = InputSpace.from_spaces(
             self.venv.single_observation_space, self.venv.single_action_space
         )
-        budget = Budget(total=60, pretraining=20, num_steps=1000)
         query_store = QueryStore(self.store, experiment_id, SegmentFiles(folder / "segments"))
         self.queue = QueryQueue(query_store, NamedTeacher(teacher, "synthetic:oracle", 0))
-        config = PredictorConfig(objective=objective, hidden=(16, 16), label_buffer=label_buffer)
-        self.learner = RewardLearner(
-            RewardTask("ShortReacher-v1", space, 8, 10),
-            PlannerSettings(schedule("annealed"), budget),
-            PairSettings(selector("disagreement"), 10),
-            replace(TrainerSettings(config, 100, False, 0), **training),
-            self.queue,
+        learning = LearningPlan(
+            predictor=PredictorConfig(
+                objective=objective, hidden=(16, 16), label_buffer=label_buffer
+            ),
+            seed=0,
+            segment_steps=10,
+            shows_ends=False,
+            first_fit_steps=100,
+            fits_in_background=False,
+            labels=LabelPlan(total=60, first=20, num_steps=1000, schedule="annealed"),
         )
+        self.learner = RewardLearner("ShortReacher-v1", space, 8, learning, self.queue, pretrained)
 
     def roll_out(self, num_rollouts=1):
         for _ in range(num_rollouts - 1):
@@ -194,22 +194,22 @@ def test_further_answer_changes_target_in_place_and_next_fit_starts_warm(tmp_pat
     assert world.learner.metrics()["comparisons"] == 3
 
 
-def test_revised_answer_rebuilds_label_set(tmp_path):
+def test_withdrawn_answer_takes_its_label_out_and_the_others_keep_their_order(tmp_path):
     world = survey_world(tmp_path)
-    answer(world, "ann", LEFT, LEFT)
-    answer(world, "bob", LEFT)
+    answer(world, "ann", LEFT, None, EQUAL)
     world.learner.fit()
-    labels = world.learner.trainer.labels
-    answer(world, "bob", RIGHT)
+    answer(world, "ann", None, RIGHT)
+    world.learner.fit()
+    assert targets(world) == [1, 0.5, 0]
+    world.store.labels.add(world.queue.asked()[0].id, None, "ann")
     assert world.learner.fit()
-    assert world.learner.trainer.labels is not labels
-    assert targets(world) == [0.5, 1]
+    assert targets(world) == [0.5, 0]
 
 
 def test_zero_is_kept_when_the_label_buffer_holds_no_clip_that_ended_early(tmp_path):
     world = World(tmp_path, teacher=human_teacher, label_buffer=1)
     learner = world.learner
-    learner._task = replace(learner._task, shows_ends=True)
+    learner._learning = replace(learner._learning, shows_ends=True)
     steps = np.random.default_rng(0).random((10, learner.trainer.labels.rows.shape[-1]))
     steps = steps.astype(np.float32)
     for ended_after in (4, 10):
@@ -225,14 +225,15 @@ def test_changed_answer_keeps_which_labels_are_held_out(tmp_path):
     world.roll_out(3)
     world.learner.ask(NOW, RECENT)
     ids = [each.id for each in world.queue.asked()]
-    for each in reversed(ids):
-        world.store.labels.add(each, LEFT, "ann")
 
     def held_out():
         world.learner.read_answers()
         labels = world.learner.trainer.labels
-        return [labels.is_held_out[:, labels.index_of(each)].tolist() for each in ids]
+        return {each: labels.is_held_out[:, labels.index_of(each)].tolist() for each in ids}
 
+    for each in reversed(ids):
+        world.store.labels.add(each, LEFT, "ann")
+        world.learner.read_answers()
     before = held_out()
     world.store.labels.add(ids[3], RIGHT, "ann")
     assert held_out() == before
@@ -280,7 +281,7 @@ def test_single_label_is_fitted_at_the_end(tmp_path):
     assert not world.learner.fit_remaining()
 
 
-def test_further_answer_that_gives_the_first_target_counts_once_for_the_next_fit(tmp_path):
+def test_fit_is_due_at_once_only_where_a_further_answer_changes_a_target(tmp_path):
     """The next fit is due with two labels, 2 % of 51 rounded up."""
     world = World(tmp_path, teacher=human_teacher)
     world.roll_out(3)
@@ -290,6 +291,8 @@ def test_further_answer_that_gives_the_first_target_counts_once_for_the_next_fit
     answer(world, "bob", LEFT)
     assert not world.learner.fit()
     answer(world, "bob", None, LEFT)
+    assert not world.learner.fit()
+    answer(world, "bob", None, RIGHT)
     assert world.learner.fit()
 
 

@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -8,9 +9,9 @@ from rl_teacher import PreferenceWrapper
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.plan import LabelPlan, LearningPlan
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelSet
-from rl_teacher.rewards.learner import RewardTask
 from rl_teacher.rewards.memory import PEAK, learning_arrays, refuse_excess
 from rl_teacher.runs.folder import Experiment
 
@@ -54,11 +55,19 @@ def test_arrays_up_to_the_memory_are_accepted():
 @pytest.mark.parametrize("encoder", ["auto", "small"])
 def test_memory_of_labels_is_that_of_their_rows(encoder):
     image = gym.spaces.Box(0, 255, (16, 16), np.uint8)
-    config = PredictorConfig(image_encoder=encoder)
     space = InputSpace.from_spaces(image, gym.spaces.Discrete(3)).for_encoder(encoder)
     labels = LabelSet(25, space, 3, 0, capacity=20)
-    arrays = learning_arrays(RewardTask("x", space, 8, 25), config, 10, 20)
+    learning = LearningPlan(
+        predictor=PredictorConfig(image_encoder=encoder),
+        seed=0,
+        segment_steps=25,
+        shows_ends=False,
+        first_fit_steps=1,
+        fits_in_background=False,
+        labels=LabelPlan(total=16, first=10),
+    )
+    arrays = learning_arrays(space, 8, learning, num_given=4)
     assert arrays["n_labels"] == labels._rows.nbytes
-    config = PredictorConfig(image_encoder=encoder, label_buffer=5)
-    limited = learning_arrays(RewardTask("x", space, 8, 25), config, 10, 20)
+    buffered = replace(learning.predictor, label_buffer=5)
+    limited = learning_arrays(space, 8, replace(learning, predictor=buffered), num_given=4)
     assert 4 * limited["n_labels"] == arrays["n_labels"]

@@ -15,10 +15,7 @@ PREDICTOR = RewardPredictor(InputSpace((3,), (2,)), PredictorConfig(hidden=(4,))
 
 
 def metrics_of(rollout, members, rewards):
-    rows = PREDICTOR.space.rows(rollout.observations, rollout.actions)
-    return prediction_metrics(
-        rollout, PREDICTOR, rows, members.astype(np.float32), rewards.astype(np.float32)
-    )
+    return prediction_metrics(rollout, members.astype(np.float32), rewards.astype(np.float32))
 
 
 @pytest.mark.parametrize(("clip", "largest"), [(0.0, np.inf), (0.5, 0.5)])

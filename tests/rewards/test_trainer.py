@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.plan import LabelPlan, LearningPlan
 from rl_teacher.predictor import fit
 from rl_teacher.predictor.diagnostics import ordered_pairs
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import evaluate, initial_state
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
-from rl_teacher.rewards.trainer import PredictorTrainer, TrainerSettings, examples_of
+from rl_teacher.rewards.trainer import PredictorTrainer, examples_of
 
 SPACE = InputSpace((4,), (1,))
 RANK = PredictorConfig(objective="rank", hidden=(32, 32))
@@ -108,13 +109,21 @@ def test_fit_to_ranks_recovers_linear_reward_despite_wrong_answers(seed):
 def test_pretrained_predictor_is_fine_tuned_with_a_label_buffer_of_fewer_labels():
     config = PredictorConfig(hidden=(4,), label_buffer=5)
     pretrained = RewardPredictor(SPACE, config)
-    settings = TrainerSettings(config, 8, False, 0, pretrained=pretrained)
-    trainer = PredictorTrainer(settings, SPACE, 10, min_labels_to_fine_tune=8)
+    learning = LearningPlan(
+        predictor=config,
+        seed=0,
+        segment_steps=10,
+        shows_ends=False,
+        first_fit_steps=8,
+        fits_in_background=False,
+        labels=LabelPlan(total=8),
+    )
+    trainer = PredictorTrainer(learning, SPACE, pretrained)
     clips = random_clips(16)
     pairs = {i: LabelledPair(clips[2 * i], clips[2 * i + 1], 1.0) for i in range(8)}
     for i in pairs:
         assert trainer.fit_if_due() is None
-        trainer.update_targets({i: 1.0}, lambda number, _: pairs[number])
+        trainer.follow(dict.fromkeys(range(i + 1), 1.0), lambda number, _: pairs[number])
     assert trainer.fit_if_due() is not None
     trainer.close()
 

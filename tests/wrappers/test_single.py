@@ -4,7 +4,6 @@ import pickle
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -528,7 +527,7 @@ def test_predictor_for_other_spaces_is_refused(tmp_path):
     env.pretrain()
     env.save_predictor(tmp_path)
     env.close()
-    with pytest.raises(BadConfig, match=r"3 discrete actions.*discrete actions of \(3, 2\)"):
+    with pytest.raises(BadConfig, match=r"actions of \(3,\).*actions of \(3, 2\)"):
         wrapped(ManyActions, predictor_path=tmp_path)
 
 
@@ -742,7 +741,7 @@ def test_wrong_or_inconsistent_settings_are_refused(keywords, named):
         {"labels": [], "teacher": "noisy"},
         {"teacher": "human", "teacher_strength": 0.5},
         {"schedule_fraction": 0.5},
-        {"collect_only": True, "selector": "entropy"},
+        {"collect_only": True, "selector": "uniform"},
         {"selector": "uniform", "candidates": 5},
         {"schedule": "upfront", "n_labels": 9, "pretrain_labels": 5},
         {"segment_length": 5, "clip_length": 2.0},
@@ -818,20 +817,6 @@ def test_failing_teacher_stops_training_with_its_error():
     env = wrapped(teacher=broken)
     with pytest.raises(TeacherFailed, match="ZeroDivisionError: no"):
         take_steps(env, 500)
-    env.close()
-
-
-def test_training_continues_after_timeout_of_teacher(caplog):
-    hangs = threading.Event()
-
-    def never(left, right):
-        hangs.wait(30)
-
-    env = wrapped(teacher=never, answer_timeout_s=0.2)
-    rewards = take_steps(env, 500)
-    hangs.set()
-    assert all(returned == 0 for returned, _ in rewards)
-    assert caplog.text.count("has not answered within 0.2 s") == 1
     env.close()
 
 

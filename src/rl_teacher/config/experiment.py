@@ -47,10 +47,9 @@ AGENT_SECTIONS = ("ppo", "trpo", "a2c", "ga3c", "sac", "other")
 """Fields with the settings of agents; `other` is for agents from outside this package."""
 
 Objective = Literal["preferences", "rank"]
-SelectorName = Literal["disagreement", "uniform", "entropy", "k_center"]
+SelectorName = Literal["disagreement", "uniform"]
 PhysicsBackend = Literal["cpu", "warp"]
 QueryMethod = Literal["pairs", "tree", "sort"]
-SortingMethod = Literal["tree", "sort"]
 ScheduleName = Literal["annealed", "hyperbolic", "constant", "upfront"]
 Rate = Annotated[float, Field(ge=0, le=0.99)]
 

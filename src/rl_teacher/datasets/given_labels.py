@@ -17,6 +17,7 @@ from rl_teacher.datasets.reading import load
 from rl_teacher.envs.registry import EnvInfo, env_spaces
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
+from rl_teacher.queries.pairs import labelled_pair
 from rl_teacher.runs.folder import Experiment, experiments_folder
 from rl_teacher.runs.warm_start import predictor_folder
 
@@ -275,12 +276,4 @@ def experiment_of_predictor(name_or_folder: str) -> Experiment:
 
 def labelled_pairs(comparisons: Iterable[Labelled], space: InputSpace) -> list[LabelledPair]:
     """Convert labelled comparisons to the training pairs of a predictor."""
-    return [
-        LabelledPair(
-            space.rows(each.left.observations, each.left.actions),
-            space.rows(each.right.observations, each.right.actions),
-            float(each.target),
-            (each.left.rewards, each.right.rewards),
-        )
-        for each in comparisons
-    ]
+    return [labelled_pair(space, each.left, each.right, float(each.target)) for each in comparisons]

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Shaped
+from jaxtyping import Bool, Float, Float64
 
 from rl_teacher.common.sigmoid import sigmoid
-from rl_teacher.predictor.inputs import InputNormaliser
 
 MAX_RANKED = 4
 """Clips listed as ranked highest, and as many as ranked lowest."""
@@ -16,8 +15,6 @@ MAX_COMPARISONS = 500
 """Newest labelled comparisons whose predicted returns are reported."""
 NUM_BINS = 10
 """Calibration bins of equal width over probabilities 0 to 1."""
-INPUT_LIMIT = 10.0
-"""Absolute value of a normalised input above which it counts as clipped, as in `VecNormalize`."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,6 @@ class FitReport:
         agreement: share of comparisons, or of pairs of clips, on which all members prefer the same
             side.
         calibration: non-empty bins by increasing probability.
-        loss_ratio: loss on the examples that each member never trained on over training loss.
     """
 
     num_steps: int
@@ -62,12 +58,11 @@ class FitReport:
     calibration_error: float
     agreement: float
     calibration: tuple[CalibrationBin, ...] = ()
-    loss_ratio: float = float("nan")
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> "FitReport":
         """Restore a report from `dataclasses.asdict`, through JSON."""
-        bins = tuple(CalibrationBin(**each) for each in saved.get("calibration", ()))
+        bins = tuple(CalibrationBin(**each) for each in saved["calibration"])
         return cls(**{**saved, "calibration": bins})
 
     def metrics(self) -> dict[str, float | int]:
@@ -75,7 +70,6 @@ class FitReport:
         return {
             "loss": self.loss,
             "held_out_loss": self.held_out_loss,
-            "loss_ratio": self.loss_ratio,
             "held_out_accuracy": self.held_out_accuracy,
             "calibration_error": self.calibration_error,
             "agreement": self.agreement,
@@ -221,37 +215,6 @@ class RewardReference:
             return None
         true_mean, true_std = float(state["true_mean"]), float(state["true_std"])
         return cls(state["predicted_mean"], state["predicted_std"], true_mean, true_std)
-
-
-def clipped_share(rows: Shaped[np.ndarray, "step features"], normaliser: InputNormaliser) -> float:
-    """Compute the share of input values that clipping to +-`INPUT_LIMIT` would change.
-
-    Inputs are not clipped: the share says how much of the policy's behaviour is extrapolation.
-
-    Args:
-        rows: [S, F] input rows.
-        normaliser: of the latest fit.
-    """
-    is_clipped = np.abs(normaliser(rows)) > INPUT_LIMIT
-    return float(is_clipped.sum() / (len(rows) * normaliser.mask.sum()))
-
-
-def unseen_share(
-    rows: Shaped[np.ndarray, "step features"],
-    low: Shaped[np.ndarray, " features"],
-    high: Shaped[np.ndarray, " features"],
-    mask: np.ndarray,
-) -> float:
-    """Compute the share of input values outside the range of the labelled segments.
-
-    Args:
-        rows: [S, F] input rows.
-        low: [F] smallest labelled values.
-        high: [F] largest labelled values.
-        mask: [F] True for the features that the networks use.
-    """
-    is_unseen = ((rows < low) | (rows > high)) & mask
-    return float(is_unseen.sum() / (len(rows) * mask.sum()))
 
 
 @dataclass(frozen=True)

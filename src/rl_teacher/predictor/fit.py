@@ -418,18 +418,15 @@ def _report(
     is_held_out: Bool[np.ndarray, "member batch"],
 ) -> FitReport:
     """Summarise the evaluation on a sample."""
-    loss = float(_mean_where(losses, ~is_held_out).mean())
-    held_out_loss = float(_mean_where(losses, is_held_out).mean())
     logits, accuracy, calibration = _accuracy(config, scores, targets, is_held_out)
     return FitReport(
         num_steps=CHUNK_STEPS,
-        loss=loss,
-        held_out_loss=held_out_loss,
+        loss=float(_mean_where(losses, ~is_held_out).mean()),
+        held_out_loss=float(_mean_where(losses, is_held_out).mean()),
         held_out_accuracy=accuracy,
         calibration_error=calibration_error(calibration),
         agreement=member_agreement(logits),
         calibration=calibration,
-        loss_ratio=held_out_loss / max(loss, 1e-6),
     )
 
 

@@ -6,7 +6,6 @@ examples, which are comparisons of S = 2 sides or clips, S = 1.
 
 import hashlib
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped
@@ -52,45 +51,23 @@ class LabelledPair:
     ) = None
 
 
-@runtime_checkable
-class Examples(Protocol):
-    """Segments with targets, and those that each ensemble member does not train on."""
-
-    @property
-    def labels(self) -> "LabelSet":
-        """The label set that holds the segments."""
-        ...
-
-    @property
-    def places(self) -> Int64[np.ndarray, "example side"]:
-        """[E, S] numbers of the segments: comparison c of the label set has 2c and 2c + 1."""
-        ...
-
-    @property
-    def targets(self) -> Float32[np.ndarray, " example"]:
-        """[E] what the scores are fitted to; see `likelihood`."""
-        ...
-
-    @property
-    def certainty(self) -> Float32[np.ndarray, " example"]:
-        """[E] weights in the loss, with mean 1."""
-        ...
-
-    @property
-    def is_held_out(self) -> Bool[np.ndarray, "member example"]:
-        """[M, E] whether a member does not train on an example."""
-        ...
-
-
 @dataclass(frozen=True)
-class ClipExamples:
-    """The clips of a label set as examples, each once; see `Examples`."""
+class Examples:
+    """Segments with targets: comparisons, S = 2, or the clips of a label set, each once, S = 1.
+
+    Attributes:
+        labels: the label set that holds the segments.
+        places: [E, S] numbers of the segments: comparison c of the label set has 2c and 2c + 1.
+        targets: [E] what the scores are fitted to; see `likelihood`.
+        certainty: [E] weights in the loss, with mean 1.
+        is_held_out: [M, E] whether a member does not train on an example.
+    """
 
     labels: "LabelSet"
-    places: Int64[np.ndarray, "clip 1"]
-    targets: Float32[np.ndarray, " clip"]
-    certainty: Float32[np.ndarray, " clip"]
-    is_held_out: Bool[np.ndarray, "member clip"]
+    places: Int64[np.ndarray, "example side"]
+    targets: Float32[np.ndarray, " example"]
+    certainty: Float32[np.ndarray, " example"]
+    is_held_out: Bool[np.ndarray, "member example"]
 
 
 def image_stride(num_steps: int) -> int:
@@ -121,7 +98,7 @@ class LabelSet:
 
     Each member has its own held-out comparisons: whether one is held out is drawn once, when it is
     added, so that later fits never train on what earlier ones were validated on (Christiano et al.
-    2017, 2.2.3). The same holds for each clip, for fits to `ClipExamples`.
+    2017, 2.2.3). The same holds for each clip, for fits to their ranks.
 
     Attributes:
         num_added: comparisons added so far, including those that were replaced by newer ones.
@@ -129,8 +106,6 @@ class LabelSet:
         num_steps: T, the stored steps of a segment: all that have weight, or every k-th.
         input_stats: running mean and standard deviation of all labelled input rows; empty for byte
             rows, whose scale is known.
-        input_low: [F] smallest value of each feature of all labelled input rows; [0] for byte rows.
-        input_high: [F] largest values.
         feature_scales: [F] standard deviation that each feature gets after normalisation; [0] for
             byte rows.
     """
@@ -178,8 +153,6 @@ class LabelSet:
         self._numbers: dict[int, int] = {}
         self.feature_scales = space.feature_scales
         self.input_stats = RunningMeanStd(self.feature_scales.shape)
-        self.input_low = np.full(self.feature_scales.shape, np.inf, np.float32)
-        self.input_high = -self.input_low
 
     def __len__(self) -> int:
         return min(self.num_added, self._capacity or self.num_added)
@@ -249,8 +222,6 @@ class LabelSet:
             self._clips[slot, side] = self._number_of_clip(stored)
             if not self.has_byte_rows:
                 self.input_stats.update(rows)
-                self.input_low = np.minimum(self.input_low, rows.min(0))
-                self.input_high = np.maximum(self.input_high, rows.max(0))
         self._targets[slot] = pair.target
         self._is_held_out[:, slot] = self._draw_held_out(COMPARISON_STREAM, number)
         self.num_added += 1
@@ -291,19 +262,11 @@ class LabelSet:
         return bool((lengths[:, 0] != lengths[:, 1]).any())
 
     @property
-    def labels(self) -> "LabelSet":
-        """This label set; see `Examples`."""
-        return self
-
-    @property
-    def places(self) -> Int64[np.ndarray, "comparison side"]:
-        """[C, 2] numbers of the segments; see `Examples`."""
-        return np.arange(2 * len(self)).reshape(-1, 2)
-
-    @property
-    def certainty(self) -> Float32[np.ndarray, " comparison"]:
-        """[C] weights in the loss, all 1."""
-        return np.ones(len(self), np.float32)
+    def comparisons(self) -> Examples:
+        """The comparisons as examples."""
+        places = np.arange(2 * len(self)).reshape(-1, 2)
+        certainty = np.ones(len(self), np.float32)
+        return Examples(self, places, self.targets, certainty, self.is_held_out)
 
     @property
     def clips(self) -> Int64[np.ndarray, "comparison side"]:

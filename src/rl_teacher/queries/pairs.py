@@ -4,19 +4,20 @@ M: ensemble members, C: candidate pairs, L: steps of a segment, F: features of a
 """
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool, Float, Int64, Shaped
 
 from rl_teacher.clips.recorder import Recorder, SegmentSpans
 from rl_teacher.clips.segment import Segment
+from rl_teacher.common.sigmoid import sigmoid
+from rl_teacher.plan import LabelPlan
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import subsampled_weights, subsampling_stride
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import num_weighted_steps
+from rl_teacher.predictor.labels import LabelledPair, num_weighted_steps
 from rl_teacher.queries.queue import Pair
-from rl_teacher.queries.selectors import Candidates, Selector, uniform
+from rl_teacher.queries.selectors import selector, uniform
 
 SHARED_EVERY = 4
 """Period at which one of the first comparisons, or of the clips to sort, uses a segment of another
@@ -25,7 +26,8 @@ ALIKE_SHARE = 0.25
 """Share of the candidate pairs, those with the most similar segments, that a person is not asked:
 people cannot tell them apart."""
 PIXEL_STRIDE = 16
-"""Subsampling stride of the image bytes that the k-center selector compares."""
+"""Subsampling stride of the image bytes by which segments are told apart."""
+EPSILON = 1e-8
 
 
 def input_rows(
@@ -47,21 +49,10 @@ def input_rows(
     return space.rows(observations, actions), is_real
 
 
-@dataclass(frozen=True)
-class PairSettings:
-    """Settings of `PairChooser`.
-
-    Attributes:
-        selector: chooses among candidate pairs.
-        candidates_per_pair: candidate pairs per chosen pair.
-        is_person: whether a person compares: pairs of similar segments are left out.
-        shared_segments: segments of other experiments in the same environment.
-    """
-
-    selector: Selector
-    candidates_per_pair: int
-    is_person: bool = False
-    shared_segments: Sequence[Segment] = ()
+def labelled_pair(space: InputSpace, left: Segment, right: Segment, target: float) -> LabelledPair:
+    """Convert a comparison and its target to the input rows that a predictor is fitted to."""
+    one, other = (space.rows(each.observations, each.actions) for each in (left, right))
+    return LabelledPair(one, other, target, (left.rewards, right.rewards))
 
 
 def sampled_steps(segment_steps: int, predictor: RewardPredictor) -> tuple[int, int]:
@@ -80,24 +71,30 @@ class PairChooser:
 
     def __init__(
         self,
-        settings: PairSettings,
+        labels: LabelPlan,
         recorder: Recorder,
         predictor: RewardPredictor,
         rng: np.random.Generator,
+        shared_segments: Sequence[Segment] = (),
     ) -> None:
         """Initialise.
 
         Args:
-            settings: of the choice.
+            labels: how candidates are chosen, and whether a person compares them: pairs of similar
+                segments are left out then.
             recorder: recent steps from which segments are cut.
             predictor: predicts the returns of segments, once it is fitted.
             rng: generator of the caller.
+            shared_segments: segments of other experiments in the same environment.
         """
-        self._settings = settings
+        self._is_person = labels.is_person
+        self._candidates_per_pair = labels.candidates
+        chosen = labels.selector
+        self._select = chosen if callable(chosen) else selector(chosen)
         self._recorder = recorder
         self._predictor = predictor
         self._rng = rng
-        self._shared = list(settings.shared_segments)
+        self._shared = list(shared_segments)
         self._known: Set[str] = frozenset()
         self._num_weighted, self._stride = sampled_steps(recorder.segment_steps, predictor)
 
@@ -122,28 +119,31 @@ class PairChooser:
         """
         if num <= 0:
             return []
-        is_person = self._settings.is_person
-        per_pair = self._settings.candidates_per_pair if is_fitted or is_person else 1
-        left, right = self._candidate_cuts(num * per_pair)
+        is_evaluated = is_fitted or self._is_person
+        left, right = self._candidate_cuts(num * (self._candidates_per_pair if is_evaluated else 1))
         if not len(left):
             return []
-        if is_fitted or is_person:
-            candidates = self._candidates(left, right, is_fitted=is_fitted)
-        else:  # random pairs need neither predictions nor features
-            candidates = Candidates(np.zeros((1, len(left))), np.zeros((len(left), 1)))
-        if is_person:
-            # Also before the first fit: features, unlike logits, do not depend on the networks.
-            distinct = candidates.distinct(ALIKE_SHARE)
-            left, right = left.take(distinct), right.take(distinct)
-            candidates = candidates.take(distinct)
         # Before the first fit, the networks' disagreement means nothing.
-        select = self._settings.selector if is_fitted else uniform
-        chosen = select(candidates, num, self._rng)
-        sides = (self._recorder.segments(side.take(chosen)) for side in (left, right))
+        select, chances = uniform, np.zeros((1, len(left)))
+        distinct = np.arange(len(left))
+        if is_evaluated:
+            # Random pairs need neither predictions nor features.
+            recorder, space = self._recorder, self._predictor.space
+            sides = [input_rows(recorder, space, cuts, self._stride) for cuts in (left, right)]
+            if self._is_person:
+                # Also before the first fit: features do not depend on the networks.
+                distinct = most_different(*(self._features(*each) for each in sides))
+                chances = chances[:, distinct]
+            if is_fitted:
+                (rows, _), (other_rows, _) = sides
+                logits = self._returns(left, rows) - self._returns(right, other_rows)
+                select, chances = self._select, sigmoid(logits)[:, distinct]
+        chosen = distinct[select(chances, num, self._rng)]
+        segments = (self._recorder.segments(cuts.take(chosen)) for cuts in (left, right))
         # Environments without randomness repeat themselves, and so do runs of one seed.
         pairs = [
             (one, other)
-            for one, other in zip(*sides, strict=True)
+            for one, other in zip(*segments, strict=True)
             if one.content_hash != other.content_hash
             and self._known.isdisjoint((one.content_hash, other.content_hash))
         ]
@@ -172,35 +172,40 @@ class PairChooser:
                 pairs[place] = (pairs[place][0], other)
         return pairs
 
-    def _candidates(
-        self, left: SegmentSpans, right: SegmentSpans, *, is_fitted: bool
-    ) -> Candidates:
-        """Compute logits and features of pairs, as differences of their sides.
-
-        Logits are 0 before the first fit: networks are not evaluated.
-        """
-        predictor, features = self._predictor, []
-        returns = [np.zeros((1, len(left)))] * 2
-        for side, cuts in enumerate((left, right)):
-            rows, is_real = input_rows(self._recorder, predictor.space, cuts, self._stride)
-            if is_fitted:
-                returns[side] = self._returns(cuts, predictor.member_rewards(rows))
-            # [C, F] mean over time, without the padding of segments that ended early.
-            is_real = is_real[..., None]
-            if predictor.space.has_byte_rows:
-                # Nearby pixels are alike, so every n-th is enough to compare segments.
-                pixels = rows[..., ::PIXEL_STRIDE]
-                features.append(pixels.mean(1, dtype=np.float32, where=is_real) / 255)
-            else:
-                features.append(predictor.normaliser(rows).mean(1, where=is_real))
-        return Candidates(returns[0] - returns[1], features[0] - features[1])
+    def _features(
+        self, rows: Shaped[np.ndarray, "segment time features"], is_real: np.ndarray
+    ) -> Float[np.ndarray, "segment features"]:
+        """Compute [C, F] features of segments, by which a person can tell them apart."""
+        # The mean over time, without the padding of segments that ended early.
+        is_real = is_real[..., None]
+        if self._predictor.space.has_byte_rows:
+            # Nearby pixels are alike, so every n-th is enough to compare segments.
+            pixels = rows[..., ::PIXEL_STRIDE]
+            return pixels.mean(1, dtype=np.float32, where=is_real) / 255
+        return self._predictor.normaliser(rows).mean(1, where=is_real)
 
     def _returns(
-        self, cuts: SegmentSpans, rewards: Float[np.ndarray, "member segment time"]
+        self, cuts: SegmentSpans, rows: Shaped[np.ndarray, "segment time features"]
     ) -> Float[np.ndarray, "member segment"]:
         """Estimate [M, C] returns from every k-th step, as a fit does; see `fit.gather_steps`."""
         discount = self._predictor.config.segment_discount
         weights, scale = subsampled_weights(
             cuts.num_steps, self._num_weighted, self._stride, discount
         )
+        rewards = self._predictor.member_rewards(rows)
         return scale * (rewards[..., : weights.shape[-1]] * weights).sum(-1)
+
+
+def most_different(
+    left: Float[np.ndarray, "candidate features"], right: Float[np.ndarray, "candidate features"]
+) -> Int64[np.ndarray, " kept"]:
+    """Return the indices of the pairs whose sides differ most, in their order.
+
+    Args:
+        left: [C, F] features of the left segments.
+        right: [C, F] features of the right segments.
+    """
+    difference = left - right
+    # Features have different units: each counts in standard deviations.
+    distance = np.linalg.norm(difference / (difference.std(axis=0) + EPSILON), axis=1)
+    return np.flatnonzero(distance >= np.quantile(distance, ALIKE_SHARE))

@@ -2,40 +2,31 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 from pydantic import TypeAdapter
 
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
+from rl_teacher.plan import LabelPlan
 from rl_teacher.queries.queue import QueryQueue
-from rl_teacher.queries.schedules import Budget, Progress, Schedule, change_rate, extend
+from rl_teacher.queries.schedules import (
+    Budget,
+    Progress,
+    Schedule,
+    change_rate,
+    extend,
+    schedule,
+)
 
 MAX_QUERIES_PER_ROLLOUT = 50
 """Comparisons asked after one rollout of training, if a synthetic teacher answers."""
 MAX_WAITING = 20
-"""Comparisons that wait for a person during training: about a minute's work."""
+"""Comparisons that wait for a person during training, at most: about a minute's work, so that one
+who returns after an hour compares recent behaviour."""
 LEAD = 5
 """Comparisons asked ahead of the schedule in a run paced by labels, so that a person always has one
 to answer while the predictor is fitted and the agent trains."""
-
-
-@dataclass(frozen=True)
-class PlannerSettings:
-    """Settings of query planning.
-
-    Attributes:
-        schedule: number of comparisons that may have been asked at a point of the run.
-        budget: parameters of the schedule.
-        max_waiting: limit of unanswered comparisons during training, so that a person who returns
-            after an hour compares recent behaviour; None for no limit.
-        lead: comparisons asked ahead of the schedule.
-    """
-
-    schedule: Schedule
-    budget: Budget
-    max_waiting: int | None = None
-    lead: int = 0
 
 
 class QueryPlanner:
@@ -46,16 +37,27 @@ class QueryPlanner:
         num_due: comparisons due at the last call of `num_to_ask`.
     """
 
-    def __init__(self, settings: PlannerSettings, queue: QueryQueue) -> None:
+    def __init__(self, labels: LabelPlan, queue: QueryQueue) -> None:
         """Initialise.
 
         Args:
-            settings: of the run.
+            labels: labels that the run asks for.
             queue: comparisons asked so far.
         """
-        self.budget = settings.budget
+        self.budget = self._own = Budget(
+            total=labels.total,
+            pretraining=labels.first,
+            num_steps=labels.num_steps,
+            seconds_between=labels.seconds_between,
+            steps_between=labels.steps_between,
+            hyperbolic_steps=labels.hyperbolic_steps,
+            fraction=labels.fraction,
+        )
         self.num_due = 0
-        self._settings = settings
+        chosen = labels.schedule
+        self._schedule: Schedule = chosen if callable(chosen) else schedule(chosen)
+        self._max_waiting = MAX_WAITING if labels.is_person else None
+        self._lead = LEAD if labels.is_paced else 0
         self._queue = queue
 
     def follow(
@@ -76,7 +78,7 @@ class QueryPlanner:
             total: labels over the whole run, those asked so far included.
             num_steps: environment steps of the whole run.
         """
-        own, budget = self._settings.budget, self.budget
+        own, budget = self._own, self.budget
         if own.total == 0:
             return
         seconds = own.seconds_between if seconds_between is None else seconds_between
@@ -96,7 +98,7 @@ class QueryPlanner:
 
     def num_labels_due(self, progress: Progress) -> int:
         """Return how many labels the schedule wants by now."""
-        return self._settings.schedule(self.budget, progress)
+        return self._schedule(self.budget, progress)
 
     def num_missing(self, progress: Progress) -> int:
         """Return how many of the labels that are due by now have not been given.
@@ -115,15 +117,14 @@ class QueryPlanner:
             num_for_fit: further labels for which the next fit is due.
         """
         self.num_due = self.num_labels_due(progress)
-        ahead = self.num_due + self._settings.lead
+        ahead = self.num_due + self._lead
         total = self.budget.total
         num = (ahead if total is None else min(ahead, total)) - self._queue.num_asked
         # Training waits for the pretraining labels, so all of them are asked at once.
         if not is_fitted or progress.step == 0:
             return num
-        max_waiting = self._settings.max_waiting
-        if max_waiting is not None:
-            return min(num, max_waiting - self._queue.num_waiting)
+        if self._max_waiting is not None:
+            return min(num, self._max_waiting - self._queue.num_waiting)
         # A synthetic teacher answers at once. Asked just before the fit, it compares what the agent
         # does by then, and the store takes one batch instead of many single comparisons.
         is_last = total is not None and self.num_due >= total

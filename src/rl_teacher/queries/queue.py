@@ -19,6 +19,9 @@ from rl_teacher.teachers.teacher import Teacher, TeacherContext, comparison_rng
 
 Pair = tuple[Segment, Segment]
 
+Recent = tuple[float, float]
+"""Mean true return and mean length of the latest episodes; see `EpisodeReturns.recent`."""
+
 Answers = Mapping[int, Answer]
 """Answers to one comparison, by the labelers' ids in the store."""
 
@@ -71,34 +74,6 @@ class QueryStore:
     display: ClipDisplay | None = None
 
 
-def load_shared_segments(store: QueryStore, env_id: str, num_steps: int) -> list[Segment]:
-    """Load segments that other experiments in the environment asked about, the newest last.
-
-    Args:
-        store: of this experiment; its segments are left out.
-        env_id: the environment.
-        num_steps: L, length of the segments.
-    """
-    own = {
-        content_hash
-        for asked in store.store.comparisons.asked(store.experiment_id)
-        for content_hash in (asked.left_hash, asked.right_hash)
-    }
-    # A video replays the episode, which only the experiment that recorded it can do.
-    only_rendered = store.display is not None and not store.display.shows_others
-    clips = store.store.clips.shared(env_id, num_steps, only_rendered=only_rendered)
-    others = [each for each in clips if each not in own][-MAX_SHARED_SEGMENTS:]
-    missing = store.display.missing(others) if store.display and only_rendered else ()
-    segments = []
-    for content_hash in others:
-        if content_hash in missing:
-            continue
-        # Another machine that uses the same database may have kept its segment to itself.
-        with contextlib.suppress(CorruptCheckpoint):
-            segments.append(store.segments.load(content_hash))
-    return segments
-
-
 @dataclass(frozen=True)
 class NamedTeacher:
     """A teacher as the store knows it.
@@ -112,19 +87,6 @@ class NamedTeacher:
     teacher: Teacher
     labeler: str
     seed: int
-
-
-@dataclass(frozen=True)
-class RecentEpisodes:
-    """Averages over the latest episodes; see `EpisodeReturns.recent`.
-
-    Attributes:
-        mean_return: mean true return.
-        mean_steps: mean length.
-    """
-
-    mean_return: float
-    mean_steps: float
 
 
 @dataclass
@@ -147,22 +109,6 @@ class Query:
     def segments(self) -> tuple[str, str]:
         """Content hashes of both segments."""
         return self.left, self.right
-
-
-@dataclass(frozen=True)
-class NewAnswers:
-    """Answers that arrived since the last read.
-
-    Attributes:
-        first: queries that had no answer before, in the order answered.
-        further: queries that other labelers had answered before.
-        has_revisions: whether an answer that was read before was changed or taken back, or is by a
-            labeler who was excluded or included since.
-    """
-
-    first: list[Query]
-    further: list[Query]
-    has_revisions: bool
 
 
 class QueryQueue:
@@ -204,10 +150,6 @@ class QueryQueue:
         """Return every query, in the order asked."""
         return list(self._queries.values())
 
-    def answered(self) -> list[Query]:
-        """Return every query that has an answer, in the order asked."""
-        return [query for query in self._queries.values() if self.answers_to(query)]
-
     def query(self, comparison_id: int) -> Query:
         """Return the query of a comparison."""
         return self._queries[comparison_id]
@@ -226,6 +168,28 @@ class QueryQueue:
         """Save a segment that later comparisons may contain."""
         self._store.segments.save(segment)
 
+    def shared_segments(self, env_id: str, num_steps: int) -> list[Segment]:
+        """Load segments of L steps that other experiments asked about, the newest last."""
+        store, display = self._store.store, self._store.display
+        own = {
+            content_hash
+            for asked in store.comparisons.asked(self._store.experiment_id)
+            for content_hash in (asked.left_hash, asked.right_hash)
+        }
+        # A video replays the episode, which only the experiment that recorded it can do.
+        only_rendered = display is not None and not display.shows_others
+        clips = store.clips.shared(env_id, num_steps, only_rendered=only_rendered)
+        others = [each for each in clips if each not in own][-MAX_SHARED_SEGMENTS:]
+        missing = display.missing(others) if display and only_rendered else ()
+        segments = []
+        for content_hash in others:
+            if content_hash in missing:
+                continue
+            # Another machine that uses the same database may have kept its segment to itself.
+            with contextlib.suppress(CorruptCheckpoint):
+                segments.append(self._store.segments.load(content_hash))
+        return segments
+
     def gold(self) -> dict[int, Answer]:
         """Return the known answers to gold comparisons, the newest if there are many.
 
@@ -235,7 +199,7 @@ class QueryQueue:
 
     # --- ask ---
 
-    def ask(self, pairs: Sequence[Pair], step: int, recent: RecentEpisodes) -> None:
+    def ask(self, pairs: Sequence[Pair], step: int, recent: Recent) -> None:
         """Store comparisons, and the answers of a teacher that answers at once.
 
         Segments are on disk before the comparison that names them is in the store. A comparison
@@ -333,83 +297,52 @@ class QueryQueue:
         self._waiting.add(query.id)
 
     def _teacher_labels(
-        self, unanswered: Sequence[tuple[int, Pair]], recent: RecentEpisodes
+        self, unanswered: Sequence[tuple[int, Pair]], recent: Recent
     ) -> Iterator[NewLabel]:
         teacher = self._teacher
         for comparison_id, (left, right) in unanswered:
             # Seeded by the comparison and not drawn in sequence: a resumed run gets equal answers,
             # whatever was asked before.
             rng = comparison_rng(teacher.seed, left, right)
-            context = TeacherContext(recent.mean_return, recent.mean_steps, rng)
+            context = TeacherContext(*recent, rng)
             answer = teacher.teacher(left, right, context)
             if answer is not None:
                 yield NewLabel(comparison_id, answer, teacher.labeler)
 
     # --- read answers ---
 
-    def read_answers(self) -> NewAnswers:
-        """Read the answers given since the last call.
+    def read_answers(self) -> bool:
+        """Read the answers given since the last call; return whether there may be any.
 
         A query whose only answer was taken back waits again.
         """
-        before = self._apply_exclusions(self._store.store.labelers.excluded_ids())
+        excluded = self._store.store.labelers.excluded_ids()
         labels = self._new_labels()
         has_unknown = any(each.comparison_id not in self._queries for each in labels)
         if has_unknown and self._store.display is not None:
             # A killed run asked it, but its clips could not be shown when this one recovered.
             self.recover()
             labels = self._new_labels()
+        if not labels and excluded == self._excluded:
+            return False
+        self._excluded = excluded
         for label in labels:
             self._newest_label_id = max(self._newest_label_id, label.id)
             query = self._queries.get(label.comparison_id)
             if query is None:
                 continue
-            # The state before the first change: one read may return several labels of a query.
-            before.setdefault(query.id, self.answers_to(query))
             if label.answer is None:
                 query.answers.pop(label.labeler_id, None)
             else:
                 query.answers[label.labeler_id] = label.answer
-        return self._changes_since(before)
+        self._update_waiting()
+        return True
 
     def _new_labels(self) -> list[GivenAnswer]:
         return self._store.store.labels.since(self._store.experiment_id, self._newest_label_id)
 
-    def _apply_exclusions(self, excluded: frozenset[int]) -> dict[int, Answers]:
-        """Exclude or include labelers; return the previous answers to affected queries."""
-        # The symmetric difference: labelers excluded, or included again, since the last read.
-        changed = excluded ^ self._excluded
-        before = {
-            query.id: self.answers_to(query)
-            for query in (self._queries.values() if changed else ())
-            if changed & query.answers.keys()
-        }
-        self._excluded = excluded
-        return before
-
-    def _changes_since(self, before: Mapping[int, Answers]) -> NewAnswers:
-        """Classify queries by their answers before and now."""
-        first, further, has_revisions = [], [], False
-        for comparison_id, known in before.items():
-            query = self._queries[comparison_id]
-            answers = self.answers_to(query)
-            if answers == known:
-                continue
-            self._update_waiting(query)
-            # A known answer is missing or differs: revised. Otherwise answers were only added.
-            if not known.items() <= answers.items():
-                has_revisions = True
-            elif known:
-                further.append(query)
-            else:
-                first.append(query)
-        return NewAnswers(first, further, has_revisions)
-
-    def _update_waiting(self, query: Query) -> None:
-        if self.answers_to(query):
-            self._waiting.discard(query.id)
-        else:
-            self._waiting.add(query.id)
+    def _update_waiting(self) -> None:
+        self._waiting = {q.id for q in self._queries.values() if not self.answers_to(q)}
 
     # --- state ---
 
@@ -436,6 +369,6 @@ class QueryQueue:
         self._num_repeated = int(state["num_repeated"])
         self._excluded = frozenset(state["excluded"].tolist())
         for comparison_id, (_, _, answers) in zip(ids, saved, strict=True):
-            query = self._queries[comparison_id]
-            query.answers = {int(who): Answer(answer) for who, answer in answers.items()}
-            self._update_waiting(query)
+            given = {int(who): Answer(answer) for who, answer in answers.items()}
+            self._queries[comparison_id].answers = given
+        self._update_waiting()

@@ -6,7 +6,7 @@ Clip i has a latent quality q_i with a Gaussian prior. With error rate e, left i
 probability p = (1 - e) sigmoid(q_left - q_right) + e / 2, as in `predictor.likelihood`.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,7 @@ from jaxtyping import Float64, Int64
 
 from rl_teacher.clips.answer import TARGETS, Answer
 from rl_teacher.common.sigmoid import sigmoid
-from rl_teacher.quality.reliability import UNKNOWN, Reliability, estimate_reliability
-from rl_teacher.quality.votes import Votes
+from rl_teacher.quality.reliability import UNKNOWN, Reliability
 
 PRIOR_STD = 3.0
 """Standard deviation of the qualities. Smaller ones treat too many answers between clips that are
@@ -186,87 +185,6 @@ def answer_probabilities(
     """
     s = answers.sigmoids(means)
     return answers.target * s + (1 - answers.target) * (1 - s)
-
-
-class ClipRanking:
-    """Ranking of the clips of an experiment by the current answers about them.
-
-    It follows from the clips and the answers alone: a changed or undone answer needs no repair.
-
-    Attributes:
-        clips: content hashes, in order of arrival.
-        pairs: numbers of the left and the right clip, by comparison.
-    """
-
-    def __init__(self) -> None:
-        self.clips: list[str] = []
-        self.pairs: dict[int, tuple[int, int]] = {}
-        self._number: dict[str, int] = {}
-        self._answers: dict[int, Mapping[int, Answer]] = {}
-
-    def __len__(self) -> int:
-        return len(self.clips)
-
-    def add_clip(self, content_hash: str) -> int:
-        """Add a clip unless it is known; return its number."""
-        number = self._number.setdefault(content_hash, len(self.clips))
-        if number == len(self.clips):
-            self.clips.append(content_hash)
-        return number
-
-    def set_answers(
-        self, comparison_id: int, left: str, right: str, answers: Mapping[int, Answer]
-    ) -> None:
-        """Replace the answers to a comparison; its clips are added.
-
-        Args:
-            comparison_id: id of the comparison.
-            left: content hash of the left clip.
-            right: content hash of the right clip.
-            answers: by labeler; none if the comparison is unanswered.
-        """
-        self.pairs[comparison_id] = self.add_clip(left), self.add_clip(right)
-        self._answers[comparison_id] = dict(answers)
-
-    def keep(self, comparison_ids: Set[int]) -> None:
-        """Remove all comparisons but these, with their answers; the clips stay."""
-        for withdrawn in self.pairs.keys() - comparison_ids:
-            del self.pairs[withdrawn], self._answers[withdrawn]
-
-    def reliability(self, gold: Mapping[int, Answer]) -> dict[int, Reliability]:
-        """Estimate the reliability of each labeler.
-
-        Args:
-            gold: known answers by comparison.
-        """
-        return estimate_reliability(Votes.of(self._answers), gold)
-
-    def answers(self, reliability: Mapping[int, Reliability] | None = None) -> RankingAnswers:
-        """Return the answers as arrays, in the order of their comparisons.
-
-        Args:
-            reliability: of the labelers; without it, that of unknown ones.
-        """
-        rows = (
-            (*self.pairs[comparison_id], answer, labeler)
-            for comparison_id, by_labeler in self._answers.items()
-            for labeler, answer in by_labeler.items()
-        )
-        return RankingAnswers.of(rows, reliability)
-
-    def fit(
-        self,
-        reliability: Mapping[int, Reliability] | None = None,
-        prior_mean: Float64[np.ndarray, " clip"] | None = None,
-    ) -> Float64[np.ndarray, " clip"]:
-        """Compute [N] qualities from the prior on, so that they follow from the answers alone.
-
-        Args:
-            reliability: of the labelers; without it, that of unknown ones.
-            prior_mean: [N] qualities expected without answers; by default 0.
-        """
-        prior = np.zeros(len(self)) if prior_mean is None else prior_mean
-        return fit_qualities(self.answers(reliability), prior)
 
 
 def _derivatives(

@@ -10,28 +10,29 @@
 import math
 import time
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rl_teacher.clips.recorder import Recorder
+from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import Diverged
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.plan import LearningPlan
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitResult
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair
 from rl_teacher.predictor.networks import learning_rate
-from rl_teacher.queries.pairs import PairChooser, PairSettings, input_rows
-from rl_teacher.queries.planner import PlannerSettings, QueryPlanner
-from rl_teacher.queries.queue import Query, QueryQueue, RecentEpisodes, mean_target
+from rl_teacher.queries.pairs import PairChooser, input_rows, labelled_pair
+from rl_teacher.queries.planner import QueryPlanner
+from rl_teacher.queries.queue import Query, QueryQueue, Recent, mean_target
 from rl_teacher.queries.schedules import Progress
-from rl_teacher.queries.sorter import ClipSorter, SorterSettings
+from rl_teacher.queries.sorter import ClipSorter
 from rl_teacher.rewards.meter import EQUAL, PredictorMeter
 from rl_teacher.rewards.source import Metrics, RewardedRollout, prediction_metrics
-from rl_teacher.rewards.trainer import MIN_LABELS_TO_FINE_TUNE, PredictorTrainer, TrainerSettings
+from rl_teacher.rewards.trainer import PredictorTrainer
 
 RECORDED_STEPS = 48_000
 """Environment steps, over all environments, from which segments are cut: few enough that they show
@@ -45,26 +46,6 @@ MAX_PREDICTED_REWARD = 1e6
 
 REMEASURED_SEGMENTS = 64
 """Recent segments on which the reward scale is measured after a fit."""
-
-
-@dataclass(frozen=True)
-class RewardTask:
-    """Environments for which a reward is learned.
-
-    Attributes:
-        env_id: environment id stored with segments.
-        space: spaces of observations and actions.
-        num_envs: N, environments of a rollout.
-        segment_steps: L, length of a segment.
-        shows_ends: let segments be cut short by a termination, after which nothing is earned; see
-            `Recorder` and `RewardPredictor.keeps_zero`.
-    """
-
-    env_id: str
-    space: InputSpace
-    num_envs: int
-    segment_steps: int
-    shows_ends: bool = False
 
 
 class RewardLearner:
@@ -82,45 +63,55 @@ class RewardLearner:
 
     def __init__(
         self,
-        task: RewardTask,
-        planning: PlannerSettings,
-        choosing: PairSettings | SorterSettings,
-        training: TrainerSettings,
+        env_id: str,
+        space: InputSpace,
+        num_envs: int,
+        learning: LearningPlan,
         queue: QueryQueue,
+        pretrained: RewardPredictor | None = None,
     ) -> None:
-        config, seed, length = training.config, training.seed, task.segment_steps
-        space = task.space.for_encoder(config.image_encoder)
-        self._task = replace(task, space=space)
+        """Initialise.
+
+        Args:
+            env_id: environment id stored with segments.
+            space: spaces of observations and actions.
+            num_envs: N, environments of a rollout.
+            learning: predictor to fit and labels to ask for.
+            queue: asks comparisons through the store.
+            pretrained: predictor to start from.
+        """
+        config, labels = learning.predictor, learning.labels
+        self._env_id = env_id
+        self._space = space = space.for_encoder(config.image_encoder)
+        self._learning = learning
         # One generator for query selection and the reward scale: its order of draws is part of
         # what a seed determines.
-        self._rng = np.random.default_rng([seed, 6])
-        self.predictor = RewardPredictor(space, config, seed)
-        if training.pretrained is not None:
-            self.predictor.load_state(training.pretrained.state())
+        self._rng = np.random.default_rng([learning.seed, 6])
+        self.predictor = RewardPredictor(space, config, learning.seed)
+        if pretrained is not None:
+            self.predictor.load_state(pretrained.state())
         # The number of pretraining labels sets the size of the buffer; see `recorded_steps`.
-        budget = planning.budget
-        num_steps = recorded_steps(budget.pretraining, length, task.num_envs, space)
+        num_steps = recorded_steps(labels.first, learning.segment_steps, num_envs, space)
         self.recorder = Recorder(
-            task.env_id,
-            segment_steps=length,
-            capacity=num_steps // task.num_envs,
-            shows_ends=task.shows_ends,
+            env_id,
+            segment_steps=learning.segment_steps,
+            capacity=num_steps // num_envs,
+            shows_ends=learning.shows_ends,
         )
         self.queue = queue
-        self.planner = QueryPlanner(planning, queue)
-        parts = self.recorder, self.predictor, self._rng
+        self.planner = QueryPlanner(labels, queue)
+        shared: Sequence[Segment] = ()
+        if labels.reuses_clips:
+            shared = queue.shared_segments(env_id, learning.segment_steps)
+        parts = self.recorder, self.predictor, self._rng, shared
         self.chooser: PairChooser | ClipSorter
-        if isinstance(choosing, SorterSettings):
-            self.chooser = ClipSorter(choosing, queue, *parts)
+        if labels.queries == "pairs":
+            self.chooser = PairChooser(labels, *parts)
         else:
-            self.chooser = PairChooser(choosing, *parts)
-        # A run that wants fewer labels than MIN_LABELS_TO_FINE_TUNE would otherwise never
-        # fine-tune.
-        wanted = budget.pretraining or budget.total or MIN_LABELS_TO_FINE_TUNE
-        least = min(MIN_LABELS_TO_FINE_TUNE, wanted)
-        self.trainer = PredictorTrainer(training, space, length, least)
+            self.chooser = ClipSorter(labels, queue, *parts)
+        self.trainer = PredictorTrainer(learning, space, pretrained)
         self.meter = PredictorMeter(self.predictor)
-        self._is_pretrained = training.pretrained is not None
+        self._is_pretrained = pretrained is not None
         self._read_s = -math.inf
 
     @property
@@ -141,7 +132,7 @@ class RewardLearner:
         """
         predictor = self.predictor
         self.recorder.observe(rollout)
-        rows = self._task.space.rows(rollout.observations, rollout.actions)
+        rows = self._space.rows(rollout.observations, rollout.actions)
         members = predictor.member_rewards(rows)
         # Also true for NaN.
         if not (np.abs(members) <= MAX_PREDICTED_REWARD).all():
@@ -154,9 +145,8 @@ class RewardLearner:
             )
         predictor.recent.update(members[:, rollout.is_valid])
         rewards = predictor.normalised(members)
-        metrics = prediction_metrics(rollout, predictor, rows, members, rewards)
-        metrics |= self.meter.observe(rollout, rows, members, self.trainer.labels)
-        return RewardedRollout(rewards, metrics)
+        metrics = prediction_metrics(rollout, members, rewards)
+        return RewardedRollout(rewards, metrics | self.meter.observe(rollout, members))
 
     def add_clip_to_sort(self, rollout: Rollout) -> bool:
         """Cut a clip from a rollout and add it to those to sort; record nothing else of it.
@@ -166,8 +156,8 @@ class RewardLearner:
         """
         assert isinstance(self.chooser, ClipSorter)  # noqa: S101 - the settings are checked
         recorder = Recorder(
-            self._task.env_id,
-            segment_steps=self._task.segment_steps,
+            self._env_id,
+            segment_steps=self._learning.segment_steps,
             capacity=len(rollout.rewards),
         )
         recorder.observe(rollout)
@@ -181,7 +171,7 @@ class RewardLearner:
     def ask(
         self,
         progress: Progress,
-        recent: RecentEpisodes,
+        recent: Recent,
         limit: int | None = None,
         *,
         are_last: bool = False,
@@ -223,22 +213,13 @@ class RewardLearner:
         if self.trainer.is_fitting:
             return self.queue.num_answered
         self._read_s = time.monotonic()
-        answers = self.queue.read_answers()
-        new = [*answers.first, *answers.further]
-        if answers.has_revisions:
-            self.trainer.rebuild(self._targets_of(self.queue.answered()), self._pair_of)
-        elif new:
-            labels = self.trainer.labels
-            # Others were only answered with `cannot_tell` before: they are added now.
-            num_updated = sum(query.id in labels for query in answers.further)
+        if self.queue.read_answers():
+            targets = self._targets_of(self.queue.asked())
             # Added before they are evaluated, because the label set holds their input rows. The
             # predictor itself changes with the next fit only.
-            self.trainer.update_targets(self._targets_of(new), self._pair_of)
+            new = self.trainer.follow(targets, self._pair_of)
             if self.trainer.has_fitted:
-                self.meter.compare(labels, [query.id for query in answers.first])
-            self.trainer.count_updated(num_updated)
-        if answers.has_revisions or new:
-            self.meter.count_labels()
+                self.meter.compare(self.trainer.labels, new)
         return self.queue.num_answered
 
     def _targets_of(self, queries: Sequence[Query]) -> dict[int, float]:
@@ -250,14 +231,8 @@ class RewardLearner:
         return {each: target for each, target in targets.items() if target is not None}
 
     def _pair_of(self, comparison_id: int, target: float) -> LabelledPair:
-        segments = self.queue.query(comparison_id).segments
-        left, right = (self.queue.segment(content_hash) for content_hash in segments)
-        return LabelledPair(
-            self._task.space.rows(left.observations, left.actions),
-            self._task.space.rows(right.observations, right.actions),
-            target,
-            (left.rewards, right.rewards),
-        )
+        left, right = map(self.queue.segment, self.queue.query(comparison_id).segments)
+        return labelled_pair(self._space, left, right, target)
 
     # --- fit ---
 
@@ -300,7 +275,7 @@ class RewardLearner:
         if fitted is None:
             return False
         self.predictor.set_networks(fitted.networks, fitted.normaliser)
-        if self._task.shows_ends:
+        if self._learning.shows_ends:
             # Bradley-Terry compares sums, so a constant added to every step cancels out between
             # segments of equal length. Between unequal ones it does not: there the labels determine
             # the zero. Networks keep it in later fits, whatever the lengths in the label buffer.
@@ -401,7 +376,7 @@ class RewardLearner:
             "meter": self.meter.state(),
         }
         if isinstance(self.chooser, ClipSorter):
-            parts["sorter"] = self.chooser.state(place_of)
+            parts["sorter"] = self.chooser.state()
         return nest({"self": own, **parts})
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -414,7 +389,7 @@ class RewardLearner:
         self.recorder.load_state(part_of(state, "recorder"))
         self.planner.load_state(part_of(state, "planner"))
         self.trainer.load_state(part_of(state, "trainer"))
-        self.queue.load_state(part_of(state, "queue"), self._task.env_id)
+        self.queue.load_state(part_of(state, "queue"), self._env_id)
         self.meter.load_state(part_of(state, "meter"))
         if isinstance(self.chooser, ClipSorter):
             self.chooser.load_state(part_of(state, "sorter"))
@@ -423,7 +398,7 @@ class RewardLearner:
         # depends on its number.
         asked = self.queue.asked()
         queries = [asked[place] for place in state["self/labelled"]]
-        self.trainer.update_targets(self._targets_of(queries), self._pair_of)
+        self.trainer.follow(self._targets_of(queries), self._pair_of)
 
     def close(self) -> None:
         """Stop background threads."""

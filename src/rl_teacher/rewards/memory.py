@@ -8,13 +8,12 @@ import numpy as np
 
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.config.agents import OtherAgentConfig, SACConfig
-from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.config.fields import as_flag
 from rl_teacher.envs.registry import env_spaces
-from rl_teacher.plan import RunPlan
+from rl_teacher.plan import LearningPlan, RunPlan
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import MAX_IMAGES_PER_SEGMENT
-from rl_teacher.rewards.learner import RewardTask, recorded_steps
+from rl_teacher.rewards.learner import recorded_steps
 
 PEAK = 1.4
 """Peak memory of a run per byte of these arrays, measured with 20,000 numbers per observation: 1.4
@@ -40,28 +39,27 @@ def check_memory(plan: RunPlan, num_given: int = 0) -> None:
         arrays["sac.buffer_steps"] = agent.buffer_steps * 2 * step_bytes(space)
     learning = plan.learning
     if learning is not None:
-        task = RewardTask(plan.env_info.id, space, agent.num_envs, learning.segment_steps)
-        first = learning.labels.first
-        total = num_given + (learning.labels.total or first)
-        arrays |= learning_arrays(task, learning.predictor, first, total)
+        arrays |= learning_arrays(space, agent.num_envs, learning, num_given)
     refuse_excess(arrays)
 
 
 def learning_arrays(
-    task: RewardTask, config: PredictorConfig, first: int, total: int
+    space: InputSpace, num_envs: int, learning: LearningPlan, num_given: int = 0
 ) -> dict[str, int]:
     """Return the bytes of the recorded steps and of the labels, by the settings to lower.
 
     Args:
-        task: the environments.
-        config: settings of the predictor.
-        first: labels before training.
-        total: labels in all.
+        space: spaces of observations and actions.
+        num_envs: environments of a rollout.
+        learning: predictor to fit and labels to ask for.
+        num_given: number of labels that the run starts with.
     """
-    space, length = task.space.for_encoder(config.image_encoder), task.segment_steps
-    recorded = recorded_steps(first, length, task.num_envs, space)
+    config, labels, length = learning.predictor, learning.labels, learning.segment_steps
+    space = space.for_encoder(config.image_encoder)
+    recorded = recorded_steps(labels.first, length, num_envs, space)
     num_stored = min(length, MAX_IMAGES_PER_SEGMENT) if space.has_byte_rows else length
     row_bytes = space.num_features * np.dtype(space.row_dtype).itemsize
+    total = num_given + (labels.total or labels.first)
     num_labels = min(total, config.label_buffer or total)
     return {
         "pretrain_labels": recorded * step_bytes(space),

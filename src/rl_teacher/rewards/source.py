@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from jaxtyping import Float, Float32, Shaped
+from jaxtyping import Float, Float32
 
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import clipped_share
 from rl_teacher.predictor.ensemble import RewardPredictor
 
 Metrics = dict[str, float | int]
@@ -72,14 +71,11 @@ class FrozenPredictorReward:
         rows = self.predictor.space.rows(rollout.observations, rollout.actions)
         members = self.predictor.member_rewards(rows)
         rewards = self.predictor.normalised(members)
-        metrics = prediction_metrics(rollout, self.predictor, rows, members, rewards)
-        return RewardedRollout(rewards, metrics)
+        return RewardedRollout(rewards, prediction_metrics(rollout, members, rewards))
 
 
 def prediction_metrics(
     rollout: Rollout,
-    predictor: RewardPredictor,
-    rows: Shaped[np.ndarray, "time env features"],
     members: Float32[np.ndarray, "member time env"],
     rewards: Float32[np.ndarray, "time env"],
 ) -> Metrics:
@@ -93,8 +89,6 @@ def prediction_metrics(
 
     Args:
         rollout: steps of all environments.
-        predictor: the predictor.
-        rows: [T, N, F] its input rows.
         members: [M, T, N] raw rewards of its members.
         rewards: [T, N] normalised rewards.
     """
@@ -103,10 +97,7 @@ def prediction_metrics(
     returns, predicted = (each.sum(-2, where=is_valid) for each in (members, rewards))
     metrics = _disagreement(returns)
     metrics |= _correlation("correlation", predicted, rollout.rewards.sum(0, where=is_valid))
-    metrics |= _correlation("step_correlation", rewards[is_valid], rollout.rewards[is_valid])
-    if not predictor.space.has_byte_rows and is_valid.any():
-        metrics["clipped_inputs"] = clipped_share(rows[is_valid], predictor.normaliser)
-    return metrics
+    return metrics | _correlation("step_correlation", rewards[is_valid], rollout.rewards[is_valid])
 
 
 def _disagreement(returns: Float[np.ndarray, "member item"]) -> Metrics:

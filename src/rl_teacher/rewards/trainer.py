@@ -3,17 +3,18 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float, Int64
 
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.plan import LearningPlan
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitResult, evaluate, fit, initial_state, warm_start
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import ClipExamples, Examples, LabelledPair, LabelSet
+from rl_teacher.predictor.labels import Examples, LabelledPair, LabelSet
 from rl_teacher.queries.ranking import RankingAnswers, certainties, fit_qualities, rank_targets
 
 FIT_GROWTH = 0.02
@@ -28,26 +29,6 @@ MIN_LABELS_TO_FINE_TUNE = 20
 """Labels before a pretrained predictor is fitted further: fewer would only make it forget."""
 
 
-@dataclass(frozen=True)
-class TrainerSettings:
-    """Settings of the predictor's fits.
-
-    Attributes:
-        config: hyperparameters of the predictor.
-        first_fit_steps: maximum gradient steps of the first fit.
-        in_background: fit in a thread while training continues, instead of between rollouts.
-        seed: seed of networks, held-out labels and query selection.
-        pretrained: predictor to start from, with networks of the same size; it predicts from the
-            first step and is fine-tuned.
-    """
-
-    config: PredictorConfig
-    first_fit_steps: int
-    in_background: bool
-    seed: int
-    pretrained: RewardPredictor | None = None
-
-
 def examples_of(labels: LabelSet, config: PredictorConfig) -> Examples:
     """Return what the objective fits: the comparisons, or their clips by rank.
 
@@ -56,10 +37,10 @@ def examples_of(labels: LabelSet, config: PredictorConfig) -> Examples:
         config: hyperparameters of the predictor.
     """
     if config.objective == "preferences":
-        return labels
+        return labels.comparisons
     clips, places, sides = np.unique(labels.clips, return_index=True, return_inverse=True)
     targets, certainty = _ranks(labels, sides.reshape(-1, 2), len(clips), config.error_rate)
-    return ClipExamples(
+    return Examples(
         labels,
         places[:, None],
         targets.astype(np.float32),
@@ -89,60 +70,56 @@ class PredictorTrainer:
     """
 
     def __init__(
-        self,
-        settings: TrainerSettings,
-        space: InputSpace,
-        segment_steps: int,
-        min_labels_to_fine_tune: int = MIN_LABELS_TO_FINE_TUNE,
+        self, learning: LearningPlan, space: InputSpace, pretrained: RewardPredictor | None = None
     ) -> None:
         """Initialise without labels.
 
         Args:
-            settings: of the fits.
+            learning: settings of the fits, and of the labels.
             space: input space of the networks.
-            segment_steps: L, the length of a segment.
-            min_labels_to_fine_tune: labels before a pretrained predictor is fitted further.
+            pretrained: predictor to start from, with networks of the same size; it predicts from
+                the first step and is fine-tuned.
         """
-        self._settings = settings
+        self._learning = learning
         self._space = space
-        self._segment_steps = segment_steps
-        self._min_labels_to_fine_tune = min_labels_to_fine_tune
+        self._pretrained = pretrained
+        # A run that wants fewer labels would otherwise never fine-tune.
+        wanted = learning.labels.first or learning.labels.total or MIN_LABELS_TO_FINE_TUNE
+        self._min_labels_to_fine_tune = min(MIN_LABELS_TO_FINE_TUNE, wanted)
         self._fit_growth = FIT_GROWTH_CNN if space.has_byte_rows else FIT_GROWTH
-        self._state = initial_state(space, settings.config, settings.seed)
-        pretrained = settings.pretrained
+        self._state = initial_state(space, learning.predictor, learning.seed)
         if pretrained is not None:
             self._state = warm_start(self._state, pretrained.networks, pretrained.normaliser)
         self._given: list[LabelledPair] = []
         self._fits_given = False
         self.labels = self._empty_label_set()
+        # Targets by comparison id.
+        self._targets: dict[int, float] = {}
         self._held_out: Examples | None = None
         self.num_fits = self.num_fit_steps = 0
         self._num_labels_fitted = 0
-        # Answers to labels that were fitted before, which change targets but not the number of
-        # labels.
-        self._num_updated = 0
         self._is_revised = False
-        self._thread = ThreadPoolExecutor(1, "reward-fit") if settings.in_background else None
+        self._thread = ThreadPoolExecutor(1, "reward-fit") if learning.fits_in_background else None
         self._running: Future[FitResult] | None = None
 
     def _empty_label_set(self, capacity: int | None = None) -> LabelSet:
-        config, pretrained = self._settings.config, self._settings.pretrained
+        learning, config = self._learning, self._learning.predictor
         labels = LabelSet(
-            self._segment_steps,
+            learning.segment_steps,
             self._space,
             config.ensemble_size,
-            self._settings.seed,
+            learning.seed,
             config.segment_discount,
             config.label_buffer if capacity is None else capacity,
         )
-        if pretrained is not None:
-            labels.warm_start_from(pretrained.normaliser)
+        if self._pretrained is not None:
+            labels.warm_start_from(self._pretrained.normaliser)
         return labels
 
     @property
     def has_fitted(self) -> bool:
         """True if the predictor is fitted, here or as a pretrained one."""
-        return self.num_fits > 0 or self._settings.pretrained is not None
+        return self.num_fits > 0 or self._pretrained is not None
 
     @property
     def num_labels_of_fit(self) -> int:
@@ -167,7 +144,7 @@ class PredictorTrainer:
 
     @property
     def has_unfitted_labels(self) -> bool:
-        """True if labels were added, updated or revised since the last fit began."""
+        """True if labels were added or revised since the last fit began."""
         return self._is_revised or self._num_new > 0
 
     @property
@@ -177,7 +154,7 @@ class PredictorTrainer:
 
     @property
     def _num_new(self) -> int:
-        return self.labels.num_added - self._num_labels_fitted + self._num_updated
+        return self.labels.num_added - self._num_labels_fitted
 
     # --- labels ---
 
@@ -201,43 +178,37 @@ class PredictorTrainer:
         labels = self._empty_label_set(capacity=0)
         for pair in pairs:
             labels.add(pair)
-        self._held_out = examples_of(labels, self._settings.config)
+        self._held_out = examples_of(labels, self._learning.predictor)
 
-    def update_targets(
+    def follow(
         self, targets: Mapping[int, float], pair_of: Callable[[int, float], LabelledPair]
-    ) -> None:
-        """Add new labels and change the targets of known ones.
+    ) -> list[int]:
+        """Follow the targets of all labelled comparisons; return the ids of new ones.
+
+        If a target was changed or taken back, the next fit is due at once.
 
         Args:
             targets: by comparison id, in the order in which new labels are added.
             pair_of: loads the segments of a comparison, given its id and target.
         """
-        for comparison_id, target in targets.items():
-            if comparison_id in self.labels:
-                self.labels.set_target(comparison_id, target)
-            else:
-                self.labels.add(pair_of(comparison_id, target), comparison_id)
-
-    def count_updated(self, num: int) -> None:
-        """Count further answers to known comparisons as news for the next fit."""
-        self._num_updated += num
-
-    def rebuild(
-        self, targets: Mapping[int, float], pair_of: Callable[[int, float], LabelledPair]
-    ) -> None:
-        """Replace all labels after one was revised; the next fit is due at once.
-
-        Known labels keep their order, since whether one is held out depends on its number.
-        """
-        known = [each for each in self.labels.comparison_ids if each in targets]
-        self.labels = self._empty_label_set()
-        for pair in self._given:
-            self.labels.add(pair)
-        self.update_targets({each: targets[each] for each in (*known, *targets)}, pair_of)
-        self._is_revised = len(self.labels) > 0
-        if not self._is_revised:
-            # Without labels there is no fit to reset these counts.
-            self._num_labels_fitted = self._num_updated = 0
+        before, self._targets = self._targets, dict(targets)
+        added = new = [each for each in targets if each not in before]
+        self._is_revised |= any(targets.get(each) != target for each, target in before.items())
+        if before.keys() <= targets.keys():
+            for each in before:
+                self.labels.set_target(each, targets[each])
+        else:
+            # Known labels keep their order, since whether one is held out depends on its number.
+            added = [*(each for each in self.labels.comparison_ids if each in targets), *new]
+            self.labels = self._empty_label_set()
+            for pair in self._given:
+                self.labels.add(pair)
+        for each in added:
+            self.labels.add(pair_of(each, targets[each]), each)
+        if not len(self.labels):
+            # Without labels there is no fit to reset these.
+            self._is_revised, self._num_labels_fitted = False, 0
+        return new
 
     # --- fits ---
 
@@ -250,14 +221,14 @@ class PredictorTrainer:
         has_enough = self._num_new >= self._num_for_fit
         if not (self._is_revised or has_enough or (force and len(self.labels) > 0)):
             return None
-        is_fine_tuned = self._settings.pretrained is not None and not self._fits_given
+        is_fine_tuned = self._pretrained is not None and not self._fits_given
         if is_fine_tuned and self.labels.num_added < self._min_labels_to_fine_tune:
             return None
-        self._num_labels_fitted, self._num_updated = self.labels.num_added, 0
+        self._num_labels_fitted = self.labels.num_added
         self._is_revised = False
         if not self.has_fitted or (self.num_fits == 0 and self._fits_given):
             # The first fit runs to convergence, and training waits for it.
-            return self._count(self._fit(self._settings.first_fit_steps, None))
+            return self._count(self._fit(self._learning.first_fit_steps, None))
         if self._thread is None:
             return self._count(self._refit())
         self._running = self._thread.submit(self._refit)
@@ -268,7 +239,7 @@ class PredictorTrainer:
 
     def _fit(self, max_steps: int, patience: int | None) -> FitResult:
         """Fit to all labels; the report is on the held-out set if there is one."""
-        examples = examples_of(self.labels, self._settings.config)
+        examples = examples_of(self.labels, self._learning.predictor)
         result = fit(self._state, examples, max_steps, patience=patience)
         if self._held_out is None:
             return result
@@ -300,7 +271,6 @@ class PredictorTrainer:
             "num_fits": np.asarray(self.num_fits),
             "num_fit_steps": np.asarray(self.num_fit_steps),
             "num_labels_fitted": np.asarray(self._num_labels_fitted),
-            "num_updated": np.asarray(self._num_updated),
             "is_revised": np.asarray(self._is_revised),
         }
         return nest({"counts": own, "fitter": self._state.arrays()})
@@ -311,7 +281,6 @@ class PredictorTrainer:
         self.num_fits = int(state["counts/num_fits"])
         self.num_fit_steps = int(state["counts/num_fit_steps"])
         self._num_labels_fitted = int(state["counts/num_labels_fitted"])
-        self._num_updated = int(state["counts/num_updated"])
         self._is_revised = bool(state["counts/is_revised"])
 
     def close(self) -> None:

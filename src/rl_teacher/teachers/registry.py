@@ -1,8 +1,6 @@
 """Teachers by name, and custom teachers."""
 
-import contextlib
 import importlib
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +33,7 @@ def teacher_named(name: str, strength: float | None = None) -> Teacher:
 
     Raises:
         UnknownName: there is no such teacher.
-        BadInput: a custom teacher cannot be imported, or is no function of two segments.
+        BadInput: a custom teacher cannot be imported, or is no function.
         BadConfig: the teacher has no such parameter, or the value is out of range.
     """
     if ":" not in name and name not in NAMED:
@@ -65,31 +63,12 @@ def _import(path: str) -> Teacher:
             "module:function, and the module must be on Python's path (PYTHONPATH=. for the "
             "current folder)."
         ) from error
-    check_teacher(function, path)
-    return custom_teacher(function, path)
-
-
-def check_teacher(function: Any, path: str) -> None:
-    """Check that a custom teacher can be called with two segments.
-
-    Raises:
-        BadInput: it cannot be.
-    """
-    problem = None
     if not callable(function):
-        problem = f"is no function but {function!r:.200}"
-    else:
-        # Some functions of compiled modules have no signature.
-        with contextlib.suppress(ValueError):
-            signature = inspect.signature(function)
-            try:
-                signature.bind(None, None)
-            except TypeError:
-                problem = f"takes {signature}"
-    if problem is not None:
         raise BadInput(
-            f"The teacher {path} {problem}. It must be a function of two segments, left and right."
+            f"The teacher {path} is {function!r:.200}. It must be a function of two "
+            "segments, left and right."
         )
+    return custom_teacher(function, path)
 
 
 def custom_teacher(function: Callable[[Segment, Segment], Any], path: str) -> Teacher:

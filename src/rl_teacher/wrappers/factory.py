@@ -15,8 +15,6 @@ from rl_teacher.datasets.import_export import SPACES
 from rl_teacher.plan import LearningPlan
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.rewards.learner import RewardTask
-from rl_teacher.rewards.memory import learning_arrays
 from rl_teacher.runs.folder import shortened_name
 from rl_teacher.runs.opening import ExperimentSpec
 from rl_teacher.store.media import slug
@@ -80,24 +78,6 @@ def pretrained_predictor(plan: WrapperPlan, space: InputSpace) -> RewardPredicto
             "observation_transform."
         )
     return predictor
-
-
-def reward_task(envs: WrappedEnvs, learning: LearningPlan) -> RewardTask:
-    """Return the environments as the reward learner knows them."""
-    return RewardTask(
-        envs.env_info.id,
-        envs.input_space,
-        envs.num_envs,
-        learning.segment_steps,
-        shows_ends=learning.shows_ends,
-    )
-
-
-def large_arrays(envs: WrappedEnvs, learning: LearningPlan) -> dict[str, int]:
-    """Return the bytes of the large arrays of a wrapper."""
-    first = learning.labels.first
-    total = learning.labels.total or first
-    return learning_arrays(reward_task(envs, learning), learning.predictor, first, total)
 
 
 def given_labels(

@@ -14,7 +14,7 @@ from rl_teacher.plan import LearningPlan
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.rewards.factory import make_learner
 from rl_teacher.rewards.learner import RewardLearner
-from rl_teacher.rewards.memory import refuse_excess
+from rl_teacher.rewards.memory import learning_arrays, refuse_excess
 from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.opening import open_experiment
 from rl_teacher.runs.status import Phase, RunStatus
@@ -24,9 +24,7 @@ from rl_teacher.wrappers.factory import (
     clips_of,
     experiment_spec,
     given_labels,
-    large_arrays,
     pretrained_predictor,
-    reward_task,
 )
 from rl_teacher.wrappers.settings import WrapperPlan
 
@@ -58,7 +56,8 @@ class WrapperLearning:
         given = labelled_pairs(training, space)
         spec = experiment_spec(envs, plan, learning, [*training, *held_out])
         self.name = spec.name
-        refuse_excess(large_arrays(envs, learning), spell=str)
+        arrays = learning_arrays(envs.input_space, envs.num_envs, learning)
+        refuse_excess(arrays, spell=str)
         self._has_given = bool(given)
         self._fitted_step = 0
         self._reminded_s = -np.inf
@@ -75,8 +74,9 @@ class WrapperLearning:
             stack.callback(renderer.close)
             store = query_store(experiment, renderer)
             pretrained = pretrained_predictor(plan, envs.input_space)
-            task = reward_task(envs, learning)
-            self.learner: RewardLearner = make_learner(task, learning, store, pretrained)
+            self.learner: RewardLearner = make_learner(
+                envs.env_info.id, envs.input_space, envs.num_envs, learning, store, pretrained
+            )
             stack.callback(self.learner.close)
             self.session = PreferenceSession(
                 experiment, self.learner, renderer, session_settings(envs, plan)

@@ -73,7 +73,7 @@ class WrapperSettings(TeachConfig):
     wait_for_labels: bool = False
     """block `step` until every comparison is answered"""
     answer_timeout_s: Positive | None = None
-    """seconds to wait for an answer before training continues without it; None: no limit"""
+    """seconds to wait for a person before training continues without an answer; None: no limit"""
     checkpoint_interval: Count = 10_000
     """environment steps between checkpoints"""
     refresh_interval: Natural = 0
