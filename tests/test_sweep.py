@@ -1,29 +1,16 @@
-import json
 import subprocess
 import sys
-import uuid
-from datetime import timedelta
+from dataclasses import replace
 
 import pytest
-from sqlalchemy import insert
 
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput
+from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.runs.folder import Experiment, open_store
 from rl_teacher.runs.management import delete_experiment
 from rl_teacher.runs.status import Phase
-from rl_teacher.store.experiment_locks import STALE_AFTER, this_process
-from rl_teacher.store.tables import ExperimentLock
-from rl_teacher.sweep import (
-    MEASURED,
-    RunFailed,
-    described,
-    execute,
-    execute_on_node,
-    read_sweep,
-    sweep,
-    table_rows,
-)
+from rl_teacher.sweep import RunFailed, execute, read_sweep, sweep, table_rows
 from tests.runs.statuses import report
 from tests.test_teach import wait_for_checkpoint
 
@@ -44,6 +31,12 @@ def write(tmp_path):
         return tmp_path / name
 
     return write
+
+
+def runs_of(path):
+    return {
+        run: TeachConfig("ShortReacher-v1", "rl", name=run.name) for run in read_sweep(path).runs()
+    }
 
 
 def test_runs_are_all_combinations_of_each_seed(write):
@@ -132,21 +125,15 @@ def test_runs_of_the_same_settings_or_name_are_refused(write, capsys, grid, mess
     assert message in capsys.readouterr().err
 
 
-def test_sweep_trains_each_run_once_and_compares_them(write, home, capsys):
+def test_sweep_trains_each_run_once_and_compares_them(write, capsys):
     path = write(f'flags = "{FLAGS}"\nseeds = [0, 1]\n[grid]\n"--ppo.gamma" = [0.9]')
     assert main(["sweep", str(path), "--parallel", "2"]) == 0
     first = capsys.readouterr().out
     assert "2 runs, 2 of them to do" in first
     names = [f"gae_ppo.gamma=0.9_seed={seed}" for seed in (0, 1)]
     assert [Experiment.find(name).summary().phase for name in names] == [Phase.FINISHED] * 2
-    lines = (home / "sweeps" / "gae.jsonl").read_text().splitlines()
-    results = [json.loads(line) for line in lines]
-    last = {each["seed"]: Experiment.find(each["name"]).metrics()[-1] for each in results}
-    returns = {seed: row["true_return"] for seed, row in last.items()}
-    assert {each["seed"]: each["final_return"] for each in results} == returns
-    # Not the time of the process, which may have continued the run of an earlier one.
-    assert all(each["wall_s"] == last[each["seed"]]["wall_s"] for each in results)
-    low, high = sorted(returns.values())
+    returns = [Experiment.find(name).metrics()[-1]["true_return"] for name in names]
+    low, high = sorted(returns)
     assert f"{(low + high) / 2:.1f} ({low:.1f} to {high:.1f})" in first
 
     assert main(["sweep", str(path)]) == 0
@@ -158,40 +145,16 @@ def test_failed_run_is_reported_and_tried_again(write, home):
     (home / "experiments").mkdir(parents=True)
     (home / "experiments" / "gae_seed=0").write_text("")
     lines = []
+    runs = runs_of(write(f'flags = "{FLAGS}"\nseeds = [0]'))
     with pytest.raises(RunFailed, match="1 of 1 run failed: gae_seed=0"):
-        sweep(read_sweep(write(f'flags = "{FLAGS}"\nseeds = [0]')), 1, lines.append)
+        sweep(runs, 1, lines.append, execute)
     assert "gae_seed=0 failed" in lines[-1]
-    assert not (home / "sweeps" / "gae.jsonl").exists()
-
-
-def lock_on_another_machine(name, silence_s):
-    """Lock an experiment as a machine does whose last heartbeat is some seconds old; return it."""
-    with open_store() as store, store.database.writing() as connection:
-        moment = store.database.now() - timedelta(seconds=silence_s)
-        row = {
-            "name": name,
-            "token": uuid.uuid4(),
-            "holder": this_process() | {"host": "elsewhere", "machine": "another"},
-            "acquired_at": moment,
-            "heartbeat_at": moment,
-        }
-        connection.execute(insert(ExperimentLock).values(row))
-    return moment
 
 
 @pytest.fixture
 def run(write):
     [run] = read_sweep(write(f'flags = "{FLAGS}"\nseeds = [0]')).runs()
     return run
-
-
-def test_run_waits_until_the_lock_of_a_dead_machine_is_stale(run, executed, monkeypatch):
-    monkeypatch.setattr("rl_teacher.sweep.LOCK_POLL_S", 0.1)
-    heartbeat_at = lock_on_another_machine(run.name, 58)
-    execute_on_node(run)
-    assert executed == [0]
-    with open_store() as store:
-        assert store.database.now() >= heartbeat_at + STALE_AFTER
 
 
 @pytest.mark.slow
@@ -202,16 +165,9 @@ def test_run_of_a_process_with_another_working_folder_finds_relative_paths(
     [run] = read_sweep(write(f'flags = "{SMALL} --tensorboard-dir logs"\nseeds = [0]')).runs()
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert execute_on_node(run)["steps"] == 512
+    execute(run)
     assert (tmp_path / "logs").is_dir()
     assert not (tmp_path / "elsewhere" / "logs").exists()
-
-
-def test_run_of_another_machine_that_goes_on_is_a_failure(run, monkeypatch):
-    monkeypatch.setattr("rl_teacher.sweep.LOCK_TIMEOUT_S", 0.0)
-    lock_on_another_machine(run.name, 0)
-    with pytest.raises(RunFailed, match=r"is being run by process .* on elsewhere"):
-        execute_on_node(run)
 
 
 def test_run_whose_process_is_killed_names_the_signal(run):
@@ -251,57 +207,25 @@ def test_table_has_interquartile_means_over_seeds():
     ]
 
 
-@pytest.fixture
-def executed(monkeypatch):
-    """Return the seeds of the runs that were executed, which train nothing."""
-    seeds = []
+def test_runs_of_deleted_experiments_or_changed_settings_are_executed_again(write):
+    executed = []
 
-    def execute(run):
-        seeds.append(run.seed)
-        Experiment.open(run.name, {}).close()
+    def pretend(run):
+        executed.append(run.seed)
+        Experiment.open(run.name, runs[run].saved()).close()
         report(run.name, "finished")
-        return described(run) | dict.fromkeys(MEASURED, 1.0)
 
-    monkeypatch.setattr("rl_teacher.sweep.execute", execute)
-    return seeds
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"flags": 3},
-        {"flags": [["-p"]]},
-        {"area": "1"},
-        {"final_return": float("nan")},
-        {"labels": None, "steps": {}},
-        {"wall_s": []},
-    ],
-)
-def test_damaged_result_is_determined_again(write, home, executed, changed):
-    given = read_sweep(write('flags = "-p rl"\nseeds = [0, 1]'))
-    whole = sweep(given, 1)
-    path = home / "sweeps" / "gae.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows[0] |= changed
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert sweep(given, 1) == whole
-    assert executed == [0, 1, 0]
-
-
-def test_deleted_run_is_executed_again(write, executed):
-    given = read_sweep(write('flags = "-p rl"\nseeds = [0, 1]'))
-    sweep(given, 1)
+    runs = runs_of(write('flags = "-p rl"\nseeds = [0, 1]'))
+    for num_executed in (2, 2):
+        assert len(sweep(runs, 1, print, pretend)) == 2
+        assert len(executed) == num_executed
     with open_store() as store:
         delete_experiment(store, "gae_seed=1")
-    sweep(given, 1)
+    sweep(runs, 1, print, pretend)
     assert executed == [0, 1, 1]
-
-
-def test_run_that_was_stopped_after_its_deletion_is_continued(write, executed):
-    given = read_sweep(write('flags = "-p rl"\nseeds = [0, 1]'))
-    sweep(given, 1)
-    with open_store() as store:
-        delete_experiment(store, "gae_seed=1")
-    Experiment.open("gae_seed=1", {}).close()
-    sweep(given, 1)
-    assert executed == [0, 1, 1]
+    report("gae_seed=0", "stopped")
+    sweep(runs, 1, print, pretend)
+    assert executed == [0, 1, 1, 0]
+    changed = {run: replace(config, seed=9) for run, config in runs.items()}
+    sweep(changed, 1, print, lambda run: executed.append(run.seed))
+    assert executed == [0, 1, 1, 0, 0, 1]

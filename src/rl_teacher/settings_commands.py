@@ -20,7 +20,7 @@ from rl_teacher.config.presets import PresetName, preset
 from rl_teacher.play.options import PlayOptions
 
 if TYPE_CHECKING:
-    from rl_teacher.sweep import Sweep
+    from rl_teacher.sweep import Run, Sweep
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -259,7 +259,7 @@ def sweep(
     from rich.console import Console
 
     from rl_teacher.common.runtime import sigterm_interrupts
-    from rl_teacher.sweep import HEADINGS, LocalRuns, execute_on_node, read_sweep, table_rows
+    from rl_teacher.sweep import HEADINGS, Process, execute, read_sweep, table_rows
     from rl_teacher.sweep import sweep as run
 
     for flag, number in (("--parallel", parallel), ("--cpus", cpus)):
@@ -267,31 +267,37 @@ def sweep(
             raise BadInput(f"{flag} {number} was given; at least 1 is needed.")
     if cpus != 1 and cluster is None:
         raise BadInput("--cpus was given, which has no effect without --cluster. Omit it.")
-    given = read_sweep(file)
-    check_runs(given)
+    runs = checked_runs(read_sweep(file))
     console = Console()
     report = partial(console.print, soft_wrap=True, markup=False)
     # Otherwise its runs would go on without it, and the repeated command would find them in use.
     with sigterm_interrupts():
         if cluster is None:
-            local = LocalRuns()
-            results = run(given, parallel or 1, report, local, local.end)
+            started: list[Process] = []
+
+            def terminate() -> None:
+                for process in started:
+                    process.terminate()
+
+            results = run(
+                runs, parallel or 1, report, partial(execute, on_start=started.append), terminate
+            )
         else:
             from rl_teacher.cluster.connection import connected
             from rl_teacher.cluster.jobs import ClusterFunction, num_cluster_cpus
 
             with connected(cluster):
                 at_once = parallel or max(1, num_cluster_cpus() // cpus)
-                remote = ClusterFunction(execute_on_node, cpus)
-                results = run(given, at_once, report, remote, remote.cancel)
+                remote = ClusterFunction(execute, cpus)
+                results = run(runs, at_once, report, remote, remote.cancel)
     table = table_of(*HEADINGS)
     for row in table_rows(results):
         table.add_row(*row)
     print_table(table)
 
 
-def check_runs(given: "Sweep") -> None:
-    """Check the settings of all runs of a sweep before the first one starts.
+def checked_runs(given: "Sweep") -> "dict[Run, TeachConfig]":
+    """Parse and check the settings of all runs of a sweep before the first one starts.
 
     Raises:
         BadInput: a setting is wrong, people would have to answer, runs would start over whenever
@@ -313,3 +319,4 @@ def check_runs(given: "Sweep") -> None:
             )
         parsed.append((run, replace(config, env_id=plan.env_info.id), options))
     check_different(parsed)
+    return {run: config for run, config, _ in parsed}

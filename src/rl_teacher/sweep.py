@@ -9,9 +9,8 @@ A sweep is a TOML file:
     "--reward.l2" = [10.0, 100.0]
     "-e" = ["ShortHopper-v1", "ShortWalker-v1"]
 
-Every run is a process of `rl-teacher teach`, on this machine or on a node of a cluster. Finished
-runs are kept as one JSON line each in `sweeps/NAME.jsonl` of the home, and skipped when the command
-is repeated, unless their experiments were deleted or renamed; a stopped one continues.
+Every run is a process of `rl-teacher teach`, on this machine or on a node of a cluster. When the
+command is repeated, finished runs are skipped, and stopped ones continue.
 """
 
 import itertools
@@ -19,38 +18,22 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from rl_teacher.common.errors import (
-    BadInput,
-    ClusterUnavailable,
-    ExperimentInUse,
-    RlTeacherError,
-)
-from rl_teacher.common.files import folder_errors, is_finite
+from rl_teacher.common.errors import BadInput, ClusterUnavailable, RlTeacherError
 from rl_teacher.common.parallel import in_parallel
 from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.report.figures import UNKNOWN, duration, reward
 from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
-from rl_teacher.runs.folder import (
-    Experiment,
-    experiment_names,
-    home,
-    open_store,
-    shortened_name,
-    stored_experiments,
-)
-from rl_teacher.runs.management import idle_folder
-from rl_teacher.runs.metrics_file import MetricsFile
+from rl_teacher.runs.config_comparison import flatten
+from rl_teacher.runs.folder import Experiment, as_json, shortened_name, stored_experiments
 from rl_teacher.runs.status import Phase
-from rl_teacher.store.experiment_locks import STALE_AFTER
 from rl_teacher.store.records import ExperimentView
 
 OWN_FLAGS = {"-n": "name", "--name": "name", "-s": "seeds", "--seed": "seeds"}
@@ -59,19 +42,11 @@ OWN_FLAGS = {"-n": "name", "--name": "name", "-s": "seeds", "--seed": "seeds"}
 OUTPUT_TAIL = 2_000
 """Characters of a failed run's output that are shown."""
 
-LOCK_TIMEOUT_S = STALE_AFTER.total_seconds() + 30
-"""Time after which a run whose experiment is in use has failed."""
-LOCK_POLL_S = 5.0
-
 Process = subprocess.Popen[bytes]
 
 Result = dict[str, Any]
-"""Result of a finished run: `name`, `flags`, `settings` and `seed`; `final_return` and `area` of
-the true return, or None without one; `steps`, `labels` and `wall_s`, over all processes of a
-continued run."""
-
-MEASURED = ("final_return", "area", "steps", "labels", "wall_s")
-"""Numbers of a result."""
+"""Result of a finished run: `settings` and `seed`; `final_return` and `area` of the true return, or
+None without one; `labels` and `wall_s`, over all processes of a continued run."""
 
 
 @dataclass(frozen=True)
@@ -215,19 +190,19 @@ class RunFailed(RlTeacherError):
 
 
 def sweep(
-    sweep: Sweep,
+    runs: Mapping[Run, TeachConfig],
     parallel: int,
-    report: Callable[[str], None] = lambda _: None,
-    executor: Callable[[Run], Result] | None = None,
+    report: Callable[[str], None],
+    executor: Callable[[Run], None],
     cancel: Callable[[], None] = lambda: None,
 ) -> list[Result]:
     """Execute the runs that are not finished yet.
 
     Args:
-        sweep: the sweep.
+        runs: the runs, with their parsed flags.
         parallel: number of simultaneous runs.
         report: called with a line of progress.
-        executor: executes a run and returns its result; by default `execute`.
+        executor: executes a run, see `execute`.
         cancel: ends what the executor executes, after Ctrl-C.
 
     Returns:
@@ -235,100 +210,51 @@ def sweep(
 
     Raises:
         RunFailed: some runs failed. It is raised after all others are finished.
-        RunFolderUnusable: the folder of the results is read-only or full.
     """
-    file = MetricsFile(home() / "sweeps" / f"{sweep.name}.jsonl")
-    runs = list(sweep.runs())
-    existing = {*experiment_names()}
-    # A run that was deleted or renamed is wanted again, and one that was stopped then continues.
     stored = stored_experiments()
-    finished = [run for run in runs if run.name in existing and is_finished(run, stored)]
-    results = finished_results(finished, file.rows())
-    missing = [run for run in runs if run.flags not in results]
+    missing = [run for run, config in runs.items() if not is_finished(run, config, stored)]
     report(f"{counted(len(runs), 'run')}, {len(missing)} of them to do")
     failures = []
-    for run, ended in in_parallel(executor or execute, missing, parallel, cancel):
+    for run, ended in in_parallel(executor, missing, parallel, cancel):
         try:
-            result = results[run.flags] = ended.result()
+            ended.result()
         except (RunFailed, ClusterUnavailable) as error:
             failures.append(run.name)
             report(f"{run.name} failed:\n{error}")
             continue
-        with folder_errors(file.path.parent):
-            file.path.parent.mkdir(parents=True, exist_ok=True)
-            file.append(result)
-        shown = reward(result["final_return"])
-        report(f"{run.name}: return {shown} in {duration(result['wall_s'])}")
-    file.close()
+        result = result_of(run)
+        report(
+            f"{run.name}: return {reward(result['final_return'])} in {duration(result['wall_s'])}"
+        )
     if failures:
         raise RunFailed(
             f"{len(failures)} of {counted(len(runs), 'run')} failed: {', '.join(failures)}. "
             "Repeat the command to try them again."
         )
-    return [results[run.flags] for run in runs]
+    return [result_of(run) for run in runs]
 
 
-def is_finished(run: Run, stored: Mapping[str, ExperimentView] | None = None) -> bool:
-    """Return whether the experiment of a run, which exists, has taken all its steps."""
-    return Experiment.find(run.name).summary(stored).phase is Phase.FINISHED
+def is_finished(run: Run, config: TeachConfig, stored: Mapping[str, ExperimentView]) -> bool:
+    """Return whether the experiment of a run has these settings and has taken all its steps.
+
+    One with other settings is not: `rl-teacher teach` extends it, or refuses them.
+    """
+    experiment = Experiment.find_or_none(run.name)
+    if experiment is None or experiment.summary(stored).phase is not Phase.FINISHED:
+        return False
+    return flatten(experiment.config) == flatten(as_json(config.saved()))
 
 
-def finished_results(
-    runs: Sequence[Run], rows: Sequence[Mapping[str, Any]]
-) -> dict[tuple[str, ...], Result]:
-    """Return the results of runs by their flags; damaged rows are left out."""
-    by_flags = {run.flags: run for run in runs}
-    results = {}
-    for row in rows:
-        flags = row.get("flags")
-        # All of them text, so that a damaged one can be looked up.
-        run = by_flags.get(tuple(map(str, flags))) if isinstance(flags, list) else None
-        measured = {key: row[key] for key in MEASURED if key in row}
-        is_whole = len(measured) == len(MEASURED) and all(
-            value is None or is_finite(value) for value in measured.values()
-        )
-        if run is not None and is_whole:
-            results[run.flags] = described(run) | measured
-    return results
-
-
-def described(run: Run) -> Result:
-    """Return the part of a result that describes the run."""
-    return {key: getattr(run, key) for key in ("name", "flags", "settings", "seed")}
-
-
-class LocalRuns:
-    """Runs in processes of this machine, which can be ended."""
-
-    def __init__(self) -> None:
-        self._processes: list[Process] = []
-        self._are_ended = False
-
-    def __call__(self, run: Run) -> Result:
-        """Execute a run; see `execute`."""
-        return execute(run, self._add)
-
-    def _add(self, process: Process) -> None:
-        self._processes.append(process)
-        if self._are_ended:
-            process.terminate()
-
-    def end(self) -> None:
-        """Let all runs save and end; later ones end at once."""
-        self._are_ended = True
-        for process in self._processes:
-            process.terminate()
-
-
-def execute(run: Run, on_start: Callable[[Process], None] = lambda _: None) -> Result:
-    """Execute a run in a process, or continue it, and return its result.
+def execute(run: Run, on_start: Callable[[Process], None] = lambda _: None) -> None:
+    """Execute a run in a process, or continue it.
 
     Args:
         run: the run.
         on_start: called with the process.
 
     Raises:
-        RunFailed: the process failed; the message has the end of its output.
+        RunFailed: the process failed, or it was stopped before its last step; the message has the
+            end of its output.
     """
     with subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", "rl_teacher.cli", "teach", *run.flags],
@@ -345,53 +271,18 @@ def execute(run: Run, on_start: Callable[[Process], None] = lambda _: None) -> R
         output += f"\nIt was killed by signal {-process.returncode}."
     if process.returncode != 0:
         raise RunFailed(output[-OUTPUT_TAIL:].strip() or f"exit code {process.returncode}")
-    return result_of(run)
-
-
-def execute_on_node(run: Run) -> Result:
-    """Execute a run on a node of a cluster.
-
-    The cluster repeats a run whose node has died before the locks of that node are stale.
-
-    Raises:
-        RunFailed: the process failed, or another one runs the experiment.
-    """
-    wait_until_idle(run.name)
-    return execute(run)
-
-
-def wait_until_idle(name: str) -> None:
-    """Wait until no other process holds the locks of an experiment.
-
-    Raises:
-        RunFailed: another process holds them for `LOCK_TIMEOUT_S`.
-    """
-    deadline_s = time.monotonic() + LOCK_TIMEOUT_S
-    while True:
-        try:
-            with open_store() as store, idle_folder(store, name):
-                return
-        except ExperimentInUse as error:
-            if time.monotonic() > deadline_s:
-                raise RunFailed(str(error)) from error
-        except RlTeacherError:
-            return  # The run itself reports it.
-        time.sleep(LOCK_POLL_S)
+    if Experiment.find(run.name).summary().phase is not Phase.FINISHED:
+        raise RunFailed("It was stopped and saved.")
 
 
 def result_of(run: Run) -> Result:
-    """Return the result of a run whose process has ended.
-
-    Raises:
-        RunFailed: it was stopped before its last step.
-    """
-    if not is_finished(run):
-        raise RunFailed("It was stopped and saved.")
+    """Return the result of a finished run."""
     rows = Experiment.find(run.name).metrics()
-    return described(run) | {
+    return {
+        "settings": run.settings,
+        "seed": run.seed,
         "final_return": newest(rows, "true_return"),
         "area": area_under_curve(rows),
-        "steps": newest(rows, "step"),
         "labels": newest(rows, "labels_answered"),
         "wall_s": newest(rows, "wall_s"),
     }

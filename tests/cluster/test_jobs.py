@@ -1,6 +1,5 @@
 """Functions and runs of a sweep on the nodes of a cluster."""
 
-import json
 import os
 import signal
 import subprocess
@@ -46,29 +45,23 @@ def test_call_that_no_node_can_execute_is_refused(nodes):
 
 
 @pytest.mark.slow
-def test_run_whose_node_dies_continues_on_another_one(tmp_path, capsys):
+def test_run_whose_node_dies_has_failed(tmp_path, capsys):
     flags = (
         "-p rl -e ShortReacher-v1 -t 60000 --ppo.num-envs 4 --ppo.rollout-steps 32 "
         "--checkpoint-seconds 0.1 --no-tensorboard"
     )
     path = tmp_path / "one.toml"
     path.write_text(f'flags = "{flags}"\nseeds = [0, 1]')
-    names = [f"one_seed={seed}" for seed in (0, 1)]
     with clusters.running(3, head_cpus=0) as nodes, ThreadPoolExecutor() as pool:
         # Both nodes execute one run each.
         finished = pool.submit(main, ["sweep", str(path), "--cluster", str(nodes.address)])
-        for name in names:
-            wait_for_checkpoint(name)
+        for seed in (0, 1):
+            wait_for_checkpoint(f"one_seed={seed}")
         nodes.kill(nodes.added[0])
-        assert finished.result() == 0
-    rows = [json.loads(row) for row in (home() / "sweeps" / "one.jsonl").read_text().splitlines()]
-    assert sorted((row["name"], row["steps"]) for row in rows) == [(name, 60_032) for name in names]
-    history = [[row["step"] for row in Experiment.find(name).metrics()] for name in names]
-    # Rows after the last checkpoint are replaced by those of the continued run. The last row is
-    # written again if the run was killed between its last checkpoint and its end.
-    assert all(steps[:-1] == sorted(set(steps[:-1])) for steps in history)
-    assert main(["sweep", str(path)]) == 0
-    assert "2 runs, 0 of them to do" in capsys.readouterr().out
+        assert finished.result() == 2
+    assert "1 of 2 runs failed" in capsys.readouterr().err
+    phases = [Experiment.find(f"one_seed={seed}").summary().phase for seed in (0, 1)]
+    assert sorted(phases) == [Phase.FINISHED, Phase.LOST]
 
 
 @pytest.mark.slow

@@ -14,15 +14,9 @@ Result = TypeVar("Result")
 SHARED_VARIABLES = ("RL_TEACHER_DATABASE_URL", "RL_TEACHER_MEDIA_URL")
 """Environment variables of this process that the calls have, too, as the home."""
 
-MAX_RETRIES = 3
-"""Repetitions of a call whose node or process ended."""
-
 
 class ClusterFunction(Generic[Item, Result]):
-    """A function that is executed on a node with free CPUs while the caller waits for its result.
-
-    A call whose node dies is repeated on another one, at most `MAX_RETRIES` times.
-    """
+    """A function that is executed on a node with free CPUs, and waited for."""
 
     def __init__(self, function: Callable[[Item], Result], num_cpus: int) -> None:
         """Prepare the calls.
@@ -47,7 +41,7 @@ class ClusterFunction(Generic[Item, Result]):
         variables |= {name: os.environ[name] for name in SHARED_VARIABLES if name in os.environ}
         self._remote = self._ray.remote(function).options(
             num_cpus=num_cpus,
-            max_retries=MAX_RETRIES,
+            max_retries=0,
             scheduling_strategy="SPREAD",
             runtime_env={"env_vars": variables},
         )
@@ -57,7 +51,7 @@ class ClusterFunction(Generic[Item, Result]):
         """Call the function; may be used by several threads at once.
 
         Raises:
-            ClusterUnavailable: the node or process of each attempt ended.
+            ClusterUnavailable: its node or process ended.
             Exception: the function raised it.
         """
         call = self._remote.remote(item)
@@ -68,8 +62,8 @@ class ClusterFunction(Generic[Item, Result]):
             raise (error.cause or error) from None
         except self._ray.exceptions.RayError as error:
             raise ClusterUnavailable(
-                f"It ended {1 + MAX_RETRIES} processes that executed it, the last one with: "
-                f"{' '.join(str(error).split())[:400]}. Give the nodes more memory."
+                f"Its node or process ended: {' '.join(str(error).split())[:400]}. Give the nodes "
+                "more memory, or repeat the command after a minute."
             ) from error
 
     def cancel(self) -> None:

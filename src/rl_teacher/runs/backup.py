@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 DATABASE = "labels.sqlite"
 NAME = r"(?!\.)[^/\\]+"
 KNOWN = re.compile(
-    rf"{re.escape(DATABASE)}|access-token|sweeps/{NAME}\.jsonl"
+    rf"{re.escape(DATABASE)}|access-token"
     rf"|segments/{NAME}/[0-9a-f]{{64}}\.safetensors|media/({MEDIA_KEY.pattern})"
     rf"|tensorboard/{NAME}/events\.{NAME}"
     rf"|experiments/{NAME}/((config\.json|metrics\.jsonl|plot\.png|labels\.zip)"
@@ -93,7 +93,7 @@ def save_backup(target: Path, media: str | Path | None = None) -> str:
         ):
             unfinished.touch(mode=0o600)
             with zipfile.ZipFile(unfinished, "w", strict_timestamps=False) as archive:
-                for part in ("experiments", "tensorboard", "sweeps"):
+                for part in ("experiments", "tensorboard"):
                     add_files(archive, source, part)
                 if (source / "access-token").exists():
                     archive.write(source / "access-token", "access-token")
