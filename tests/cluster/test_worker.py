@@ -45,9 +45,8 @@ def test_joined_parts_equal_rollout_of_one_process(env_id):
     columns, finals = whole.collect_columns(agent.act, NUM_STEPS)
 
     for name, column in columns.items():
-        if name != "observations":  # see test_frame_stacks
-            joined = np.concatenate([part.columns[name] for part in parts], axis=1)
-            np.testing.assert_array_equal(column, joined, err_msg=name)
+        joined = np.concatenate([part.columns[name] for part in parts], axis=1)
+        np.testing.assert_array_equal(column, joined, err_msg=name)
     assert len(finals) == sum(len(part.finals[0]) for part in parts)
     actions = np.concatenate([part.policy_actions for part in parts], axis=1)
     np.testing.assert_array_equal(actions, agent._actions)

@@ -1,9 +1,9 @@
 """A collector whose environments are on the nodes of a cluster.
 
 The environments are divided into consecutive shards, one for each rollout actor. The learner has
-the state of all environments between two rollouts, so that it can repeat the part of an actor that
-died, divide the environments otherwise when nodes join or leave, and write checkpoints that do not
-differ from those of one process.
+the state of all environments between two rollouts, so that it can repeat a rollout during which an
+actor died, divide the environments otherwise when nodes join or leave, and write checkpoints that
+do not differ from those of one process.
 """
 
 import itertools
@@ -17,15 +17,17 @@ from gymnasium.vector.utils import batch_space
 from rl_teacher.agents.actions import Masks
 from rl_teacher.agents.collector import Act, RolloutSettings, assemble_rollout
 from rl_teacher.agents.on_policy import OnPolicyAgent
-from rl_teacher.cluster.frame_stacks import FrameStacks
-from rl_teacher.cluster.pool import WorkerPool
+from rl_teacher.cluster.pool import ActorDied, WorkerPool
 from rl_teacher.cluster.worker import RolloutTask, ShardRollout
 from rl_teacher.common.array_pool import ArrayPool
-from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.errors import BadConfig, ClusterUnavailable
 from rl_teacher.common.state_dict import StateDict, concatenated, part_of
 from rl_teacher.envs.episode_replay import ReplayRecord, record_in
 from rl_teacher.envs.interface import Shard
 from rl_teacher.envs.rollout import Rollout
+
+MAX_ATTEMPTS = 5
+"""Attempts of a rollout during which actors die, after which it is given up."""
 
 
 class RemoteEnvs(gym.vector.VectorEnv):
@@ -141,40 +143,51 @@ class ClusterCollector:
         returns_features: bool = False,
     ) -> list[ShardRollout]:
         """Let the actors step their shards, and keep the state after that."""
-        self._workers.refresh()
-        self._divide([worker.num_cpus for worker in self._workers.ready])
-        version, self._version = self._version, self._version + 2
-        tasks = [
-            RolloutTask(
-                shard,
-                num_steps,
-                actions,
-                version,
-                None if agent is None else agent.generator_state,
-                returns_features,
-            )
-            for shard in self._shards
-        ]
-        policy = None if agent is None else agent.policy
-        parts = self._workers.run(tasks, policy, self._state, should_stop)
-        # An actor that went on after an interruption has another version.
-        self._version = version + 1
-        self._state = concatenated([part.state for part in parts])
-        self._state["self/rng"] = np.array(parts[0].state["self/rng"])
-        return parts
+        for _ in range(MAX_ATTEMPTS):
+            self._workers.refresh(should_stop)
+            self._divide([worker.num_cpus for worker in self._workers.ready])
+            version, self._version = self._version, self._version + 2
+            tasks = [
+                RolloutTask(
+                    shard,
+                    num_steps,
+                    actions,
+                    version,
+                    None if agent is None else agent.generator_state,
+                    returns_features,
+                )
+                for shard in self._shards
+            ]
+            policy = None if agent is None else agent.policy
+            try:
+                parts = self._workers.run(tasks, policy, self._state, should_stop)
+            except ActorDied as error:
+                reason = error
+                continue
+            # An actor that went on after an interruption has another version.
+            self._version = version + 1
+            self._state = concatenated([part.state for part in parts])
+            self._state["self/rng"] = np.array(parts[0].state["self/rng"])
+            return parts
+        raise ClusterUnavailable(
+            f"Actors ended during {MAX_ATTEMPTS} attempts of a rollout, the last one with: "
+            f"{reason}. The last checkpoint was kept. Give the nodes more memory, or use fewer "
+            "environments; then repeat the command."
+        )
 
     def _divide(self, cpus: Sequence[int]) -> None:
         """Divide the environments among actors, in proportion to their CPUs."""
-        shares = np.cumsum([0, *(cpus or [1] * max(len(self._shards), 1))])
+        shares = np.cumsum([0, *cpus])
         bounds = np.round(self.num_envs * shares / shares[-1]).astype(int).tolist()
         pairs = itertools.pairwise(bounds)
         self._shards = [Shard(start, stop, self.num_envs) for start, stop in pairs if start < stop]
 
     def _joined(self, parts: Sequence[ShardRollout]) -> Rollout:
         """Join the parts of a rollout, and check its numbers."""
-        columns = {"observations": self._joined_observations(parts)}
-        for name in parts[0].columns:
-            columns[name] = self._joined_arrays([part.columns[name] for part in parts])
+        columns = {
+            name: self._joined_arrays([part.columns[name] for part in parts])
+            for name in parts[0].columns
+        }
         finals = [
             (t, shard.start + env, observation)
             for shard, part in zip(self._shards, parts, strict=True)
@@ -186,17 +199,6 @@ class ClusterCollector:
         time, _, *others = shards[0].shape
         joined = self._arrays.empty((time, self.num_envs, *others), shards[0].dtype)
         return np.concatenate(shards, axis=1, out=joined)
-
-    def _joined_observations(self, parts: Sequence[ShardRollout]) -> np.ndarray:
-        arrays = [part.observations for part in parts if isinstance(part.observations, np.ndarray)]
-        if arrays:
-            return self._joined_arrays(arrays)
-        stacks = [each.observations for each in parts if isinstance(each.observations, FrameStacks)]
-        shape = self.venv.single_observation_space.shape or ()
-        joined = self._arrays.empty((len(stacks[0].newest), self.num_envs, *shape), np.uint8)
-        for shard, part in zip(self._shards, stacks, strict=True):
-            part.unpack(joined[:, shard.rows])
-        return joined
 
     def state(self) -> StateDict:
         """Return the state of a `Collector` of all environments, between two rollouts."""

@@ -25,8 +25,6 @@ START_TIMEOUT_S = 120.0
 """Time in which the first actor must answer."""
 OTHERS_TIMEOUT_S = 10.0
 """Time in which the other ones must answer; later ones are used from then on."""
-MAX_DEATHS = 5
-"""Deaths of actors during one rollout after which it is given up."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +44,10 @@ class Worker:
     num_cpus: int
     answer: Any
     fault: str = ""
+
+
+class ActorDied(Exception):
+    """An actor ended during a rollout, which has to be repeated."""
 
 
 class WorkerPool:
@@ -82,8 +84,22 @@ class WorkerPool:
         workers = [self._workers[key] for key in sorted(self._workers)]
         return [worker for worker in workers if worker.answer is None and not worker.fault]
 
-    def refresh(self) -> None:
-        """Follow the nodes: start actors on new ones, forget those of dead ones."""
+    def refresh(self, should_stop: Callable[[], bool] | None = None) -> None:
+        """Follow the nodes, see `_follow_nodes`, and wait until an actor is ready.
+
+        Raises:
+            RolloutInterrupted: `should_stop` returned True.
+        """
+        self._follow_nodes()
+        while not self.ready:
+            if should_stop is not None and should_stop():
+                raise RolloutInterrupted
+            self._on_wait("waiting for a node of the cluster")
+            time.sleep(POLL_S)
+            self._follow_nodes()
+
+    def _follow_nodes(self) -> None:
+        """Start actors on new nodes, forget those of dead ones, and read their signs of life."""
         wanted = self._wanted()
         for key in self._workers.keys() - wanted.keys():
             del self._workers[key]
@@ -155,13 +171,13 @@ class WorkerPool:
 
     def _wait_for_start(self) -> None:
         began_s = time.monotonic()
-        self.refresh()
+        self._follow_nodes()
         while any(worker.answer and not worker.fault for worker in self._workers.values()):
             time_s = time.monotonic() - began_s
             if time_s > START_TIMEOUT_S or (self.ready and time_s > OTHERS_TIMEOUT_S):
                 break
             time.sleep(POLL_S / 2)
-            self.refresh()
+            self._follow_nodes()
         if not self.ready:
             faults = [worker.fault for worker in self._workers.values() if worker.fault]
             reason = faults[0] if faults else "no node has enough free CPUs (see ray status)"
@@ -179,7 +195,7 @@ class WorkerPool:
         state: StateDict | None,
         should_stop: Callable[[], bool] | None = None,
     ) -> list[ShardRollout]:
-        """Execute tasks; those of actors that die are repeated by others.
+        """Execute tasks.
 
         Args:
             tasks: one for each actor in `ready`, or fewer.
@@ -192,51 +208,33 @@ class WorkerPool:
 
         Raises:
             RolloutInterrupted: `should_stop` returned True.
-            ClusterUnavailable: too many actors died.
+            ActorDied: the process or the node of an actor ended.
             Exception: a task raised it.
         """
         ray = self._ray
         policy_ref = None if policy is None else ray.put(policy)
         # In a list, a reference is not followed before an actor asks for its value.
         state_refs = [] if state is None else [ray.put(state)]
-        results: dict[int, ShardRollout] = {}
-        pending: dict[Any, tuple[int, Worker]] = {}
-        waiting, num_deaths = list(range(len(tasks))), 0
-        while len(results) < len(tasks):
+        workers = self.ready[: len(tasks)]
+        calls = [
+            worker.actor.collect.remote(task, policy_ref, state_refs)
+            for worker, task in zip(workers, tasks, strict=True)
+        ]
+        pending = calls
+        while pending:
             if should_stop is not None and should_stop():
                 raise RolloutInterrupted
-            busy = [worker for _, worker in pending.values()]
-            idle = [worker for worker in self.ready if worker not in busy]
-            for worker in idle[: len(waiting)]:
-                number = waiting.pop(0)
-                call = worker.actor.collect.remote(tasks[number], policy_ref, state_refs)
-                pending[call] = number, worker
-            if waiting:
-                # Actors have died.
-                self.refresh()
-            if not pending:
-                self._on_wait("waiting for a node of the cluster")
-                time.sleep(POLL_S)
-                continue
-            done, _ = ray.wait(list(pending), timeout=POLL_S)
-            for call in done:
-                number, worker = pending.pop(call)
-                try:
-                    results[number] = ray.get(call)
-                except ray.exceptions.RayTaskError as error:
-                    raise (error.cause or error) from error
-                except ray.exceptions.RayError as error:
-                    num_deaths += 1
-                    if num_deaths >= MAX_DEATHS:
-                        raise ClusterUnavailable(
-                            f"{num_deaths} actors ended during one rollout, the last one with: "
-                            f"{' '.join(str(error).split())[:400]}. The last checkpoint was kept. "
-                            "Give the nodes more memory, or use fewer environments; then repeat "
-                            "the command."
-                        ) from error
-                    worker.answer = worker.actor.versions.remote()
-                    waiting.append(number)
-        return [results[number] for number in range(len(tasks))]
+            _, pending = ray.wait(pending, num_returns=len(pending), timeout=POLL_S)
+        results = []
+        for worker, call in zip(workers, calls, strict=True):
+            try:
+                results.append(ray.get(call))
+            except ray.exceptions.RayTaskError as error:
+                raise (error.cause or error) from error
+            except ray.exceptions.RayError as error:
+                worker.answer = worker.actor.versions.remote()
+                raise ActorDied(" ".join(str(error).split())[:400]) from error
+        return results
 
     def close(self) -> None:
         """End the actors."""

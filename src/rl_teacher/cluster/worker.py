@@ -16,11 +16,9 @@ from rl_teacher.agents.actions import EnvArray, Masks
 from rl_teacher.agents.collector import Collector, RolloutSettings
 from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.cluster.connection import import_ray
-from rl_teacher.cluster.frame_stacks import FrameStacks
 from rl_teacher.common.runtime import keep_freed_memory
 from rl_teacher.common.state_dict import StateDict, array_to_rng, rng_to_array
 from rl_teacher.envs.interface import Shard
-from rl_teacher.nn.encoders import image_layout_of
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,7 @@ class ShardRollout:
     """Result of a task, sent back as one object.
 
     Attributes:
-        columns: see `Collector.collect_columns`, without observations.
-        observations: [T + 1, S, ...].
+        columns: see `Collector.collect_columns`.
         finals: [E] time step, [E] environment, counted from the shard's first, and [E, ...] last
             observation of each finished episode.
         policy_actions: [T, S, ...] policy actions before scaling and clipping; empty without a
@@ -61,7 +58,6 @@ class ShardRollout:
     """
 
     columns: dict[str, np.ndarray]
-    observations: np.ndarray | FrameStacks
     finals: tuple[np.ndarray, np.ndarray, np.ndarray]
     policy_actions: np.ndarray
     features: np.ndarray | None
@@ -155,11 +151,9 @@ class RolloutWorker:
         self._held = None
         columns, finals = collector.collect_columns(act, task.num_steps)
         self._held = task.shard, task.version + 1
-        observations, num_channels = columns.pop("observations"), self._frame_channels(collector)
         times, envs, last = zip(*finals, strict=True) if finals else ((), (), ())
         return ShardRollout(
             columns,
-            FrameStacks.of(observations, num_channels) if num_channels else observations,
             (np.array(times, int), np.array(envs, int), np.array(last)),
             np.array(shard_policy.actions if shard_policy else []),
             np.stack(shard_policy.features) if shard_policy and task.returns_features else None,
@@ -179,9 +173,3 @@ class RolloutWorker:
         if state:
             self._collector.load_state(import_ray().get(state[0]))
         return self._collector
-
-    def _frame_channels(self, collector: Collector) -> int:
-        """Return the channels of a frame of stacked images; 0 if observations are not stacked."""
-        layout = image_layout_of(collector.venv.single_observation_space)
-        num_stacked = self._settings.frames.stacked
-        return layout.num_channels // num_stacked if layout and num_stacked > 1 else 0
