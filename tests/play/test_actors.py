@@ -58,7 +58,7 @@ def test_other_predictor_replaces_own(home):
 
 
 def test_predictor_of_other_environment_is_refused(home):
-    with pytest.raises(BadInput, match="CartPole-v1 has observations"):
+    with pytest.raises(BadInput, match="predictor synth was made for observations"):
         loaded("cart", predictor_path="synth")
 
 

@@ -47,10 +47,10 @@ def test_seed_determines_episode(actor):
 
 def test_actions_are_most_likely_unless_exploring(actor):
     episode = record_episode(actor, 3, explore=False)
-    best = actor.agent.predict(episode.segment.observations, deterministic=True)
+    best = actor.policy(explore=False)(episode.segment.observations)
     np.testing.assert_allclose(episode.segment.actions, best, atol=1e-6)
     explored = record_episode(actor, 3, explore=True)
-    best = actor.agent.predict(explored.segment.observations, deterministic=True)
+    best = actor.policy(explore=False)(explored.segment.observations)
     assert np.abs(explored.segment.actions - best).mean() > 0.05
 
 
@@ -107,6 +107,7 @@ def test_invalid_steps_are_left_out_of_episode(monkeypatch):
             kind="own",
             env_info=get_env_info("Pong-v0"),
             agent=GoesRight(),
+            rng=np.random.default_rng(0),
             predictor=None,
             frames=FrameSettings(),
             venv=venv,

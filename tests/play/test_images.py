@@ -37,6 +37,7 @@ def actor():
             kind="always on",
             env_info=get_env_info(LAMP),
             agent=AlwaysOn(),
+            rng=np.random.default_rng(0),
             predictor=None,
             venv=venv,
             step=0,
@@ -64,4 +65,4 @@ def test_loaded_agent_gets_preprocessing_of_training():
         assert actor.frames == FrameSettings(stacked=2)
         assert venv.single_observation_space.shape == (2, 84, 84)
         observations, _ = venv.reset(seed=1)
-        assert actor.agent.predict(observations, deterministic=True).shape == (1,)
+        assert actor.policy(explore=False)(observations).shape == (1,)

@@ -75,7 +75,7 @@ class TestExportAgent:
         actor.venv.close()
         observations = np.random.default_rng(0).normal(size=(7, *loaded.encoder.shape))
         observations = observations.astype(np.float32)
-        best = actor.agent.predict(observations, deterministic=True)
+        best = actor.policy(explore=False)(observations)
         np.testing.assert_allclose(loaded(observations), best, rtol=1e-6, atol=1e-6)
         assert loaded.made_from["step"] == 1024
         assert loaded.made_from["env_id"] == actor.env_info.id
@@ -84,13 +84,6 @@ class TestExportAgent:
         (tmp_path / "thesis.txt").write_text("mine")
         assert main([*EXPORT_CART, str(tmp_path)]) == 2
         assert "has other files in it" in capsys.readouterr().err
-
-    def test_export_of_library_agent_is_refused(self, home, tmp_path, capsys):
-        path = home / "experiments" / "cart" / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"agent": "sb3:PPO"}))
-        assert main([*EXPORT_CART, str(tmp_path / "agent")]) == 2
-        assert "that library's own file" in capsys.readouterr().err
-        assert not (tmp_path / "agent").exists()
 
     def test_error_for_custom_agent_names_the_missing_method(
         self, home, tmp_path, capsys, write_module

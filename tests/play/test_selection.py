@@ -66,8 +66,8 @@ def test_agent_of_history_acts_as_it_did_at_its_step(home):
         each.venv.close()
     size = int(np.prod(earlier.venv.single_observation_space.shape or ()))
     observations = np.linspace(-1, 1, 5 * size, dtype=np.float32).reshape(5, size)
-    expected = short.agent.predict(observations, deterministic=True)
-    actions = earlier.agent.predict(observations, deterministic=True)
+    expected = short.policy(explore=False)(observations)
+    actions = earlier.policy(explore=False)(observations)
     np.testing.assert_allclose(actions, expected, rtol=1e-5)
     assert earlier.predictor is not None
 

@@ -1,14 +1,14 @@
 """Actors: agents and reward predictors loaded from an experiment's checkpoint or history."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
 
-from rl_teacher.agents.actions import Masks
+from rl_teacher.agents.agent import Agent
+from rl_teacher.agents.collector import Act
 from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.agents.registry import make_agent
 from rl_teacher.common.errors import (
@@ -35,9 +35,6 @@ from rl_teacher.store.checkpoints import Checkpoint, CheckpointFile, read_checkp
 
 LATEST = "latest"
 FROM_HISTORY = "from the history"
-
-Settings = TypeVar("Settings")
-Act = Callable[[np.ndarray], np.ndarray]
 
 
 # --- selection ---
@@ -121,35 +118,6 @@ def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> SelectedAgent:
 # --- actors ---
 
 
-@runtime_checkable
-class PlayableAgent(Protocol):
-    """The interface of an agent that acts without training."""
-
-    def predict(self, observations: np.ndarray, *, deterministic: bool) -> np.ndarray:
-        """Return the most likely actions, or samples as in training."""
-        ...
-
-
-class PolicyAgent:
-    """A saved policy that acts as the agent it was taken from."""
-
-    def __init__(self, policy: NumpyPolicy, seed: int) -> None:
-        self._policy = policy
-        self._rng = np.random.default_rng(seed)
-
-    def predict(
-        self, observations: np.ndarray, masks: Masks = None, *, deterministic: bool
-    ) -> np.ndarray:
-        """Return the most likely actions, or samples as in training."""
-        features = self._policy.encoder.features(observations)
-        rng = None if deterministic else self._rng
-        return self._policy.environment_actions(features, rng, masks)
-
-    def numpy_policy(self) -> NumpyPolicy:
-        """Return the policy."""
-        return self._policy
-
-
 @dataclass(frozen=True)
 class Actor:
     """An agent to play.
@@ -158,7 +126,8 @@ class Actor:
         name: name of the experiment.
         kind: name of the algorithm.
         env_info: the environment.
-        agent: the agent.
+        agent: the agent, or its policy from the history.
+        rng: of the samples of a policy.
         predictor: its reward predictor; None if there is none.
         venv: one environment to act in.
         step: environment steps of training.
@@ -171,7 +140,8 @@ class Actor:
     name: str
     kind: str
     env_info: EnvInfo
-    agent: PlayableAgent
+    agent: Agent | NumpyPolicy
+    rng: np.random.Generator
     predictor: RewardPredictor | None
     venv: StatefulVectorEnv
     step: int
@@ -182,7 +152,12 @@ class Actor:
 
     def policy(self, *, explore: bool) -> Act:
         """Return the policy: samples as in training, or the most likely actions."""
-        return partial(self.agent.predict, deterministic=not explore)
+        agent, rng = self.agent, self.rng if explore else None
+        if not isinstance(agent, NumpyPolicy):
+            return partial(agent.predict, deterministic=not explore)
+        return lambda observations, masks=None: agent.environment_actions(
+            agent.encoder.features(observations), rng, masks
+        )
 
     @property
     def description(self) -> str:
@@ -226,6 +201,7 @@ def load_actor(name: str, step: str, predictor_path: str | None = None) -> Actor
         kind=config.agent,
         env_info=env_info,
         agent=agent,
+        rng=np.random.default_rng(config.seed),
         predictor=predictor,
         venv=venv,
         step=chosen.step,
@@ -238,7 +214,7 @@ def load_actor(name: str, step: str, predictor_path: str | None = None) -> Actor
 
 def restore_agent(
     name: str, config: TeachConfig, chosen: SelectedAgent, venv: gym.vector.VectorEnv
-) -> PlayableAgent:
+) -> Agent | NumpyPolicy:
     """Load a selected agent.
 
     Raises:
@@ -246,7 +222,7 @@ def restore_agent(
         CorruptCheckpoint: the agent has another version.
     """
     if chosen.policy is not None:
-        return PolicyAgent(chosen.policy, config.seed)
+        return chosen.policy
     state = part_of(chosen.checkpoint.arrays, "agent")
     if not state:
         raise BadInput(no_agent(name))
@@ -259,8 +235,7 @@ def restore_agent(
             f"{chosen.checkpoint.step:,} ({error!r:.300}): another version of rl-teacher wrote it, "
             "or its environment has changed since."
         ) from error
-    # Every agent implements `PlayableAgent`, which is narrower than `Agent`.
-    return cast("PlayableAgent", agent)
+    return agent
 
 
 # --- settings ---
@@ -297,8 +272,7 @@ def find_actor_predictor(
     """
     space = InputSpace.from_spaces(*env_spaces(config.env_id, config.frames))
     if predictor_path is not None:
-        remedy = "Name one of that environment."
-        return load_predictor(predictor_path, space, f"{config.env_id} has", remedy)
+        return load_predictor(predictor_path, space)
     own = part_of(part_of(chosen.checkpoint.arrays, "rewards"), "predictor")
     if own:
         try:

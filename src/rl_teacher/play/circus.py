@@ -10,11 +10,9 @@ It writes into one folder:
 import base64
 import hashlib
 import json
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +25,7 @@ from rich.table import Table
 from rl_teacher.clips.offscreen import OffscreenRenderer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
-from rl_teacher.common.files import write_atomically, write_errors
+from rl_teacher.common.files import check_writable, write_atomically, write_errors
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.config.fields import MAX_SEED, STRICT, Count
 from rl_teacher.play.actors import Actor
@@ -115,26 +113,6 @@ ACTS = (
 )
 
 
-@dataclass(frozen=True)
-class Performance:
-    """Recorded episodes of an agent, with their measures.
-
-    Attributes:
-        actor: the agent.
-        segment: the first episode.
-        measures: measure of the trick in each episode.
-    """
-
-    actor: Actor
-    segment: Segment
-    measures: Sequence[float]
-
-    @property
-    def mean(self) -> float:
-        """The measure, averaged over episodes."""
-        return float(np.mean(self.measures))
-
-
 def circus(options: CircusOptions) -> int:
     """Train the agents that are missing, write page, measures and videos, and return the exit code.
 
@@ -154,20 +132,16 @@ def circus(options: CircusOptions) -> int:
     }
     report = settings | {"acts": [measured for measured, _ in acts]}
     page = settings | {"acts": [measured | {"clips": clips} for measured, clips in acts]}
-    failure, remedy = output_errors(options)
-    with write_errors(failure, remedy):
-        write = partial(write_atomically, is_synced=False)
-        write(options.out / "circus.json", (json.dumps(report, indent=2) + "\n").encode())
-        write(options.out / "circus.html", fill_page(PAGE.read_text(), page).encode())
-    console.print(results_table(report["acts"]))
     page_path = (options.out / "circus.html").resolve()
+    with write_errors(f"The circus cannot be written into {options.out}", "Give another --out."):
+        for path, content in (
+            (options.out / "circus.json", json.dumps(report, indent=2) + "\n"),
+            (page_path, fill_page(PAGE.read_text(), page)),
+        ):
+            write_atomically(path, content.encode(), is_synced=False)
+    console.print(results_table(report["acts"]))
     console.out(f"page: {page_path}", highlight=False)
     return 0
-
-
-def output_errors(options: CircusOptions) -> tuple[str, str]:
-    """Return the failure and its remedy for `write_errors`."""
-    return f"The circus cannot be written into {options.out}", "Name another folder with --out."
 
 
 def check(options: CircusOptions) -> None:
@@ -183,10 +157,7 @@ def check(options: CircusOptions) -> None:
             f"The page is not built: there is no {PAGE}. Run `make page`; an installed rl-teacher "
             "contains it."
         )
-    failure, remedy = output_errors(options)
-    with write_errors(failure, remedy):
-        options.out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=options.out).close()
+    check_writable(options.out, "--out")
     if options.has_videos:
         OffscreenRenderer().close()
 
@@ -215,37 +186,39 @@ def perform(
     with ExitStack() as stack:
         actors = stack.enter_context(open_actors(played))
         renderer = stack.enter_context(closing(SegmentRenderer(actors[0].env_info)))
-        both = [record(actor, act.teacher, options.seed) for actor in actors]
+        both = [record(actor, options.seed) for actor in actors]
         for ending in ("mp4", "gif") if options.has_videos else ():
             write_film(actors, played, options.out / f"{act.task}.{ending}", console)
-        clips = [encode_clip(renderer, each.segment) for each in both]
+        clips = [encode_clip(renderer, segments[0]) for segments in both]
+        sides = [
+            describe(actor, [act.teacher.measure(segment) for segment in segments])
+            for actor, segments in zip(actors, both, strict=True)
+        ]
     measured = {
         **{name: asdict(act)[name] for name in ("title", "task", "env_id", "sentence")},
         "measure": act.teacher.measure_name,
         "is_share": act.teacher.is_share,
-        "taught": describe(both[0]),
-        "true_reward": describe(both[1]),
+        "taught": sides[0],
+        "true_reward": sides[1],
     }
     return measured, clips
 
 
-def record(actor: Actor, teacher: TaskTeacher, seed: int) -> Performance:
-    """Record episodes of the most likely actions, and measure the trick in each."""
-    segments = [
+def record(actor: Actor, seed: int) -> list[Segment]:
+    """Record episodes of the most likely actions."""
+    return [
         record_episode(actor, seed + number, explore=False).segment for number in range(EPISODES)
     ]
-    return Performance(actor, segments[0], [teacher.measure(segment) for segment in segments])
 
 
-def describe(performance: Performance) -> dict[str, Any]:
-    """Return the measures of an agent as JSON values."""
-    actor = performance.actor
+def describe(actor: Actor, measures: Sequence[float]) -> dict[str, Any]:
+    """Return the measures of an agent in each episode, and their mean, as JSON values."""
     return {
         "experiment": actor.name,
         "agent": actor.kind,
         "step": actor.step,
-        "mean": round(performance.mean, 4),
-        "per_episode": [round(each, 4) for each in performance.measures],
+        "mean": round(float(np.mean(measures)), 4),
+        "per_episode": [round(each, 4) for each in measures],
     }
 
 

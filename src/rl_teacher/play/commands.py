@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, export_policy
-from rl_teacher.agents.registry import is_library_agent
+from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, NumpyPolicy, export_policy
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.files import check_no_other_files, write_errors
@@ -99,7 +98,6 @@ def export_agent(name: str, out: Path, step: str) -> Path:
         RunFolderUnusable: the folder cannot be written.
     """
     runtime.prepare(home() / "cache" / "xla")
-    check_not_of_library(name)
     out = user_path(out)
     failure, remedy = f"The agent cannot be written into {out}", "Name another folder with --out."
     with write_errors(failure, remedy):
@@ -108,7 +106,8 @@ def export_agent(name: str, out: Path, step: str) -> Path:
         check_no_other_files(out, {ARRAYS, DESCRIPTION}, "Name a new folder with --out.")
     actor = load_actor(name, step)
     with contextlib.closing(actor.venv):
-        policy = export_policy(actor.agent)
+        agent = actor.agent
+        policy = agent if isinstance(agent, NumpyPolicy) else export_policy(agent)
     made_from = {
         "experiment": actor.name,
         "env_id": actor.env_info.id,
@@ -119,17 +118,3 @@ def export_agent(name: str, out: Path, step: str) -> Path:
     with write_errors(failure, remedy):
         replace(policy, made_from=made_from).save(out)
     return out
-
-
-def check_not_of_library(name: str) -> None:
-    """Refuse the agent of another library.
-
-    Raises:
-        BadInput: the agent is another library's.
-    """
-    kind = load_config(Experiment.find(name)).agent
-    if is_library_agent(kind):
-        raise BadInput(
-            f"The agent of {name} is {kind}, which is another library's, and cannot be exported. "
-            "Use that library's own file."
-        )

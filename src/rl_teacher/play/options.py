@@ -49,18 +49,11 @@ def validate(options: PlayOptions) -> None:
     """Validate options before anything is loaded.
 
     Raises:
-        BadInput: an option is out of range, or the video cannot be written.
+        BadInput: the video has an unknown extension, or its folder does not exist.
     """
-    if options.video is not None:
-        check_video(user_path(options.video))
-
-
-def check_video(path: Path) -> None:
-    """Refuse a path where no video can be written.
-
-    Raises:
-        BadInput: the extension is unknown, or the folder does not exist.
-    """
+    if options.video is None:
+        return
+    path = user_path(options.video)
     if path.suffix.lower() not in VIDEO_ENDINGS:
         raise BadInput(
             f"--video {path} was given; a file that ends with {' or '.join(VIDEO_ENDINGS)} is "
