@@ -166,14 +166,11 @@ def test_backup_contains_clips_of_the_object_store(filled, s3, tmp_path, monkeyp
     assert {key: MediaFiles(restored_url).get(key) for key in filled} == contents
 
 
-def test_doctor_examines_and_repairs_clips_in_the_object_store(filled, s3):
-    def clips(**options):
-        return next(each for each in examine(**options) if each.name == "clips")
+def test_doctor_examines_clips_in_the_object_store(filled, s3):
+    def clips():
+        return next(each for each in examine() if each.name == "clips")
 
     assert (clips().num_examined, clips().faults) == (2, [])
     MediaFiles(s3.url).remove(filled[0])
-    assert clips().faults == [f"{filled[0]} is missing"]
-    assert clips(is_repairing=True).repairs == [
-        f"{filled[0]} is missing: the trainer renders it again"
-    ]
-    assert clips().faults == []
+    [fault] = clips().faults
+    assert filled[0] in fault

@@ -71,12 +71,6 @@ class TestClaiming:
         clock.advance(299)
         assert claimed_ids(store.leases.claim(experiment_id, "Bob", 9)) == ids[3:]
 
-    def test_held_comparison_whose_clip_was_hidden_is_not_returned(self, store, experiment_id):
-        ids = ask_and_show(store, experiment_id, 1, 2)
-        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1)) == ids[:1]
-        store.clips.hide([pair(1)[0]])
-        assert claimed_ids(store.leases.claim(experiment_id, "Ada", 1)) == ids[1:]
-
     def test_comparison_for_two_labelers_is_leased_to_two_and_no_third(self, store, experiment_id):
         policy = AssignmentPolicy(overlap=1.0, overlap_labelers=2)
         store.experiments.set_assignment(experiment_id, policy)

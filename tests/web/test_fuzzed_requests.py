@@ -202,8 +202,8 @@ class FuzzedService:
     def check_store(self):
         """Check the database, the clips and the counts, and that both exports have all labels."""
         media = MediaFiles(self.media)
-        assert check_clips(self.store, media, is_repairing=False).faults == []
-        assert check_counts(self.store, is_repairing=False).faults == []
+        assert check_clips(self.store, media).faults == []
+        assert check_counts(self.store).faults == []
         for encode in ENCODERS.values():
             assert b"".join(encode(iter(self.labels().values())))
 

@@ -1,9 +1,9 @@
 """Clips: the segments that experiments of an environment share, and their media."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_, union_all, update
+from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_, union_all
 from sqlalchemy.orm import aliased
 
 from rl_teacher.common.errors import MediaNotFound
@@ -34,8 +34,6 @@ COMPARED = union_all(
         for side in (Comparison.left_hash, Comparison.right_hash)
     )
 )
-
-HIDE = update(Clip).values(dict.fromkeys(MEDIA_COLUMNS))
 
 SHARED = (
     select(Clip.content_hash)
@@ -167,15 +165,6 @@ class Clips:
         with self._database.reading() as connection:
             rows = connection.execute(COMPARED).all()
         return {row[0]: row[1] for row in rows if experiments is None or row[1] in experiments}
-
-    def hide(self, content_hashes: Sequence[str]) -> None:
-        """Mark clips as not rendered: their comparisons wait until a trainer renders them again."""
-        with self._database.writing() as connection:
-            for hashes in sql.in_chunks(content_hashes):
-                connection.execute(HIDE.where(Clip.content_hash.in_(hashes)))
-                parameters = {"hashes": hashes}
-                found = connection.execute(COMPARISONS_WITH_CLIPS, parameters).scalars().all()
-                recount(connection, sorted(found))
 
     def delete_unused(self, content_hash: str) -> str | None:
         """Delete a clip that neither a comparison nor an episode of an agent refers to.

@@ -12,10 +12,8 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
-    delete,
     exists,
     func,
-    insert,
     not_,
     or_,
     select,
@@ -167,14 +165,6 @@ def find_wrong_counts(connection: Connection) -> list[str]:
         for what, is_wrong in found.items()
         if is_wrong
     ]
-
-
-def recount_all(connection: Connection) -> None:
-    """Recompute all counts from the labels."""
-    recount(connection, connection.execute(WRONG_COMPARISONS).scalars().all())
-    connection.execute(update(Experiment).values(EXPERIMENT_COUNTS))
-    connection.execute(delete(Tally))
-    connection.execute(insert(Tally).from_select(TALLY_COLUMNS, NEW_TALLIES), {"first_new": 0})
 
 
 def recount(connection: Connection, comparison_ids: Sequence[int]) -> None:
