@@ -193,7 +193,7 @@ def print_summary(experiment: "Experiment", console: "Console") -> None:
 def confirm(name: str, verb: str, alternative: str) -> None:
     """Ask for confirmation before an experiment is changed.
 
-    To delete labels that cannot be given again, such as those of people, its name has to be typed.
+    To delete labels, its name has to be typed.
 
     Args:
         name: name of the experiment
@@ -203,12 +203,7 @@ def confirm(name: str, verb: str, alternative: str) -> None:
     Raises:
         BadInput: the answer is no, or the terminal is not interactive.
     """
-    from rl_teacher.runs.folder import (
-        Experiment,
-        experiment_names,
-        has_irreproducible_labels,
-        stored_experiments,
-    )
+    from rl_teacher.runs.folder import Experiment, experiment_names, stored_experiments
 
     if not sys.stdin.isatty():
         raise BadInput(
@@ -220,7 +215,7 @@ def confirm(name: str, verb: str, alternative: str) -> None:
     num_steps = Experiment.find(name).summary(stored).step if name in experiment_names() else 0
     contents = f"its {counted(num_labels, 'label')} and {counted(num_steps, 'step')}"
     question = f"{verb.capitalize()} experiment {name!r}, {contents}?"
-    must_type_name = verb == "delete" and num_labels > 0 and has_irreproducible_labels(name)
+    must_type_name = verb == "delete" and num_labels > 0
     hint = "Type its name to confirm:" if must_type_name else "[y/N]"
     try:
         answer = input(f"{question} {hint} ").strip()
@@ -781,27 +776,22 @@ def restore(path: Path, /) -> None:
     print(f"{summary} restored in {home()}")
 
 
-def doctor(*, media: str | None = None, repair: bool = False) -> int:
+def doctor(*, media: str | None = None) -> int:
     """Examine all files and the database for damage; exit with 1 if there is any.
 
     Args:
         media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
             RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
-        repair: repair what can be repaired without losing data: recount, and have missing clips
-            rendered again
     """
     from rl_teacher.runs.doctor import examine
 
-    checks = examine(media, is_repairing=repair)
+    checks = examine(media)
     table = table_of("check", "examined", "result")
     for each in checks:
-        results = {"repaired": each.repairs, "faults": each.faults}
-        found = [f"{len(texts):,} {name}" for name, texts in results.items() if texts]
-        table.add_row(each.name, f"{each.num_examined:,}", ", ".join(found) or "sound")
+        result = counted(len(each.faults), "fault") if each.faults else "sound"
+        table.add_row(each.name, f"{each.num_examined:,}", result)
     print_table(table)
     for each in checks:
-        for text in each.repairs:
-            print(f"repaired: {each.name}: {text}.")
         for text in each.faults:
             print(f"fault: {each.name}: {text.rstrip('.')}.")
     return 1 if any(each.faults for each in checks) else 0

@@ -76,9 +76,7 @@ def fit_labels(config: TeachConfig, out: str | None = None) -> FitOutcome:
     space = dataset.space
     initial = None
     if config.predictor_path is not None:
-        remedy = "Choose a predictor of the same environment, or omit --predictor-path."
-        user = f"the labels of {config.labels} are for"
-        initial = load_predictor(config.predictor_path, space, user, remedy)
+        initial = load_predictor(config.predictor_path, space)
         check_unseen_by(config.predictor_path, dataset.held_out)
         check_network_settings(config.reward, initial.config)
         config = replace(config, reward=with_network_settings(initial, config.reward))
@@ -166,14 +164,12 @@ def open_destination(
         "seed": config.seed,
         "pretrain_iters": config.pretrain_iters,
         "reward": asdict(config.reward),
+        "predictor_path": initial and hash_arrays(initial.state(), initial.space),
     }
-    if initial is not None:
-        settings["predictor_path"] = hash_arrays(initial.state(), initial.space)
     identity = {"env_id": dataset.env_id, "fit": settings}
-    defaults = {"fit": {"reward": asdict(PredictorConfig())}}
     with (
         open_store() as store,
-        locked_experiment(store, config.name, identity, defaults=defaults) as (experiment, _),
+        locked_experiment(store, config.name, identity) as (experiment, _),
     ):
         yield experiment.predictor_folder, experiment
 

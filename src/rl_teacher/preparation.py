@@ -23,12 +23,10 @@ from rl_teacher.plan import RunPlan, resolve
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.rewards.factory import named_teacher
 from rl_teacher.rewards.memory import check_memory
-from rl_teacher.runs.clip_renderer import check_renderable
+from rl_teacher.runs.clip_renderer import check_renderable, check_videos
 from rl_teacher.runs.folder import Experiment, home, media_url, open_store, validate_name
 from rl_teacher.runs.opening import ExperimentSpec, OpenExperiment
-from rl_teacher.runs.video_writer import check_videos
 from rl_teacher.runs.warm_start import (
-    NO_WARM_START,
     WarmStart,
     load_warm_start,
 )
@@ -187,7 +185,7 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
     return config, None if target == Control() else target
 
 
-def initial_agent(config: TeachConfig, warm_start: WarmStart = NO_WARM_START) -> Agent:
+def initial_agent(config: TeachConfig, warm_start: WarmStart) -> Agent:
     """Create the agent of a run, with the state that it starts from.
 
     Raises:
@@ -206,7 +204,6 @@ def experiment_spec(config: TeachConfig, plan: RunPlan, *, force_new: bool) -> E
         name=config.name,
         env_info=plan.env_info,
         config=config.saved(),
-        defaults=config.defaults(),
         asks_a_person=plan.asks_a_person,
         max_labels=config.n_labels,
         instructions=plan.instructions,

@@ -36,7 +36,6 @@ from rl_teacher.runs.folder import segment_files
 from rl_teacher.runs.opening import OpenExperiment
 from rl_teacher.runs.reporting import MetricsLogger, RunReporter, StatusReporter
 from rl_teacher.runs.status import Phase, RunStatus
-from rl_teacher.runs.video_writer import VideoWriter
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +81,7 @@ class SessionSettings:
             synthetic comparisons asked there are asked again.
         checkpoint_seconds: time between two checkpoints; infinity for no limit.
         checkpoint_steps: environment steps between two checkpoints; infinity for no limit.
+        has_videos: whether videos of episodes are written.
     """
 
     num_envs: int
@@ -91,6 +91,7 @@ class SessionSettings:
     repeats_steps: bool
     checkpoint_seconds: float = math.inf
     checkpoint_steps: float = math.inf
+    has_videos: bool = False
 
 
 class PreferenceSession:
@@ -119,7 +120,6 @@ class PreferenceSession:
         rewards: RewardSource,
         renderer: ClipRenderer,
         settings: SessionSettings,
-        videos: VideoWriter | None = None,
     ) -> None:
         self.experiment = experiment
         self.rewards = rewards
@@ -137,7 +137,6 @@ class PreferenceSession:
         experiment.wait.is_stopped = lambda: bool(self.stop)
         experiment.wait.report = self.status.waiting_for_database
         self.renderer = renderer
-        self._videos = videos
         starts_whole = settings.starts_with_whole_episodes
         watcher = None
         if settings.records_episodes:
@@ -150,7 +149,8 @@ class PreferenceSession:
             watcher,
             has_predictor=rewards.predictor is not None,
         )
-        self._reporter.videos = videos
+        if settings.has_videos:
+            self._reporter.videos = experiment.folder.videos
         self._true_returns = EpisodeReturns(settings.num_envs, starts_at_reset=starts_whole)
         # Predicted rewards exist from the start of training on, in the middle of episodes.
         self._predicted_returns = EpisodeReturns(settings.num_envs, starts_at_reset=False)
@@ -543,16 +543,13 @@ class PreferenceSession:
 
     def finish_videos(self) -> None:
         """Wait until the videos of all kept episodes are written."""
-        if self._videos is not None:
-            self.renderer.wait_for_episodes()
-            self._videos.wait()
+        # One thread makes all clips and videos in order.
+        self.renderer.submit(int).result()
 
     def close(self) -> None:
         """Stop background threads; `open_experiment` closes the experiment."""
         self.experiment.wait.end()
         self.renderer.close()
-        if self._videos is not None:
-            self._videos.close()
         if self.learner is not None:
             self.learner.close()
 

@@ -51,7 +51,6 @@ from rl_teacher.runs.folder import tensorboard_folder
 from rl_teacher.runs.history import is_due
 from rl_teacher.runs.opening import OpenExperiment, open_experiment
 from rl_teacher.runs.status import Phase, RunStatus
-from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.session import PreferenceSession, SessionSettings, query_store
 
 logger = logging.getLogger(__name__)
@@ -345,9 +344,9 @@ class TrainingLoop:
             # A run that collects more labels chooses other comparisons.
             repeats_steps=not plan.collects_only,
             checkpoint_seconds=plan.checkpoint_seconds,
+            has_videos=plan.has_videos,
         )
-        videos = VideoWriter(env_info, experiment.folder.videos) if plan.has_videos else None
-        session = PreferenceSession(experiment, rewards, renderer, settings, videos)
+        session = PreferenceSession(experiment, rewards, renderer, settings)
         session.status.listener = self._show_status
         session.on_new_rewards = self._relabel_buffer
         session.metrics.add_sink(self._display.update)

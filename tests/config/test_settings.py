@@ -108,11 +108,6 @@ def test_frame_settings_are_read_back_from_saved_config():
     )
 
 
-def test_defaults_of_an_older_experiment_are_those_of_its_agent():
-    assert CONFIG.defaults()["ppo"] == dataclasses.asdict(PPOConfig(final_learning_rate=3e-4))
-    assert "trpo" not in CONFIG.defaults()
-
-
 def test_learning_rate_that_is_constant_by_default_is_saved_as_if_given():
     by_default, given = (
         changed(ppo=PPOConfig(learning_rate=1e-4, final_learning_rate=last))

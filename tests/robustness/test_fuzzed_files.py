@@ -329,7 +329,7 @@ def predictor_subject(files, name, *alter):
     spaces = InputSpace.from_spaces(*env_spaces(ENV_ID))
 
     def read():
-        predictor = load_predictor(str(folder), spaces, "it has", "Remedy.")
+        predictor = load_predictor(str(folder), spaces)
         rewards = predictor(np.zeros((3, 10), np.float32), np.zeros((3, 2), np.float32))
         assert np.isfinite(rewards).all()
         return rewards.tolist()

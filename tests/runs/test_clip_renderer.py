@@ -169,7 +169,7 @@ def test_optional_clip_calls_back_once_stored(clip_store):
         clip_renderer.render_if_possible(
             segment, lambda clip, s=segment: seen.append((clip.kind, kind_of(clip_store, s)))
         )
-    clip_renderer.wait_for_episodes()
+    clip_renderer.submit(int).result()
     clip_renderer.close()
     venv.close()
     assert seen == [("poses", "poses"), ("poses", "poses")]

@@ -12,9 +12,7 @@ from rl_teacher.runs.metrics_file import MetricsFile, parse, to_line
 
 @pytest.fixture
 def file(tmp_path):
-    metrics = MetricsFile(tmp_path / "metrics.jsonl")
-    yield metrics
-    metrics.close()
+    return MetricsFile(tmp_path / "metrics.jsonl")
 
 
 def test_rows_are_returned_in_order(file):
@@ -38,8 +36,9 @@ def test_new_file_has_no_rows(file):
     assert file.last() == {}
 
 
-def test_row_after_torn_line_is_intact(file):
+def test_torn_line_is_deleted_before_a_run_continues(file):
     file.path.write_text('{"step": 1}\n{"step": 2, "tru')
+    file.drop_after(2)
     file.append({"step": 3})
     assert file.rows() == [{"step": 1}, {"step": 3}]
 

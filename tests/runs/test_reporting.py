@@ -14,7 +14,6 @@ from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.history import EpisodeVideos
 from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, RunReporter, StatusReporter
 from rl_teacher.runs.status import Phase, RunStatus
-from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
@@ -44,6 +43,9 @@ class InstantClipRenderer(ClipRenderer):
     def kind(self):
         return "poses"
 
+    def to_mp4(self, clip):
+        return clip.content
+
     def render_if_possible(self, segment, then):
         if not self.answers:
             return False
@@ -53,13 +55,6 @@ class InstantClipRenderer(ClipRenderer):
         self.clip_store.store.clips.publish({segment.content_hash: shown})
         then(ClipFile("poses", b"poses", 6, 60.0))
         return True
-
-
-class CopyingWriter(VideoWriter):
-    """A writer whose videos are the files of the clips."""
-
-    def _write(self, step, clip):
-        self._videos.add(step, clip.content)
 
 
 class ScriptedWatcher(EpisodeWatcher):
@@ -202,18 +197,23 @@ def test_episode_without_predictor_has_no_predicted_rewards(board):
 
 @pytest.fixture
 def videos(board, tmp_path):
-    env_info = board.reporter._clip_renderer.env_info
-    writer = CopyingWriter(env_info, EpisodeVideos(tmp_path / "videos"))
-    yield writer
-    writer.close()
+    board.reporter.videos = EpisodeVideos(tmp_path / "videos")
+    return board.reporter.videos
 
 
 def test_videos_are_written_of_kept_episodes_only(board, videos):
-    board.reporter.videos = videos
     for reward in (0, 1, 3):
         show(board, reward, num_steps=300)
-    videos.wait()
     assert history(board) == videos.steps == [0, 3]
+
+
+def test_first_failure_of_a_video_is_logged_and_ends_writing(board, videos, monkeypatch, caplog):
+    monkeypatch.setattr(board.reporter._clip_renderer, "to_mp4", lambda _: 1 / 0)
+    for reward in (0, 3):
+        show(board, reward, num_steps=300)
+    assert (history(board), videos.steps) == ([0, 3], [])
+    [warning] = caplog.messages
+    assert "step 0" in warning
 
 
 def kept(board, shown):

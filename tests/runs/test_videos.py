@@ -1,6 +1,7 @@
 """Tests of videos that are written during a run."""
 
 import io
+from contextlib import closing
 
 import av
 import numpy as np
@@ -11,9 +12,7 @@ from rl_teacher.clips.recorder import Recorder
 from rl_teacher.clips.video import encode_mp4
 from rl_teacher.common.errors import BadInput
 from rl_teacher.envs.registry import get_env_info, make_vector
-from rl_teacher.runs.clip_renderer import POSES_SIZE, ClipFile, SegmentRenderer
-from rl_teacher.runs.history import EpisodeVideos
-from rl_teacher.runs.video_writer import VideoWriter, check_videos
+from rl_teacher.runs.clip_renderer import POSES_SIZE, ClipFile, SegmentRenderer, check_videos
 
 
 def poses_clip(env_id, num_steps):
@@ -33,20 +32,9 @@ def video_clip(num_frames, fps):
     return ClipFile("video", encode_mp4(images, fps), num_frames, fps)
 
 
-@pytest.fixture
-def videos(tmp_path):
-    (tmp_path / "mine").mkdir()
-    return EpisodeVideos(tmp_path / "mine" / "videos")
-
-
-def write(videos, env_id, *clips):
-    """Write clips as videos of steps 0, 1, ..., and return what is in the files."""
-    writer = VideoWriter(get_env_info(env_id), videos)
-    for step, clip in enumerate(clips):
-        writer.write(step, clip)
-    writer.wait()
-    writer.close()
-    return [each.read_bytes() for each in sorted(videos.folder.glob("*"))]
+def to_mp4(env_id, clip):
+    with closing(SegmentRenderer(get_env_info(env_id))) as renderer:
+        return renderer.to_mp4(clip)
 
 
 def decode(content):
@@ -56,10 +44,9 @@ def decode(content):
         return file.streams.video[0].average_rate, np.stack(images)
 
 
-def test_poses_become_video_of_moving_bodies(videos):
+def test_poses_become_video_of_moving_bodies():
     clip = poses_clip("ShortHopper-v1", 80)
-    [content] = write(videos, "ShortHopper-v1", clip)
-    fps, images = decode(content)
+    fps, images = decode(to_mp4("ShortHopper-v1", clip))
     width, height = POSES_SIZE
     assert (fps, images.shape) == (clip.fps, (clip.num_frames, height, width, 3))
     # The body is the only orange thing, and moves.
@@ -68,25 +55,16 @@ def test_poses_become_video_of_moving_bodies(videos):
     assert (orange[0] & ~orange[-1]).sum() > 200
 
 
-def test_video_is_kept_as_it_is(videos):
+def test_video_is_kept_as_it_is():
     clip = video_clip(30, 20.0)
-    assert write(videos, "MovingDot-v0", clip) == [clip.content]
+    assert to_mp4("MovingDot-v0", clip) == clip.content
 
 
-def test_video_of_less_than_a_second_is_in_slow_motion(videos):
-    [content] = write(videos, "CartPole-v1", video_clip(10, 50.0))
-    fps, images = decode(content)
+def test_video_of_less_than_a_second_is_in_slow_motion():
+    fps, images = decode(to_mp4("CartPole-v1", video_clip(10, 50.0)))
     # 10 frames in the second that the page takes.
     assert (fps, len(images)) == (10, 10)
     assert images.mean((1, 2, 3)) == pytest.approx(2 * np.arange(10), abs=3)
-
-
-def test_first_failure_is_logged_and_ends_writing(videos, caplog):
-    damaged = ClipFile("poses", b"damaged", 30, 20.0)
-    good = poses_clip("ShortReacher-v1", 10)
-    assert write(videos, "ShortReacher-v1", damaged, good, damaged) == []
-    [warning] = caplog.messages
-    assert "step 0" in warning
 
 
 def test_machine_without_opengl_is_refused(monkeypatch):

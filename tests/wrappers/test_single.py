@@ -32,7 +32,7 @@ from rl_teacher.datasets import load
 from rl_teacher.envs.registry import get_env_info
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.runs.folder import Experiment, home, invalid_name_reason
+from rl_teacher.runs.folder import Experiment, home, is_valid_name
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import Control
 from rl_teacher.store.store import Store
@@ -898,4 +898,4 @@ env.pretrain()
 
 
 def test_default_name_of_an_environment_with_a_long_id_is_valid():
-    assert invalid_name_reason(generated_name(f"{'A' * 77}-v0")) is None
+    assert is_valid_name(generated_name(f"{'A' * 77}-v0"))

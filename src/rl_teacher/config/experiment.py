@@ -224,10 +224,6 @@ class TeachConfig:
             agent["final_learning_rate"] = agent["learning_rate"]
         return saved
 
-    def defaults(self) -> dict[str, Any]:
-        """Return the values of settings that an older experiment does not have yet."""
-        return TeachConfig(self.env_id, name=self.name, agent=self.agent).saved()
-
     @property
     def frames(self) -> FrameSettings:
         """Preprocessing of image observations."""

@@ -245,6 +245,17 @@ def check_renderable(env_id: str) -> None:
         raise BadInput(f"{env_id}: {fault.text}")
 
 
+def check_videos(env_id: str) -> None:
+    """Refuse an environment of which no video can be made on this machine.
+
+    Raises:
+        BadInput: it cannot be shown, or MuJoCo finds no OpenGL.
+    """
+    check_renderable(env_id)
+    if mujoco_model(env_id) is not None:
+        OffscreenRenderer().close()
+
+
 @dataclass(frozen=True)
 class ClipStore:
     """The places where clips are stored.
@@ -437,10 +448,13 @@ class ClipRenderer:
             work.result()
         self._pending.clear()
 
-    def wait_for_episodes(self) -> None:
-        """Wait until all clips of `render_if_possible` are stored, or have failed."""
-        # One thread renders all clips in order.
-        self._thread.submit(int).result()
+    def to_mp4(self, clip: ClipFile) -> bytes:
+        """Convert a clip to a video; see `SegmentRenderer.to_mp4`."""
+        return self._renderer.to_mp4(clip)
+
+    def submit(self, work: Callable[[], object]) -> Future[object]:
+        """Call a function in the background, after all clips requested so far."""
+        return self._thread.submit(work)
 
     def close(self, *, finish: bool = False) -> None:
         """Release threads and processes after the current clips, or after all of them."""

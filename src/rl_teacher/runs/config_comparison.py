@@ -6,18 +6,15 @@ from typing import Any
 
 from rl_teacher.common.errors import ConfigMismatch
 
-ABSENT = "absent"
 RUN = "a run"
 OFFLINE_FIT = "a predictor of `rl-teacher fit`"
 
 
-def check_same_config(
-    name: str, was: Mapping[str, Any], now: Mapping[str, Any], defaults: Mapping[str, Any]
-) -> None:
+def check_same_config(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise ConfigMismatch with all fields that differ, if there are any.
 
-    Fields of different kinds of experiments are not listed: nearly all of them differ.
-    Settings that are missing in the saved configuration are newer and count as defaults.
+    Fields of different kinds of experiments are not listed: nearly all of them differ. Settings
+    that are missing in the saved configuration are newer, and are not compared.
     """
     # Not --force-new, which only `teach` and `collect` have.
     remedy = "choose another name, or delete it with `rl-teacher delete`"
@@ -27,12 +24,14 @@ def check_same_config(
             f"{remedy.capitalize()}.",
         )
     wanted = flatten(now)
-    newer = {field: value for field, value in flatten(defaults).items() if field in wanted}
-    lines = differences(newer | flatten(was), wanted)
+    lines = [
+        f"  {field}: was {value}, now {wanted.get(field, 'absent')}"
+        for field, value in flatten(was).items()
+        if wanted.get(field) != value
+    ]
     if lines:
         raise ConfigMismatch(
-            f"Experiment {name!r} exists with another configuration:\n"
-            + "\n".join(f"  {line}" for line in lines),
+            "\n".join([f"Experiment {name!r} exists with another configuration:", *lines]),
             f"Give the earlier values to continue it, {remedy}.",
         )
 
@@ -43,15 +42,6 @@ def kind_of(config: Mapping[str, Any]) -> str:
         return "an imported data set"
     # In other experiments, this is the setting --fit, a text.
     return OFFLINE_FIT if isinstance(config.get("fit"), Mapping) else RUN
-
-
-def differences(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return `field: was X, now Y` for each field that differs, in the order of the fields."""
-    return [
-        f"{field}: was {was.get(field, ABSENT)}, now {now.get(field, ABSENT)}"
-        for field in {**was, **now}
-        if was.get(field, ABSENT) != now.get(field, ABSENT)
-    ]
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -15,8 +15,8 @@
 import hashlib
 import json
 import os
+import re
 import shutil
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -66,8 +66,10 @@ if TYPE_CHECKING:
 MAX_CHARACTERS = 100
 MAX_BYTES = 240
 """Common file systems accept 255 bytes, which leaves room for suffixes such as `.zip`."""
-FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Zl", "Zp"}
-"""Unicode categories: control characters, surrogates, line and paragraph separators."""
+NAME = re.compile(
+    rf"(?![.\s])[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{{1,{MAX_CHARACTERS}}}(?<!\s)"
+)
+"""A name, except that it may be too long in bytes, or that of an unfinished file."""
 
 
 @dataclass(frozen=True)
@@ -130,34 +132,24 @@ def validate_name(name: str) -> str:
     """Return a name in Unicode normal form C if every file system accepts it.
 
     Raises:
-        BadExperimentName: the name breaks a rule, which the message gives.
+        BadExperimentName: some file system does not.
     """
     composed = normalise_experiment_name(name)
-    fault = invalid_name_reason(composed)
-    if fault:
+    if not is_valid_name(composed):
         shown = composed if len(composed) <= 60 else composed[:60] + "..."
         raise BadExperimentName(
-            f"{shown!r} cannot be the name of an experiment: {fault}. Choose a name of up to "
-            f"{MAX_CHARACTERS} letters, digits, spaces, dashes, dots or underscores."
+            f"{shown!r} cannot be the name of an experiment. Choose one of up to {MAX_CHARACTERS} "
+            f"characters and {MAX_BYTES} bytes without slashes, backslashes and control "
+            "characters, which begins neither with a dot nor a space, and does not end with a "
+            f"space or {TEMPORARY_SUFFIX}."
         )
     return composed
 
 
-def invalid_name_reason(name: str) -> str | None:
-    """Return the first rule that a name breaks, None if it is valid."""
-    rules = {
-        "it is empty": not name.strip(),
-        "it contains a slash or a backslash": bool({"/", "\\"} & set(name)),
-        "it begins with a dot": name.startswith("."),
-        f"it ends with {TEMPORARY_SUFFIX}": name.endswith(TEMPORARY_SUFFIX),
-        "it begins or ends with a space": name != name.strip(),
-        "it contains control characters": any(
-            unicodedata.category(character) in FORBIDDEN_CATEGORIES for character in name
-        ),
-        f"it is {len(name)} characters long": len(name) > MAX_CHARACTERS,
-        f"it is more than {MAX_BYTES} bytes long": len(encoded(name)) > MAX_BYTES,
-    }
-    return next((fault for fault, is_broken in rules.items() if is_broken), None)
+def is_valid_name(name: str) -> bool:
+    """Return whether every file system accepts a name in Unicode normal form C."""
+    is_short = len(encoded(name)) <= MAX_BYTES
+    return bool(NAME.fullmatch(name)) and is_short and not name.endswith(TEMPORARY_SUFFIX)
 
 
 def shortened_name(stem: str, suffix: str) -> str:
@@ -212,7 +204,6 @@ class Experiment:
         name: str,
         config: Mapping[str, Any],
         force_new: bool = False,
-        defaults: Mapping[str, Any] | None = None,
         stored_config: Mapping[str, Any] | None = None,
     ) -> "Experiment":
         """Create an experiment or resume the one with this name.
@@ -221,7 +212,6 @@ class Experiment:
             name: see `validate_name`.
             config: JSON-compatible; must equal the configuration of an existing experiment.
             force_new: delete existing data. The caller asks for confirmation.
-            defaults: values of settings that are missing in an older experiment's configuration.
             stored_config: configuration of the experiment in the database, which several homes may
                 share; None if it has no records there.
 
@@ -241,7 +231,7 @@ class Experiment:
             try:
                 experiment._lock.sign()
                 experiment.starts_over = force_new or experiment._must_start_over(
-                    as_json(config), as_json(defaults or {}), stored_config
+                    as_json(config), stored_config
                 )
                 experiment._prepare(config)
             except BaseException:
@@ -257,18 +247,18 @@ class Experiment:
             ExperimentNotFound: no experiment has this name; the message suggests the nearest one.
             RunFolderUnusable: the folder may not be read.
         """
-        name = validate_name(name)
-        folder = experiments_folder() / name
-        with folder_errors(folder):
-            if not (folder / "config.json").exists():
-                raise ExperimentNotFound(not_found_message(name))
-        return cls(name, folder)
+        experiment = cls.find_or_none(name)
+        if experiment is None:
+            raise ExperimentNotFound(not_found_message(validate_name(name)))
+        return experiment
 
     @classmethod
     def find_or_none(cls, name: str) -> "Experiment | None":
         """Return an existing experiment, read-only; None if no experiment has this name."""
-        experiment = cls(validate_name(name), experiments_folder() / validate_name(name))
-        return experiment if experiment._config_path.exists() else None
+        name = validate_name(name)
+        experiment = cls(name, experiments_folder() / name)
+        with folder_errors(experiment.folder):
+            return experiment if experiment._config_path.exists() else None
 
     @staticmethod
     def all() -> list[ExperimentSummary]:
@@ -277,7 +267,7 @@ class Experiment:
         stored = listed_experiments() if names else {}
         summaries = []
         for name in names:
-            with suppress(ExperimentNotFound):  # deleted meanwhile
+            with suppress(ExperimentNotFound, FileNotFoundError):  # deleted meanwhile
                 summaries.append(Experiment.find(name).summary(stored))
         return sorted(summaries, key=lambda summary: summary.changed_at, reverse=True)
 
@@ -346,8 +336,7 @@ class Experiment:
         return view is not None and view.asked > 0
 
     def close(self) -> None:
-        """Close the files, and release the lock."""
-        self._metrics.close()
+        """Release the lock."""
         self._lock.release()
 
     def __enter__(self) -> "Experiment":
@@ -424,14 +413,13 @@ class Experiment:
             step=int(number_in(newest, "step")),
             labels=labels,
             clips=int(number_in(newest, "clips_sorted")),
-            changed_at=(view and view.status_at) or last_change(self.folder),
+            changed_at=(view and view.status_at) or self._opened_at,
             note="" if view is None else note_of(phase, view),
         )
 
     def wipe(self) -> None:
         """Delete everything but the configuration and the lock."""
         with self._writing():
-            self._metrics.close()
             for path in self.folder.iterdir():
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
@@ -442,12 +430,11 @@ class Experiment:
     def _config_path(self) -> Path:
         return self.folder / "config.json"
 
-    def _must_start_over(
-        self,
-        wanted: Mapping[str, Any],
-        defaults: Mapping[str, Any],
-        stored: Mapping[str, Any] | None,
-    ) -> bool:
+    @property
+    def _opened_at(self) -> datetime:
+        return datetime.fromtimestamp(self._config_path.stat().st_mtime, UTC)
+
+    def _must_start_over(self, wanted: Mapping[str, Any], stored: Mapping[str, Any] | None) -> bool:
         """Return whether a failed start is discarded; refuse another configuration.
 
         A start that failed before its first checkpoint does not bind the name to its configuration.
@@ -457,8 +444,8 @@ class Experiment:
             self.wipe()  # what an interrupted deletion has left
             return False
         try:
-            check_same_config(self.name, known, wanted, defaults)
-            check_same_config(self.name, known if stored is None else stored, wanted, defaults)
+            for config in filter(None, (known, stored)):
+                check_same_config(self.name, config, wanted)
         except ConfigMismatch:
             if stored is not None or self.has_records:
                 raise
@@ -485,7 +472,7 @@ class Experiment:
 def experiment_names() -> list[str]:
     """Return the names of existing experiments, sorted."""
     names = (path.parent.name for path in experiments_folder().glob("*/config.json"))
-    return sorted(name for name in names if invalid_name_reason(name) is None)
+    return sorted(name for name in names if is_valid_name(name))
 
 
 def find_source(
@@ -505,7 +492,7 @@ def find_source(
     """
     faults = []
     name = normalise_experiment_name(name_or_path)
-    if invalid_name_reason(name) is None:
+    if is_valid_name(name):
         folder = experiments_folder() / name
         if is_source(folder):
             return folder
@@ -580,19 +567,6 @@ def note_of(phase: Phase, view: ExperimentView) -> str:
     return ""
 
 
-def has_irreproducible_labels(name: str) -> bool:
-    """Return whether people or custom teachers have answered; built-in ones answer alike again."""
-    from rl_teacher.store.labelers import TEACHER_PREFIX  # noqa: PLC0415 - slow
-
-    with open_store() as store:
-        labelers = store.labelers.names_in(name)
-    # The name of a custom teacher has a second colon: synthetic:module:function.
-    return any(
-        not each.startswith(TEACHER_PREFIX) or ":" in each.removeprefix(TEACHER_PREFIX)
-        for each in labelers
-    )
-
-
 def env_id_of(experiment: Experiment) -> str:
     """Return the environment id in the configuration, `?` if it cannot be read."""
     try:
@@ -600,16 +574,6 @@ def env_id_of(experiment: Experiment) -> str:
     except CorruptCheckpoint:
         return "?"
     return str(config.get("env_id", "?"))
-
-
-def last_change(folder: Path) -> datetime:
-    """Return the time of the latest change of a JSON file in the folder."""
-    written = [0.0]
-    for path in folder.glob("*.json*"):
-        # Another process may replace it, or delete the experiment.
-        with suppress(FileNotFoundError):
-            written.append(path.stat().st_mtime)
-    return datetime.fromtimestamp(max(written), UTC)
 
 
 def as_json(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@
 
 import re
 import shutil
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.common.files import (
     TEMPORARY_SUFFIX,
     folder_errors,
-    remove_unfinished,
     write_atomically,
 )
 
@@ -42,16 +40,39 @@ def is_due(step: int, last: int | None, num_steps: int) -> bool:
     return last is None or step - last >= max(MIN_SHARE * num_steps, GROWTH * last)
 
 
-class PolicyHistory:
-    """The policies of a run in its folder; only the process that holds the run's lock writes."""
+class Moments:
+    """Files or folders of a run, by step; only the process that holds the run's lock writes.
+
+    Attributes:
+        folder: folder that contains them.
+    """
+
+    form = "step-{}"
+    """Name of that of a step."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @property
     def steps(self) -> list[int]:
-        """Steps whose policy is kept, ascending."""
-        return _steps_of(path.name for path in self.folder.glob("step-*"))
+        """Steps that are kept, ascending."""
+        matches = (STEP_NAME.fullmatch(path.stem) for path in self.folder.glob("step-*"))
+        steps = [int(match["step"]) for match in matches if match]
+        return sorted(step for step in steps if self._path(step).exists())
+
+    def drop_after(self, step: int) -> None:
+        """Delete those of later steps, which a resumed run writes again, and unfinished ones."""
+        later = [self._path(each) for each in self.steps if each > step]
+        with folder_errors(self.folder):
+            for path in [*later, *self.folder.glob(f"*{TEMPORARY_SUFFIX}")]:
+                _remove(path)
+
+    def _path(self, step: int) -> Path:
+        return self.folder / self.form.format(step)
+
+
+class PolicyHistory(Moments):
+    """The policies of a run in its folder."""
 
     def add(self, step: int, policy: NumpyPolicy) -> None:
         """Save the policy of a step; one of the same step is replaced.
@@ -77,27 +98,12 @@ class PolicyHistory:
         """
         return NumpyPolicy.load(self._path(step))
 
-    def drop_after(self, step: int) -> None:
-        """Delete the policies of later steps, which a resumed run saves again."""
-        later = [self._path(each) for each in self.steps if each > step]
-        with folder_errors(self.folder):
-            for folder in [*later, *self.folder.glob(f"*{TEMPORARY_SUFFIX}")]:
-                _remove(folder)
 
-    def _path(self, step: int) -> Path:
-        return self.folder / f"step-{step}"
+class EpisodeVideos(Moments):
+    """The videos of a run in its folder."""
 
-
-class EpisodeVideos:
-    """The videos of a run in its folder; only the process that holds the run's lock writes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @property
-    def steps(self) -> list[int]:
-        """Steps that have a video, ascending."""
-        return _steps_of(path.stem for path in self.folder.glob("step-*.mp4"))
+    # Padded, so that file managers sort by step.
+    form = "step-{:09d}.mp4"
 
     def add(self, step: int, content: bytes) -> None:
         """Save the video of a step; one of the same step is replaced.
@@ -109,25 +115,9 @@ class EpisodeVideos:
             self.folder.mkdir(exist_ok=True)
             write_atomically(self._path(step), content, is_synced=False)
 
-    def drop_after(self, step: int) -> None:
-        """Delete the videos of later steps, which a resumed run writes again."""
-        later = [self._path(each) for each in self.steps if each > step]
-        with folder_errors(self.folder):
-            for path in later:
-                path.unlink()
-            remove_unfinished(self.folder)
 
-    def _path(self, step: int) -> Path:
-        # Padded, so that file managers sort by step.
-        return self.folder / f"step-{step:09d}.mp4"
-
-
-def _steps_of(names: Iterable[str]) -> list[int]:
-    """Return the steps in names, ascending; other names are left out."""
-    matches = map(STEP_NAME.fullmatch, names)
-    return sorted(int(match["step"]) for match in matches if match)
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -33,7 +33,6 @@ def locked_experiment(
     config: Mapping[str, Any],
     *,
     force_new: bool = False,
-    defaults: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[Experiment, HeldLock]]:
     """Lock an experiment in the database and open its folder; see `Experiment.open`.
 
@@ -49,7 +48,7 @@ def locked_experiment(
     name = validate_name(name)
     with (
         store.locks.hold(name) as lock,
-        Experiment.open(name, config, force_new, defaults, stored_config(store, name)) as folder,
+        Experiment.open(name, config, force_new, stored_config(store, name)) as folder,
     ):
         if folder.starts_over:
             store.experiments.delete(name)

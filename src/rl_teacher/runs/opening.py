@@ -28,7 +28,6 @@ class ExperimentSpec:
         name: name of the experiment.
         env_info: the environment.
         config: settings that must not change when the experiment is resumed, as JSON.
-        defaults: values of settings that an older experiment's config does not have.
         asks_a_person: whether a person labels; their answers are synced to disk.
         max_labels: labels wanted in all; None without a limit.
         instructions: instructions for labelers; empty keeps the stored ones.
@@ -39,7 +38,6 @@ class ExperimentSpec:
     name: str
     env_info: EnvInfo
     config: Mapping[str, Any]
-    defaults: Mapping[str, Any]
     asks_a_person: bool
     max_labels: int | None = None
     instructions: str = ""
@@ -87,9 +85,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
         wait = DatabaseWait()
         store = stack.enter_context(open_store(is_synced=spec.asks_a_person, wait=wait))
         folder, lock = stack.enter_context(
-            locked_experiment(
-                store, spec.name, spec.config, force_new=spec.force_new, defaults=spec.defaults
-            )
+            locked_experiment(store, spec.name, spec.config, force_new=spec.force_new)
         )
         experiment_id = store.experiments.ensure(folder.name, spec.env_info.id, dict(spec.config))
         instructions = spec.instructions or store.experiments.get(folder.name).instructions

@@ -1,10 +1,12 @@
 """Reporting of a run: its status, metrics, diagnostics and latest episode."""
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Set
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,11 @@ from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer
 from rl_teacher.runs.folder import Experiment
-from rl_teacher.runs.history import is_due
+from rl_teacher.runs.history import EpisodeVideos, is_due
 from rl_teacher.runs.status import Phase, RunStatus
-from rl_teacher.runs.video_writer import VideoWriter
 from rl_teacher.store.store import Store
+
+logger = logging.getLogger(__name__)
 
 STATUS_EVERY_S = 1.0
 EPISODE_EVERY_S = {"poses": 10.0, "video": 40.0}
@@ -141,7 +144,7 @@ class RunReporter:
     """Writes the diagnostics and the episodes of a run to the store.
 
     Attributes:
-        videos: writes videos of the episodes that are kept; None to write none.
+        videos: where videos of the episodes that are kept go; None to write none.
     """
 
     def __init__(
@@ -170,7 +173,7 @@ class RunReporter:
         self._watcher = watcher
         self._now = now
         self._has_predictor = has_predictor
-        self.videos: VideoWriter | None = None
+        self.videos: EpisodeVideos | None = None
         self._episode_s = self._diagnostics_s = -np.inf
         self._episode_clips: list[str] = []
         self._kept_step = store.episodes.last_step(experiment_id)
@@ -241,7 +244,20 @@ class RunReporter:
         for episode in self._store.episodes.all(self._experiment_id):
             clip = self._clip_renderer.stored(episode["clip"])
             if episode["step"] not in written and clip is not None:
-                self.videos.write(episode["step"], clip)
+                self._clip_renderer.submit(partial(self._write_video, episode["step"], clip))
+
+    def _write_video(self, step: int, clip: ClipFile) -> None:
+        """Write the video of an episode; log the first failure and stop trying."""
+        if self.videos is None:
+            return
+        try:
+            self.videos.add(step, self._clip_renderer.to_mp4(clip))
+        # Training continues, whatever is wrong with a video.
+        except Exception as error:
+            self.videos = None
+            logger.warning(
+                "No video of step %s is written, and none of later steps: %s", f"{step:,}", error
+            )
 
     def _show(self, episode: Episode, step: int, *, is_kept: bool) -> bool:
         """Render and publish an episode in the background; return False if it is left out."""
@@ -261,8 +277,7 @@ class RunReporter:
             self._store.experiments.set_latest_episode(self._experiment_id, shown)
             if is_kept:
                 self._store.episodes.add(self._experiment_id, shown)
-                if self.videos is not None:
-                    self.videos.write(step, clip)
+                self._write_video(step, clip)
             # An episode that is shown again counts as new.
             others = [each for each in self._episode_clips if each != segment.content_hash]
             self._episode_clips = [*others, segment.content_hash]

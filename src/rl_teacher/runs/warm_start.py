@@ -52,9 +52,6 @@ class WarmStart:
         return config
 
 
-NO_WARM_START = WarmStart()
-
-
 def with_network_settings(predictor: RewardPredictor, settings: PredictorConfig) -> PredictorConfig:
     """Return predictor settings with the network settings of a saved predictor."""
     saved = {name: getattr(predictor.config, name) for name in NETWORK_SETTINGS}
@@ -71,11 +68,9 @@ def load_warm_start(config: TeachConfig) -> WarmStart:
     predictor = agent = None
     if config.predictor_path is not None:
         needed = InputSpace.from_spaces(*env_spaces(config.env_id, config.frames))
-        remedy = "Choose its own environment, or fit another predictor with `rl-teacher fit`."
-        user = f"{config.env_id} has"
-        predictor = load_predictor(config.predictor_path, needed, user, remedy)
+        predictor = load_predictor(config.predictor_path, needed)
     if config.agent_path is not None:
-        agent = load_agent_state(config.agent_path, config)
+        agent = load_agent_state(config.agent_path, config.agent)
     return WarmStart(predictor, agent)
 
 
@@ -109,16 +104,12 @@ def predictor_folder(name_or_folder: str) -> Path:
     return folder if (folder / PREDICTOR_FILE).exists() else folder / "predictor"
 
 
-def load_predictor(
-    name_or_folder: str, needed: InputSpace, user: str, remedy: str
-) -> RewardPredictor:
+def load_predictor(name_or_folder: str, needed: InputSpace) -> RewardPredictor:
     """Load a saved predictor.
 
     Args:
         name_or_folder: an experiment's name, its folder, or the predictor's folder.
         needed: input space that it must have.
-        user: what has this space, with a verb, for the error text.
-        remedy: what to do about another space.
 
     Raises:
         BadInput: there is no predictor, or it has another input space.
@@ -127,8 +118,9 @@ def load_predictor(
     predictor = RewardPredictor.load(predictor_folder(name_or_folder))
     if predictor.space != needed:
         raise BadConfig(
-            f"The predictor {name_or_folder} was made for {predictor.space.description}; "
-            f"{user} {needed.description}. {remedy}"
+            f"The predictor {name_or_folder} was made for {predictor.space.description}, and one "
+            f"for {needed.description} is needed. Name a predictor of the same environment, or fit "
+            "another one with `rl-teacher fit`."
         )
     return predictor
 
@@ -136,19 +128,36 @@ def load_predictor(
 # --- agents ---
 
 
-def load_agent_state(name_or_path: str, config: TeachConfig) -> StateDict:
-    """Load the state of an experiment's agent.
+def load_agent_state(name_or_path: str, kind: str) -> StateDict:
+    """Load the state of an experiment's agent from the latest checkpoint.
+
+    Args:
+        name_or_path: name of the experiment, or its folder.
+        kind: the required kind of agent.
 
     Raises:
-        BadInput: there is no such agent, or its kind or its layer sizes differ.
-        CorruptCheckpoint: a file is damaged.
+        BadInput: it has no agent, or one of another kind.
+        CorruptCheckpoint: all checkpoints are damaged.
     """
-    source = find_source(
+    folder = find_source(
         name_or_path,
         lambda path: (path / "config.json").exists(),
         "the name of an experiment, or its folder",
     )
-    return load_agent(Experiment(source.name, source), config.agent)
+    experiment = Experiment(folder.name, folder)
+    was = config_of_agent(experiment)["agent"]
+    if was != kind:
+        raise BadConfig(
+            f"The agent of {experiment.name} is {was}, and --agent is {kind}. Give --agent {was}."
+        )
+    checkpoint = experiment.load_checkpoint()
+    agent = {} if checkpoint is None else part_of(checkpoint.arrays, "agent")
+    if not agent:
+        raise BadInput(
+            f"{experiment.name} has no agent yet: it never wrote a checkpoint. Let it train for a "
+            "while, or begin without --agent-path."
+        )
+    return agent
 
 
 def config_of_agent(experiment: Experiment) -> dict[str, Any]:
@@ -170,29 +179,3 @@ def no_agent(name: str) -> str:
         f"{name} has no agent: only experiments that `rl-teacher teach` trained have one. "
         "`rl-teacher runs` lists them all."
     )
-
-
-def load_agent(experiment: Experiment, kind: str) -> StateDict:
-    """Load the state of an experiment's agent from the latest checkpoint.
-
-    Args:
-        experiment: the experiment.
-        kind: the required kind of agent.
-
-    Raises:
-        BadInput: it has no agent, or one of another kind.
-        CorruptCheckpoint: all checkpoints are damaged.
-    """
-    was = config_of_agent(experiment)["agent"]
-    if was != kind:
-        raise BadConfig(
-            f"The agent of {experiment.name} is {was}, and --agent is {kind}. Give --agent {was}."
-        )
-    checkpoint = experiment.load_checkpoint()
-    agent = {} if checkpoint is None else part_of(checkpoint.arrays, "agent")
-    if not agent:
-        raise BadInput(
-            f"{experiment.name} has no agent yet: it never wrote a checkpoint. Let it train for a "
-            "while, or begin without --agent-path."
-        )
-    return agent

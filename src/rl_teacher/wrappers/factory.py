@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rl_teacher.common.errors import BadConfig, BadInput
-from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.datasets import load
 from rl_teacher.datasets.given_labels import Labelled
 from rl_teacher.datasets.import_export import SPACES
@@ -57,7 +56,6 @@ def experiment_spec(
         name=plan.name or generated_name(env_id),
         env_info=envs.env_info,
         config=config,
-        defaults={"reward": asdict(PredictorConfig())},
         asks_a_person=labels.is_person,
         max_labels=labels.total,
         instructions=plan.instructions,
