@@ -72,12 +72,6 @@ def test_experiment_with_only_a_predictor_is_refused_with_the_reason(command, ca
     assert "'x' of `rl-teacher fit` has neither comparisons nor" in capsys.readouterr().err
 
 
-def test_parquet_is_not_printed_on_a_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert main(["export", "x", "--format", "parquet"]) == 2
-    assert "--out" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "meant"),
     [

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rl_teacher.runs.folder import Experiment
 
-ExportFormat = Literal["dataset", "jsonl", "parquet", "agent"]
+ExportFormat = Literal["dataset", "jsonl", "agent"]
 
 FULL_WIDTH = 80
 """Width of a terminal from which on `rl-teacher runs` has room for all columns, in characters."""
@@ -654,8 +654,8 @@ def export(
 
     Args:
         name: name of the experiment
-        format: dataset (labels with their segments), jsonl or parquet (labels alone), or agent
-            (the policy for NumPy)
+        format: dataset (labels with their segments), jsonl (labels alone), or agent (the policy
+            for NumPy)
         out: destination. Data set: a .zip file, NAME.zip by default; labels: a file, the standard
             output by default; agent: a folder, required
         step: agent to export: latest, or the one nearest to a step
@@ -672,7 +672,7 @@ def export(
         case "agent":
             export_agent(name, out, step)
         case _:
-            export_labels(name, format, user_path(out) if out else None)
+            export_labels(name, user_path(out) if out else None)
 
 
 def export_dataset(name: str, out: Path, hold_out: float | None) -> None:
@@ -691,19 +691,13 @@ def export_dataset(name: str, out: Path, hold_out: float | None) -> None:
     )
 
 
-def export_labels(name: str, format_name: str, out: Path | None) -> None:
-    """Export labels alone, to a file or to the standard output.
-
-    Raises:
-        BadInput: Parquet would be printed on a terminal.
-    """
-    if out is None and format_name == "parquet" and sys.stdout.isatty():
-        raise BadInput("--format parquet is binary and not printed. Name a file with --out.")
+def export_labels(name: str, out: Path | None) -> None:
+    """Export labels alone, to a file or to the standard output."""
     from rl_teacher.report.label_export import export as write_labels
     from rl_teacher.runs.folder import open_store
 
     with open_store() as store:
-        num_labels = write_labels(store, name, format_name, out or sys.stdout.buffer)
+        num_labels = write_labels(store, name, out or sys.stdout.buffer)
     if out is not None:
         print(f"{counted(num_labels, 'label')} in {out}")
 

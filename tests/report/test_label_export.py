@@ -2,7 +2,6 @@
 
 import io
 import json
-import sys
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -37,7 +36,7 @@ def comparison_id(store):
 
 def lines(store, name="hopper"):
     out = io.BytesIO()
-    num_labels = export(store, name, "jsonl", out)
+    num_labels = export(store, name, out)
     rows = [json.loads(line) for line in out.getvalue().splitlines()]
     assert num_labels == len(rows)
     return rows
@@ -102,44 +101,16 @@ def test_labels_beyond_one_page_are_exported_once(store, comparison_id, monkeypa
     assert [each["label_id"] for each in lines(store)] == list(range(1, 9))
 
 
-def test_parquet_has_same_rows_as_jsonl_with_types(store, comparison_id, tmp_path, monkeypatch):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(label_export, "ROW_GROUP", 2)
-    for answer in (Answer.LEFT, None, Answer.EQUAL):
-        store.labels.add_many([NewLabel(comparison_id, answer, "ann", details={"x": [1, "y"]})])
-    path = tmp_path / "labels.parquet"
-    assert export(store, "hopper", "parquet", path) == 3
-    table = parquet.read_table(path)
-    assert table.schema.metadata[b"rl_teacher_labels"] == b"1"
-    assert str(table.schema.field("answered_at").type) == "timestamp[us, tz=UTC]"
-    rows = table.to_pylist()
-    for row, line in zip(rows, lines(store), strict=True):
-        assert row["answered_at"].isoformat() == line["answered_at"]
-        assert json.loads(row["details"]) == line["details"]
-        shared = set(LabelColumns.model_fields) - {"answered_at", "details"}
-        assert {each: row[each] for each in shared} == {each: line[each] for each in shared}
-
-
-def test_parquet_without_pyarrow_raises_bad_input_with_pip_command(
-    store, comparison_id, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(BadInput, match="parquet"):
-        export(store, "hopper", "parquet", tmp_path / "labels.parquet")
-    assert [each for each in tmp_path.iterdir() if "parquet" in each.name] == []
-
-
-@pytest.mark.parametrize(("name", "format_name"), [("walker", "jsonl"), ("hopper", "csv")])
-def test_unknown_experiment_or_format_raises(store, comparison_id, name, format_name):
-    with pytest.raises((BadInput, ExperimentNotFound)):
-        export(store, name, format_name, io.BytesIO())
+def test_unknown_experiment_is_refused(store, comparison_id):
+    with pytest.raises(ExperimentNotFound):
+        export(store, "walker", io.BytesIO())
 
 
 def test_unusable_file_is_refused(store, comparison_id, tmp_path):
     with pytest.raises(BadInput, match="--out"):
-        export(store, "hopper", "jsonl", tmp_path)
+        export(store, "hopper", tmp_path)
     with pytest.raises(RunFolderUnusable):
-        export(store, "hopper", "jsonl", tmp_path / "missing" / "labels.jsonl")
+        export(store, "hopper", tmp_path / "missing" / "labels.jsonl")
 
 
 def test_interrupted_export_keeps_existing_file(store, comparison_id, tmp_path, monkeypatch):
@@ -152,6 +123,6 @@ def test_interrupted_export_keeps_existing_file(store, comparison_id, tmp_path, 
 
     monkeypatch.setattr(label_export, "as_row", fail)
     with pytest.raises(KeyboardInterrupt):
-        export(store, "hopper", "jsonl", path)
+        export(store, "hopper", path)
     assert path.read_text() == "before"
     assert [each.name for each in tmp_path.iterdir() if "unfinished" in each.name] == []

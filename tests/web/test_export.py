@@ -1,6 +1,5 @@
 """Streaming export of labels."""
 
-import io
 import json
 
 import pytest
@@ -24,15 +23,6 @@ def test_jsonl_export_has_one_line_per_label(program, guest, trainer):
     assert {each["schema_version"] for each in rows} == {1}
 
 
-def test_parquet_export_is_readable(program, guest, trainer):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    [comparison_id] = trainer.ask()
-    post(guest, label(comparison_id, "equal"))
-    response = program.get(URL, params={"format": "parquet"})
-    table = parquet.read_table(io.BytesIO(response.content))
-    assert table.column("answer").to_pylist() == ["equal"]
-
-
 def test_export_contains_no_credential(program, guest, trainer):
     [comparison_id] = trainer.ask()
     post(guest, label(comparison_id, "equal"))
@@ -42,8 +32,6 @@ def test_export_contains_no_credential(program, guest, trainer):
 @pytest.mark.parametrize(
     ("path", "status"),
     [
-        (f"{URL}?format=csv", 422),
-        (f"{URL}?format=", 422),
         ("/api/v1/experiments/walker/export", 404),
         ("/api/v1/experiments/..%2Fx/export", 404),
     ],

@@ -1,4 +1,4 @@
-"""Export of an experiment's labels as JSON lines or Parquet.
+"""Export of an experiment's labels as JSON lines.
 
 Every stored label is a row, oldest first, including superseded ones; `is_current` marks the labels
 that are used. Answers refer to the comparison's own order of clips. `shown_left` is the clip that
@@ -8,14 +8,12 @@ was displayed on the left.
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from io import BytesIO
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from rl_teacher.common.errors import BadInput, MissingExtra
+from rl_teacher.common.errors import BadInput
 from rl_teacher.common.files import replaced_atomically, write_errors
 from rl_teacher.store.records import ExportedLabel
 from rl_teacher.store.store import Store
@@ -24,9 +22,6 @@ SCHEMA_VERSION = 1
 """Version of the rows; it increases when a column changes its meaning or is removed."""
 PAGE = 1_000
 """Labels per database query."""
-ROW_GROUP = 10_000
-"""Rows per Parquet row group."""
-FORMATS = ("jsonl", "parquet")
 
 MAX_INTEGER = 2**53
 """Largest integer that every JSON reader represents exactly."""
@@ -146,82 +141,12 @@ def jsonl(rows: Iterable[Row]) -> Iterator[bytes]:
         yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
-def parquet(rows: Iterable[Row]) -> Iterator[bytes]:
-    """Encode rows as the parts of a Parquet file; `details` is a column of JSON.
-
-    Raises:
-        MissingExtra: pyarrow is not installed. It is raised before the first part.
-    """
-    return parquet_parts(rows, pyarrow())
-
-
-def pyarrow() -> Any:
-    """Import pyarrow.
-
-    Raises:
-        BadInput: pyarrow is not installed.
-    """
-    try:
-        import pyarrow as arrow  # noqa: PLC0415 - an optional extra
-        import pyarrow.compute  # noqa: PLC0415
-        import pyarrow.parquet  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise MissingExtra("Parquet needs pyarrow", "parquet", error) from error
-    return arrow
-
-
-def parquet_parts(rows: Iterable[Row], arrow: Any) -> Iterator[bytes]:
-    """Yield the bytes of each row group as soon as it is encoded, then the footer."""
-    schema = parquet_schema(arrow)
-    buffer = BytesIO()
-    remaining = iter(rows)
-    with arrow.parquet.ParquetWriter(arrow.PythonFile(buffer, mode="w"), schema) as writer:
-        while group := [parquet_row(row) for row in islice(remaining, ROW_GROUP)]:
-            writer.write_table(arrow.Table.from_pylist(group, schema))
-            yield taken(buffer)
-    yield taken(buffer)
-
-
-def taken(buffer: BytesIO) -> bytes:
-    """Take the content out of a buffer, so that memory use stays constant."""
-    content = buffer.getvalue()
-    buffer.seek(0)
-    buffer.truncate()
-    return content
-
-
-def parquet_row(row: Row) -> Row:
-    """Parse the time, and encode the details as JSON, since a Parquet column has one type."""
-    details = row["details"]
-    return {
-        **row,
-        "answered_at": datetime.fromisoformat(row["answered_at"]),
-        "details": None if details is None else json.dumps(details),
-    }
-
-
-def parquet_schema(arrow: Any) -> Any:
-    """Build the Parquet schema: columns, types and version."""
-    kinds = {"integer": arrow.int64(), "boolean": arrow.bool_()}
-    types = {"answered_at": arrow.timestamp("us", tz="UTC")}
-    for column, schema in LabelColumns.model_json_schema()["properties"].items():
-        # The first of a type and null; whatever is no number is text.
-        [first, *_] = schema.get("anyOf", [schema])
-        types.setdefault(column, kinds.get(first["type"], arrow.string()))
-    metadata = {"rl_teacher_labels": str(SCHEMA_VERSION)}
-    return arrow.schema([(each, types[each]) for each in LabelColumns.model_fields], metadata)
-
-
-ENCODERS = {"jsonl": jsonl, "parquet": parquet}
-
-
-def export(store: Store, name: str, format_name: str, out: Path | BinaryIO) -> int:
+def export(store: Store, name: str, out: Path | BinaryIO) -> int:
     """Export the labels of an experiment; a file is replaced atomically.
 
     Args:
         store: store that has the experiment.
         name: name of the experiment.
-        format_name: `jsonl` or `parquet`.
         out: file or stream to write to.
 
     Returns:
@@ -229,34 +154,24 @@ def export(store: Store, name: str, format_name: str, out: Path | BinaryIO) -> i
 
     Raises:
         ExperimentNotFound: there is no experiment of this name.
-        BadInput: the format is unknown, its library is missing, or the file is a folder.
+        BadInput: the file is a folder.
         RunFolderUnusable: the file cannot be written.
     """
-    if format_name not in ENCODERS:
-        raise BadInput(f"--format {format_name} was given; {' or '.join(FORMATS)} is possible.")
-    counted = Counted(label_rows(store, name))
-    parts = ENCODERS[format_name](counted)
+    rows = label_rows(store, name)
     if not isinstance(out, Path):
-        for part in parts:
-            out.write(part)
-        out.flush()
-        return counted.num
+        return write_rows(rows, out)
     with write_errors(f"The labels cannot be written to {out}", "Name another file with --out."):
         if out.is_dir():
             raise BadInput(f"--out {out} was given, but that is a folder. Name a file.")
         with replaced_atomically(out) as unfinished, unfinished.open("wb") as file:
-            file.writelines(parts)
-    return counted.num
+            return write_rows(rows, file)
 
 
-class Counted:
-    """Iterable over rows that counts them."""
-
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._rows = rows
-        self.num = 0
-
-    def __iter__(self) -> Iterator[Row]:
-        for row in self._rows:
-            self.num += 1
-            yield row
+def write_rows(rows: Iterable[Row], file: BinaryIO) -> int:
+    """Write rows as lines of JSON, and return their number."""
+    num_rows = 0
+    for line in jsonl(rows):
+        file.write(line)
+        num_rows += 1
+    file.flush()
+    return num_rows

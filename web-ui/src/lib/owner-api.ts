@@ -50,8 +50,7 @@ export const setGold = (id: number, answer: T.Answer | null): Promise<unknown> =
 export const adjudicate = (id: number, answer: T.Answer | null): Promise<unknown> =>
   sendJson('POST', `${API}/comparisons/${id}/adjudicate`, { answer })
 
-export const exportPath = (name: string, format: 'jsonl' | 'parquet'): string =>
-  `${pathOf(name)}/export?format=${format}`
+export const exportPath = (name: string): string => `${pathOf(name)}/export`
 
 export const getRanking = (name: string): Promise<T.Ranking> => getJson(`${pathOf(name)}/ranking`)
 

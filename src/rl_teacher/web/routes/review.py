@@ -2,14 +2,14 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
-from rl_teacher.report.label_export import ENCODERS, label_rows
+from rl_teacher.report.label_export import jsonl, label_rows
 from rl_teacher.runs.control import switch_reward
 from rl_teacher.store.experiments import ClearableSetting, check_assignment
 from rl_teacher.store.records import (
@@ -46,7 +46,7 @@ from rl_teacher.web.services import Services, ServicesDep
 MAX_CONTRADICTIONS = 50
 """Comparisons with contradicting answers that a ranking lists."""
 
-MEDIA_TYPES = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
+JSON_LINES = "application/x-ndjson"
 
 router = APIRouter(prefix="/api/v1", tags=["review"])
 
@@ -266,23 +266,18 @@ def list_events(
 @router.get(
     "/experiments/{name}/export",
     response_class=StreamingResponse,
-    responses={200: {"content": {each: {} for each in MEDIA_TYPES.values()}}},
+    responses={200: {"content": {JSON_LINES: {}}}},
 )
 @requires(Access.OWNER)
-def export_labels(
-    name: str,
-    services: ServicesDep,
-    owner: LabelerName,
-    format: Annotated[Literal["jsonl", "parquet"], Query()] = "jsonl",  # noqa: A002
-) -> StreamingResponse:
+def export_labels(name: str, services: ServicesDep, owner: LabelerName) -> StreamingResponse:
     """Export every label with its labeler, time, side and whether it is current."""
     view = services.experiments.find(name)
-    parts = ENCODERS[format](label_rows(services.store, view.name))
+    lines = jsonl(label_rows(services.store, view.name))
     owner_id = services.store.labelers.id_of(owner)
-    services.store.events.record("export", {"format": format}, view.id, owner_id)
-    file_name = quote(f"{view.name}-labels.{format}", safe="")
+    services.store.events.record("export", {}, view.id, owner_id)
+    file_name = quote(f"{view.name}-labels.jsonl", safe="")
     return StreamingResponse(
-        parts,
-        media_type=MEDIA_TYPES[format],
+        lines,
+        media_type=JSON_LINES,
         headers={"Content-Disposition": f"attachment; filename*=UTF-8''{file_name}"},
     )
