@@ -300,13 +300,12 @@ def checked_runs(given: "Sweep") -> "dict[Run, TeachConfig]":
     """Parse and check the settings of all runs of a sweep before the first one starts.
 
     Raises:
-        BadInput: a setting is wrong, people would have to answer, runs would start over whenever
-            they continue, or two runs are the same.
+        BadInput: a setting is wrong, people would have to answer, or runs would start over whenever
+            they continue.
     """
     from rl_teacher.preparation import check as check_teach
-    from rl_teacher.sweep import check_different
 
-    parsed = []
+    parsed = {}
     for run in given.runs():
         config, options, defaults = parse_teach(run.flags)
         plan = check_teach(config, options, defaults)
@@ -317,6 +316,5 @@ def checked_runs(given: "Sweep") -> "dict[Run, TeachConfig]":
                 "With --force-new, a sweep that is repeated would start its runs over instead of "
                 "continuing them. Omit it."
             )
-        parsed.append((run, replace(config, env_id=plan.env_info.id), options))
-    check_different(parsed)
-    return {run: config for run, config, _ in parsed}
+        parsed[run] = replace(config, env_id=plan.env_info.id)
+    return parsed

@@ -19,15 +19,17 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from rl_teacher.common.errors import BadInput, ClusterUnavailable, RlTeacherError
 from rl_teacher.common.parallel import in_parallel
 from rl_teacher.common.text import counted
-from rl_teacher.config.experiment import RunOptions, TeachConfig
+from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.report.figures import UNKNOWN, duration, reward
 from rl_teacher.report.statistics import interquartile_mean
 from rl_teacher.report.summary import area_under_curve, newest
@@ -99,6 +101,22 @@ class Sweep:
             yield Run(name, settings, seed, (*self.flags, *flags, *own))
 
 
+Words = str | int | float | list[str | int | float]
+"""Value of a flag, as one or more words."""
+
+
+class SweepFile(BaseModel):
+    """Contents of a TOML file, see the module."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    flags: str
+    seeds: Annotated[list[int], Field(min_length=1)]
+    grid: dict[
+        Annotated[str, Field(pattern="^-")], Annotated[list[Words], Field(min_length=1)]
+    ] = {}
+
+
 def read_sweep(path: Path) -> Sweep:
     """Read a sweep from a TOML file.
 
@@ -106,83 +124,27 @@ def read_sweep(path: Path) -> Sweep:
         BadInput: the file cannot be read, or has other keys or types than needed.
     """
     try:
-        given = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        given = SweepFile.model_validate(tomllib.loads(path.read_text()))
+        words = shlex.split(given.flags)
+    except (OSError, ValueError) as error:
         raise BadInput(
-            f"The sweep {path} cannot be read: {reason}. Name a TOML file with `flags` and `seeds`."
+            f"The sweep {path} cannot be read: {error}. Name a TOML file with `flags`, the "
+            "arguments of `rl-teacher teach` as text, `seeds`, a list of integers, and optionally "
+            'a [grid] of flags with lists of values, such as "--reward.l2" = [10.0, 100.0].'
         ) from None
-    unknown = sorted(given.keys() - {"flags", "seeds", "grid"})
-    flags, seeds, grid = given.get("flags"), given.get("seeds"), given.get("grid", {})
-    if unknown or not isinstance(flags, str) or not is_list_of(seeds, int):
-        extra = f"; {', '.join(unknown)} is unknown" if unknown else ""
-        raise BadInput(
-            f"The sweep {path} needs `flags`, the arguments of `rl-teacher teach` as text, and "
-            f"`seeds`, a list of different integers; `[grid]` is optional{extra}."
-        )
-    if not isinstance(grid, dict) or not all(
-        flag.startswith("-") and is_list_of(values, str | int | float | list)
-        for flag, values in grid.items()
-    ):
-        raise BadInput(
-            f"The [grid] of {path} needs flags with lists of different values: "
-            '"--reward.l2" = [10.0, 100.0], or "--reward.hidden" = [[64], [64, 64]].'
-        )
-    try:
-        words = shlex.split(flags)
-    except ValueError as error:
-        raise BadInput(f"The `flags` of {path} cannot be split into words: {error}.") from None
-    for word in [*words, *grid]:
+    for word in [*words, *given.grid]:
         if (flag := word.partition("=")[0]) in OWN_FLAGS:
             raise BadInput(
                 f"{flag} is given in {path}, but the sweep sets the {OWN_FLAGS[flag]} of its runs. "
                 "Omit it."
             )
-    texts = {
+    grid = {
         flag: [
             tuple(map(str, value)) if isinstance(value, list) else (str(value),) for value in values
         ]
-        for flag, values in grid.items()
+        for flag, values in given.grid.items()
     }
-    return Sweep(path.stem, tuple(words), tuple(seeds), texts)
-
-
-def check_different(runs: Iterable[tuple[Run, TeachConfig, RunOptions]]) -> None:
-    """Check that runs have different settings, and different names.
-
-    Args:
-        runs: runs with their parsed flags.
-
-    Raises:
-        BadInput: two values are different texts, but one value; or they differ only in characters
-            that names cannot have.
-    """
-    names: dict[str, Run] = {}
-    contents: dict[tuple[TeachConfig, RunOptions], Run] = {}
-    for run, config, options in runs:
-        equal = contents.setdefault((replace(config, name=""), options), run)
-        if equal is not run:
-            raise BadInput(
-                f"{equal.settings} and {run.settings} in the [grid] are the same settings. Remove "
-                "one of the two."
-            )
-        namesake = names.setdefault(run.name, run)
-        if namesake is not run:
-            raise BadInput(
-                f"{namesake.settings} and {run.settings} in the [grid] result in the same name "
-                f"{run.name!r}, which has no slashes, commas and spaces. Put one of the two into "
-                "another file."
-            )
-
-
-def is_list_of(values: Any, kind: Any) -> TypeGuard[list[Any]]:
-    """Return whether a value is a list of one or more different items of a type."""
-    return (
-        isinstance(values, list)
-        and bool(values)
-        and all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
-        and len(set(map(repr, values))) == len(values)
-    )
+    return Sweep(path.stem, tuple(words), tuple(given.seeds), grid)
 
 
 class RunFailed(RlTeacherError):

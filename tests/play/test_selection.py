@@ -84,16 +84,13 @@ def test_experiment_without_checkpoint_explains_when_one_is_written(tmp_path):
         select_agent(Experiment("new", tmp_path / "nowhere"), "latest")
 
 
-def test_damaged_latest_checkpoint_falls_back_with_note(checkpoints):
+def test_damaged_latest_checkpoint_falls_back_to_the_one_before(checkpoints):
     damage(checkpoints[0])
-    found = select(checkpoints, "latest")
-    assert found.step == 768
-    assert found.note is not None
-    assert "1,024" in found.note
+    assert select(checkpoints, "latest").step == 768
 
 
 def test_all_checkpoints_damaged_is_refused(checkpoints):
     for each in checkpoints:
         damage(each)
-    with pytest.raises(CorruptCheckpoint, match="checkpoints of synth"):
+    with pytest.raises(CorruptCheckpoint, match="2 checkpoints"):
         chosen(checkpoints, "latest")

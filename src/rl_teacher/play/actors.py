@@ -1,6 +1,5 @@
 """Actors: agents and reward predictors loaded from an experiment's checkpoint or history."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -31,7 +30,7 @@ from rl_teacher.runs.warm_start import (
     load_predictor,
     no_agent,
 )
-from rl_teacher.store.checkpoints import Checkpoint, CheckpointFile, read_checkpoint
+from rl_teacher.store.checkpoints import Checkpoint
 
 LATEST = "latest"
 FROM_HISTORY = "from the history"
@@ -71,14 +70,14 @@ def select_agent(experiment: Experiment, wanted: str) -> SelectedAgent:
         BadInput: there is no agent, or `wanted` is not valid.
         CorruptCheckpoint: the checkpoint or the policy is damaged.
     """
-    name, history = experiment.name, experiment.history
-    kept = experiment.checkpoint_files()
-    if not kept:
+    checkpoint, history = experiment.load_checkpoint(), experiment.history
+    if checkpoint is None:
         raise BadInput(
-            f"{name} has no checkpoint yet, so there is no agent to load. One is written when "
-            "training begins, and every 20 seconds from then on; let it train for a while."
+            f"{experiment.name} has no checkpoint yet, so there is no agent to load. One is "
+            "written when training begins, and every 20 seconds from then on; let it train for a "
+            "while."
         )
-    latest = _select_latest(name, kept)
+    latest = SelectedAgent(checkpoint.step, checkpoint, "latest checkpoint")
     if wanted == LATEST:
         return latest
     try:
@@ -99,20 +98,6 @@ def select_agent(experiment: Experiment, wanted: str) -> SelectedAgent:
     agents = ", ".join(f"{each:,}" for each in sorted({*history.steps, latest.step}))
     note = f"No agent of step {step:,} is kept; this one is the nearest. Kept steps: {agents}."
     return replace(selected, note=note)
-
-
-def _select_latest(name: str, kept: Sequence[CheckpointFile]) -> SelectedAgent:
-    """Return the agent of the newest undamaged checkpoint."""
-    note = None
-    for file in kept:
-        try:
-            return SelectedAgent(file.step, read_checkpoint(file), "latest checkpoint", note=note)
-        except (OSError, ValueError) as error:
-            note = f"The checkpoint of step {file.step:,} is damaged ({error}); this one is older."
-    raise CorruptCheckpoint(
-        f"None of the {len(kept)} checkpoints of {name} is intact. Restore one from a "
-        f"backup: {kept[0].path.parent}."
-    )
 
 
 # --- actors ---

@@ -13,10 +13,10 @@ from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.files import check_no_other_files, write_errors
 from rl_teacher.common.paths import user_path
-from rl_teacher.play.actors import Actor, load_actor, load_config
+from rl_teacher.play.actors import Actor, load_actor
 from rl_teacher.play.options import PlayOptions, validate
 from rl_teacher.runs.clip_renderer import check_renderable
-from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.runs.folder import home
 
 
 def play(options: PlayOptions) -> int:
@@ -65,25 +65,14 @@ def open_actors(options: PlayOptions) -> Iterator[Sequence[Actor]]:
         if options.compare is None:
             yield [first]
             return
-        check_same_environment(options, first)
         other = load_actor(options.compare, options.compare_step, options.predictor_path)
         stack.callback(other.venv.close)
+        if other.env_info.id != first.env_info.id:
+            raise BadConfig(
+                f"--compare {other.name} is of {other.env_info.id}, and {first.name} of "
+                f"{first.env_info.id}. Two agents of one environment are needed."
+            )
         yield [first, other]
-
-
-def check_same_environment(options: PlayOptions, first: Actor) -> None:
-    """Refuse to compare agents of different environments.
-
-    Raises:
-        BadConfig: the environments differ.
-    """
-    assert options.compare is not None  # noqa: S101 - the caller checked
-    env_id = load_config(Experiment.find(options.compare)).env_id
-    if env_id != first.env_info.id:
-        raise BadConfig(
-            f"--compare {options.compare} is of {env_id}, and {options.name} of "
-            f"{first.env_info.id}. Two agents of one environment are needed."
-        )
 
 
 # --- export ---
