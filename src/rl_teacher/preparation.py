@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from rl_teacher.agents.agent import Agent
 from rl_teacher.agents.registry import check_agent, make_agent
+from rl_teacher.clips.renderer import check_renderable, check_videos
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound
 from rl_teacher.common.files import check_writable
@@ -23,7 +24,6 @@ from rl_teacher.plan import RunPlan, resolve
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.rewards.factory import named_teacher
 from rl_teacher.rewards.memory import check_memory
-from rl_teacher.runs.clip_renderer import check_renderable, check_videos
 from rl_teacher.runs.folder import Experiment, home, media_url, open_store, validate_name
 from rl_teacher.runs.opening import ExperimentSpec, OpenExperiment
 from rl_teacher.runs.warm_start import (

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rl_teacher.clips.renderer import SegmentRenderer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.envs.registry import get_env_info
 from rl_teacher.play import circus
 from rl_teacher.play.circus import ACTS
-from rl_teacher.runs.clip_renderer import SegmentRenderer
 from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE
 from tests.browser.labelling_page import PATIENCE_MS

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from rl_teacher.clips.renderer import check_renderable
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
 from rl_teacher.envs.factories import time_limit_of
@@ -15,7 +16,6 @@ from rl_teacher.envs.registry import (
     make_vector,
     mujoco_model,
 )
-from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
 from tests.envs.custom_environments import MODULE

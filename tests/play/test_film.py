@@ -7,6 +7,7 @@ from PIL import Image, ImageSequence
 
 from rl_teacher.cli import main
 from rl_teacher.clips.offscreen import working_pool
+from rl_teacher.clips.renderer import POSES_SIZE, SegmentRenderer
 from rl_teacher.clips.video import GAP_PIXELS
 from rl_teacher.common.errors import BadInput
 from rl_teacher.play import film
@@ -20,7 +21,6 @@ from rl_teacher.play.reward_overlay import (
     Curve,
     RewardOverlay,
 )
-from rl_teacher.runs.clip_renderer import POSES_SIZE, SegmentRenderer
 
 
 def frames_of(path):

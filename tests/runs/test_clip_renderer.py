@@ -11,15 +11,11 @@ from gymnasium.envs.registration import EnvSpec
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.poses import unpack
 from rl_teacher.clips.recorder import Recorder
+from rl_teacher.clips.renderer import SegmentRenderer, check_renderable
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
-from rl_teacher.runs.clip_renderer import (
-    ClipRenderer,
-    ClipStore,
-    SegmentRenderer,
-    check_renderable,
-)
+from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from tests.envs.custom_environments import MODULE
@@ -58,10 +54,10 @@ def test_comparison_is_shown_once_both_pose_clips_are_stored(env_id, clip_store)
     experiment_id = ask(clip_store, env_id, segments)
     clip_renderer = make_renderer(env_id, venv, clip_store)
     clip_renderer.show(segments[:1])
-    clip_renderer.wait()
+    finish(clip_renderer)
     assert open_comparisons(clip_store.store, experiment_id, limit=5) == []
     clip_renderer.show(segments)
-    clip_renderer.wait()
+    finish(clip_renderer)
     (waiting,) = open_comparisons(clip_store.store, experiment_id, limit=5)
     clip_renderer.close()
     assert waiting.left.kind == "poses"
@@ -82,7 +78,7 @@ def test_clip_without_mujoco_is_video(env_id, clip_store):
     experiment_id = ask(clip_store, env_id, segments)
     clip_renderer = make_renderer(env_id, venv, clip_store)
     clip_renderer.show(segments)
-    clip_renderer.wait()
+    finish(clip_renderer)
     (waiting,) = open_comparisons(clip_store.store, experiment_id, limit=5)
     clip_renderer.close()
     assert waiting.right.kind == "video"
@@ -98,7 +94,7 @@ def test_clip_of_images_ignores_preprocessing(clip_store):
     experiment_id = ask(clip_store, "MovingDot-v0", segments)
     clip_renderer = ClipRenderer(get_env_info("MovingDot-v0"), venv, clip_store, frames)
     clip_renderer.show(segments)
-    clip_renderer.wait()
+    finish(clip_renderer)
     (waiting,) = open_comparisons(clip_store.store, experiment_id, limit=5)
     clip_renderer.close()
     assert segments[0].observations.shape == (10, 2, 20, 20)
@@ -179,9 +175,15 @@ def kind_of(clip_store, segment):
     return clip_store.store.clips.get(segment.content_hash).kind
 
 
+def finish(clip_renderer):
+    """Wait for all requested clips, and raise the error of one that failed."""
+    clip_renderer.submit(int).result()
+    clip_renderer.show([])
+
+
 def show_and_wait(clip_renderer, segments):
     clip_renderer.show(segments)
-    clip_renderer.wait()
+    finish(clip_renderer)
 
 
 def test_images_of_episode_that_cannot_be_replayed_are_refused():
@@ -219,7 +221,8 @@ def test_failed_optional_clip_warns_once(clip_store, caplog):
             segment, lambda _: pytest.fail("the clip was not rendered")
         )
     are_all_requested.set()
-    clip_renderer.close(finish=True)
+    finish(clip_renderer)
+    clip_renderer.close()
     clip_renderer.render_if_possible(
         segments[0], lambda _: pytest.fail("the clip was not rendered")
     )

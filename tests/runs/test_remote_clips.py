@@ -14,7 +14,7 @@ from rl_teacher.runs.folder import home, open_store
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from tests.robustness.processes import await_
-from tests.runs.test_clip_renderer import ask, make_renderer, record
+from tests.runs.test_clip_renderer import ask, finish, make_renderer, record
 from tests.store.comparisons import open_comparisons
 from tests.test_person_teaches import CONFIG, OPTIONS, Labeler, running
 
@@ -50,7 +50,7 @@ def asked(clip_store):
 def test_comparison_is_open_once_its_clips_are_in_the_object_store(s3, clip_store):
     with asked(clip_store) as (renderer, segments, num_open):
         renderer.show(segments)
-        renderer.wait()
+        finish(renderer)
         assert num_open() == 1
         assert renderer.waiting_since is None
         for each in segments:
@@ -71,7 +71,7 @@ def test_comparison_waits_until_a_stopped_server_is_back(s3, clip_store, caplog)
         assert time.monotonic() - began_s < 1.0
         assert num_open() == 0
         s3.start()
-        renderer.wait()
+        finish(renderer)
         assert num_open() == 1
         assert renderer.waiting_since is None
     assert s3.url not in caplog.text
@@ -91,7 +91,7 @@ def test_clips_of_run_that_ended_before_their_upload_are_uploaded_by_the_next(s3
         s3.start()
         next_renderer = make_renderer(ENV_ID, renderer.venv, clip_store)
         next_renderer.show(segments, is_recent=False)
-        next_renderer.wait()
+        finish(next_renderer)
         next_renderer.close()
         assert num_open() == 1
 
@@ -103,12 +103,12 @@ def test_clip_whose_row_was_not_written_after_its_upload_is_published_again(
         patch.setattr(clip_store.store.clips, "publish", lambda _clips: 1 / 0)
         renderer.show(segments)
         with pytest.raises(ZeroDivisionError):
-            renderer.wait()
+            finish(renderer)
         assert num_open() == 0
         patch.undo()
         next_renderer = make_renderer(ENV_ID, renderer.venv, clip_store)
         next_renderer.show(segments)
-        next_renderer.wait()
+        finish(next_renderer)
         next_renderer.close()
         assert num_open() == 1
 
@@ -151,7 +151,7 @@ def filled(s3, make_database, monkeypatch):
         asked(ClipStore(store, MediaFiles(s3.url))) as (renderer, segments, _),
     ):
         renderer.show(segments)
-        renderer.wait()
+        finish(renderer)
         clips = [store.clips.get(each.content_hash) for each in segments]
     return [*(each.media_key for each in clips), f"scenes/{clips[0].scene_hash}.json"]
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from rl_teacher.clips.recorder import Episode, EpisodeWatcher
+from rl_teacher.clips.renderer import ClipFile
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.timer import RunTimer
 from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
-from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer, ClipStore
+from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.history import EpisodeVideos
 from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, RunReporter, StatusReporter

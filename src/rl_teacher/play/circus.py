@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rl_teacher.clips.offscreen import OffscreenRenderer
+from rl_teacher.clips.renderer import SegmentRenderer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.files import check_writable, write_atomically, write_errors
@@ -33,7 +34,6 @@ from rl_teacher.play.commands import open_actors
 from rl_teacher.play.episodes import record_episode
 from rl_teacher.play.film import write_film
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.runs.clip_renderer import SegmentRenderer
 from rl_teacher.teach import teach
 from rl_teacher.teachers.tasks import TASKS, TaskTeacher
 from rl_teacher.web.schemas.shared import Clip

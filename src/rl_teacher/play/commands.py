@@ -9,13 +9,13 @@ from pathlib import Path
 from rich.console import Console
 
 from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, NumpyPolicy, export_policy
+from rl_teacher.clips.renderer import check_renderable
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.common.files import check_no_other_files, write_errors
 from rl_teacher.common.paths import user_path
 from rl_teacher.play.actors import Actor, load_actor
 from rl_teacher.play.options import PlayOptions, validate
-from rl_teacher.runs.clip_renderer import check_renderable
 from rl_teacher.runs.folder import home
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
+from rl_teacher.clips.renderer import SegmentRenderer
 from rl_teacher.clips.segment import Segment, frame_steps, frame_stride, playback_speed
 from rl_teacher.clips.video import RgbImage, encode_gif, encode_mp4, side_by_side
 from rl_teacher.common.files import write_atomically, write_errors
@@ -30,7 +31,6 @@ from rl_teacher.play.reward_overlay import (
     format_reward,
     with_title,
 )
-from rl_teacher.runs.clip_renderer import SegmentRenderer
 
 SMALLEST_WIDTH, LARGEST_WIDTH = 320, 640
 HOLD_S = 0.5

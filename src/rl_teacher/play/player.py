@@ -9,12 +9,12 @@ from contextlib import suppress
 import numpy as np
 from jaxtyping import Float32
 
+from rl_teacher.clips.renderer import SegmentRenderer
 from rl_teacher.clips.segment import frame_steps
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.episodes import RecordedEpisode, per_frame, record_episode
 from rl_teacher.play.options import PlayOptions
-from rl_teacher.runs.clip_renderer import SegmentRenderer
 from rl_teacher.web.schemas.play import (
     ClipContent,
     PlayedAgent,

@@ -13,11 +13,12 @@ import numpy as np
 from jaxtyping import Float32
 
 from rl_teacher.clips.recorder import Episode, EpisodeWatcher
+from rl_teacher.clips.renderer import ClipFile
 from rl_teacher.clips.segment import frame_steps
 from rl_teacher.common.timer import RunTimer
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
-from rl_teacher.runs.clip_renderer import ClipFile, ClipRenderer
+from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.history import EpisodeVideos, is_due
 from rl_teacher.runs.status import Phase, RunStatus

@@ -9,10 +9,10 @@ import pytest
 
 from rl_teacher.agents.collector import Collector
 from rl_teacher.clips.recorder import Recorder
+from rl_teacher.clips.renderer import POSES_SIZE, ClipFile, SegmentRenderer, check_videos
 from rl_teacher.clips.video import encode_mp4
 from rl_teacher.common.errors import BadInput
 from rl_teacher.envs.registry import get_env_info, make_vector
-from rl_teacher.runs.clip_renderer import POSES_SIZE, ClipFile, SegmentRenderer, check_videos
 
 
 def poses_clip(env_id, num_steps):
