@@ -143,7 +143,7 @@ def latest_return(experiment: "Experiment", num_episodes: int) -> float | None:
     """Return the mean true return of the latest training episodes; None if there are fewer."""
     from rl_teacher.common.state_dict import part_of
 
-    checkpoint = experiment.load_checkpoint()
+    checkpoint = experiment.checkpoints.load()
     assert checkpoint is not None  # noqa: S101 - a run ends with one
     returns = part_of(checkpoint.arrays, "true")["returns"]
     return float(returns[-num_episodes:].mean()) if len(returns) >= num_episodes else None
@@ -234,7 +234,7 @@ def trained_agent(config: TeachConfig, venv: "StatefulVectorEnv") -> "Agent":
     from rl_teacher.common.state_dict import part_of
     from rl_teacher.runs.folder import Experiment
 
-    checkpoint = Experiment.find(config.name).load_checkpoint()
+    checkpoint = Experiment.find(config.name).checkpoints.load()
     agent = make_agent(config, venv)
     assert checkpoint is not None  # noqa: S101 - a run ends with one
     agent.load_state(part_of(checkpoint.arrays, "agent"))

@@ -369,7 +369,7 @@ def test_runs_and_report_show_existing_experiments(capsys, tmp_path):
 @pytest.mark.usefixtures("draws_pictures")
 def test_plot_is_written_to_the_users_folder_or_refused(capsys, tmp_path, monkeypatch):
     with Experiment.open("one", {"env_id": "ShortReacher-v1"}) as experiment:
-        experiment.append_metrics({"step": 1})
+        experiment.metrics_file.append({"step": 1})
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["report", "one", "--plot", "~/one.png"]) == 0
     assert (tmp_path / "one.png").exists()
@@ -397,7 +397,7 @@ def test_folder_for_exported_labels_is_refused(capsys):
 def test_runs_lists_clips_where_an_experiment_sorts_them(capsys):
     for name, metrics in (("plain", {}), ("sorting", {"clips_sorted": 5_200})):
         with Experiment.open(name, {"env_id": "ShortReacher-v1"}) as experiment:
-            experiment.append_metrics({"step": 512, "labels_answered": 1_040, **metrics})
+            experiment.metrics_file.append({"step": 512, "labels_answered": 1_040, **metrics})
     assert main(["runs"]) == 0
     table = capsys.readouterr().out.splitlines()
     assert any("clips" in line for line in table[:3])
@@ -408,7 +408,7 @@ def test_runs_lists_long_names_and_their_numbers_whole_in_a_narrow_terminal(caps
     monkeypatch.setenv("COLUMNS", "80")
     name = f"{'x' * 80}_seed=12"
     with Experiment.open(name, {"env_id": "ShortReacher-v1"}) as experiment:
-        experiment.append_metrics({"step": 1_234_512, "labels_answered": 1_040})
+        experiment.metrics_file.append({"step": 1_234_512, "labels_answered": 1_040})
     assert main(["runs"]) == 0
     printed = capsys.readouterr().out
     assert "1,234,512" in printed
@@ -419,7 +419,7 @@ def test_runs_lists_long_names_and_their_numbers_whole_in_a_narrow_terminal(caps
 def test_runs_shows_the_main_columns_and_the_notes_in_60_columns(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     with Experiment.open("human-175", {"env_id": "ShortReacher-v1"}) as experiment:
-        experiment.append_metrics({"step": 1_234_512, "labels_answered": 1_040})
+        experiment.metrics_file.append({"step": 1_234_512, "labels_answered": 1_040})
     message = f"Failed: {'the reason ' * 20}"
     with open_store() as store:
         experiment_id = store.experiments.ensure("broken", "ShortReacher-v1", {})
@@ -437,7 +437,7 @@ def test_runs_writes_one_line_for_each_experiment_into_a_pipe(capsys, monkeypatc
     monkeypatch.delenv("COLUMNS", raising=False)
     name = f"{'x' * 80}_seed=12"
     with Experiment.open(name, {"env_id": "ShortReacher-v1"}) as experiment:
-        experiment.append_metrics({"step": 1_234_512})
+        experiment.metrics_file.append({"step": 1_234_512})
     assert main(["runs"]) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if "xx" in line]
     assert line.split()[:2] == [name, "ShortReacher-v1"]
@@ -448,7 +448,7 @@ def test_runs_writes_one_line_for_each_experiment_into_a_pipe(capsys, monkeypatc
 def test_brackets_in_names_of_environments_and_plots_are_not_markup(capsys):
     """An imported data set may have any name of its environment."""
     with Experiment.open("one[red]", {"env_id": "theirs[/b]"}) as experiment:
-        experiment.append_metrics({"step": 1})
+        experiment.metrics_file.append({"step": 1})
     assert main(["runs"]) == 0
     assert "theirs[/b]" in capsys.readouterr().out
     assert main(["report", "one[red]"]) == 0

@@ -40,7 +40,7 @@ def run(*arguments):
 
 
 def assert_checkpoints_are_finite(name="test"):
-    checkpoint = Experiment.find(name).load_checkpoint()
+    checkpoint = Experiment.find(name).checkpoints.load()
     for path, array in {} if checkpoint is None else checkpoint.arrays.items():
         if path.startswith(("agent/", "rewards/")) and array.dtype.kind == "f":
             assert np.isfinite(array).all(), path
@@ -85,7 +85,7 @@ class Diverging(CustomAgent):
 def test_checkpoint_before_divergence_is_kept(capsys):
     assert run("-p", "rl", "-a", "tests.test_divergence:Diverging") == 2
     assert "loss is nan" in capsys.readouterr().err
-    checkpoint = Experiment.find("test").load_checkpoint()
+    checkpoint = Experiment.find("test").checkpoints.load()
     assert checkpoint is not None
     assert checkpoint.arrays["agent/num_updates"] == 3
     assert_checkpoints_are_finite()

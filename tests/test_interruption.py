@@ -61,7 +61,7 @@ def _counted_from_zero(monkeypatch):
 
 
 def final_checkpoint(name):
-    checkpoint = Experiment.find(name).load_checkpoint()
+    checkpoint = Experiment.find(name).checkpoints.load()
     assert checkpoint is not None
     return checkpoint
 

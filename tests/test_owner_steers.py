@@ -17,6 +17,7 @@ from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions,
 from rl_teacher.preparation import split_extension
 from rl_teacher.runs.control import RunControl, switch_reward
 from rl_teacher.runs.folder import Experiment, home
+from rl_teacher.store.checkpoints import Checkpoint
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.store.store import Store
@@ -91,7 +92,7 @@ def test_run_is_paused_resumed_and_stopped_with_checkpoint(predictor):
     assert before <= paused == still_paused < after
     assert "resume or stop it there" in owner.statuses[2]["message"]
     assert not outcome.is_finished
-    checkpoint = Experiment.find("mine").load_checkpoint()
+    checkpoint = Experiment.find("mine").checkpoints.load()
     assert checkpoint is not None
     assert checkpoint.step == outcome.step > 0
     with Store.open(default_url(home())) as store:
@@ -133,7 +134,7 @@ def test_cleared_settings_are_those_of_the_command_from_the_next_start():
 
 def saved_plan():
     """Return the number of labels and the seconds between them in the latest checkpoint."""
-    checkpoint = Experiment.find("mine").load_checkpoint()
+    checkpoint = Experiment.find("mine").checkpoints.load()
     assert checkpoint is not None
     budget = json.loads(array_to_text(checkpoint.arrays["rewards/planner/budget"]))
     return budget["total"], budget["seconds_between"]
@@ -240,8 +241,8 @@ def test_more_labels_are_refused_after_the_last_step_of_an_extension_on_the_page
 def extend_on_page(config, step):
     """Create an experiment that was extended to 2 million steps and 80 labels, at a step."""
     with Experiment.open("mine", config.saved()) as experiment:
-        experiment.append_metrics({"step": step})
-        experiment.save_checkpoint(step, {}, {})
+        experiment.metrics_file.append({"step": step})
+        experiment.checkpoints.save(Checkpoint(step, {}, {}))
     with Store.open(default_url(home())) as store:
         experiment_id = store.experiments.ensure("mine", config.env_id, config.saved())
         extension = Control(target_steps=2_000_000, target_labels=80)

@@ -425,7 +425,7 @@ def test_checkpoint_of_other_version_is_refused_and_kept(monkeypatch):
         teach(changed(num_timesteps=2048, name="earlier"), QUIET)
     with pytest.raises(CorruptCheckpoint, match=r"of earlier does not fit.*agent_reset"):
         teach(changed(num_timesteps=2048, name="earlier"), QUIET)
-    assert Experiment.find("earlier").load_checkpoint() is not None
+    assert Experiment.find("earlier").checkpoints.load() is not None
 
 
 SCRIPT = """
@@ -499,7 +499,7 @@ def test_stop_signal_saves_checkpoint_first(signal_number):
     process.send_signal(signal_number)
     assert process.wait(timeout=60) == 0
     assert Experiment.find("stopped").summary().phase == "stopped"
-    checkpoint = Experiment.find("stopped").load_checkpoint()
+    checkpoint = Experiment.find("stopped").checkpoints.load()
     assert checkpoint is not None
     assert checkpoint.step == last_row("stopped")["step"] > 0
 
@@ -548,7 +548,7 @@ def test_corrected_command_starts_after_failure_before_first_checkpoint():
     failing = PPOConfig(num_envs=16, rollout_steps=32, learning_rate=1e30)
     with pytest.raises(RlTeacherError):
         teach(changed(**few, ppo=failing), QUIET)
-    assert Experiment.find("test").load_checkpoint() is None
+    assert Experiment.find("test").checkpoints.load() is None
     assert teach(changed(**few | {"num_timesteps": 2_048}), QUIET).is_finished
     assert Experiment.find("test").config["num_timesteps"] == 2_048
 

@@ -85,7 +85,7 @@ def test_run_continues_from_agent_of_earlier_experiment(agent):
     teach(first, QUIET)
     outcome = teach(dataclasses.replace(first, name="second", agent_path="first"), QUIET)
     assert outcome.is_finished
-    states = [Experiment.find(name).load_checkpoint() for name in ("first", "second")]
+    states = [Experiment.find(name).checkpoints.load() for name in ("first", "second")]
     counts = [state.arrays["agent/observations/count"] for state in states if state is not None]
     np.testing.assert_array_less(counts[0] + 1_000, counts[1])
 

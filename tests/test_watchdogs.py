@@ -136,7 +136,7 @@ def test_run_that_cannot_continue_names_reason_and_last_checkpoint(word, capsys,
         assert run(*arguments) == 2
         error = capsys.readouterr().err
     experiment = Experiment.find("one")
-    checkpoint = experiment.load_checkpoint()
+    checkpoint = experiment.checkpoints.load()
     assert checkpoint is not None
     assert checkpoint.step > 0
     shown = show("one")

@@ -99,7 +99,7 @@ def teach_first():
 
 
 def networks(name):
-    checkpoint = Experiment.find(name).load_checkpoint()
+    checkpoint = Experiment.find(name).checkpoints.load()
     assert checkpoint is not None
     return part_of(checkpoint.arrays, "agent/networks")
 

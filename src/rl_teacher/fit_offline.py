@@ -90,8 +90,8 @@ def fit_labels(config: TeachConfig, out: str | None = None) -> FitOutcome:
             dataset.save(experiment.folder / COPY)
             metrics = {"labels_answered": num_labels, "fits": 1, **report.metrics()}
             # Repeating a fit replaces its row.
-            experiment.drop_metrics_after(-1)
-            experiment.append_metrics({"step": 0, **metrics})
+            experiment.metrics_file.drop_after(-1)
+            experiment.metrics_file.append({"step": 0, **metrics})
     num_fitted = min(num_labels, config.reward.label_buffer or num_labels)
     return FitOutcome(report, num_fitted, len(dataset.held_out), folder)
 

@@ -36,6 +36,7 @@ from rl_teacher.runs.folder import segment_files
 from rl_teacher.runs.opening import OpenExperiment
 from rl_teacher.runs.reporting import MetricsLogger, RunReporter, StatusReporter
 from rl_teacher.runs.status import Phase, RunStatus
+from rl_teacher.store.checkpoints import Checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ class PreferenceSession:
         """
         self._parts |= parts or {}
         folder = self.experiment.folder
-        checkpoint = folder.load_checkpoint()
+        checkpoint = folder.checkpoints.load()
         if checkpoint is not None:
             self.set_phase(Phase.STARTING, f"resuming at step {checkpoint.step:,}")
             place = f"The checkpoint of step {checkpoint.step:,} of {folder.name}"
@@ -530,7 +531,7 @@ class PreferenceSession:
             "training_steps": self.training_steps,
             "gave_true_rewards": self._gave_true_rewards,
         }
-        self.experiment.folder.save_checkpoint(self.step, arrays, meta)
+        self.experiment.folder.checkpoints.save(Checkpoint(self.step, arrays, meta))
         self._saved_s, self._saved_step = time.monotonic(), self.step
         self._saving_took_s = self._saved_s - began_s
 

@@ -472,7 +472,7 @@ def teach(
             experiment.store.experiments.set_control(experiment.id, extension)
         config = with_labels_to_collect(config, experiment)
         plan = resolve(config, options, env_info)
-        metrics = experiment.folder.latest_metrics
+        metrics = experiment.folder.metrics_file.last()
         display = Display(plan.name, env_info.id, plan.num_steps, metrics)
         stack.enter_context(display)
         display.status("setting up")

@@ -369,7 +369,7 @@ def test_buffer_is_relabelled_between_fits(tmp_path, monkeypatch):
 
 
 def checkpoint_of_agent(name):
-    checkpoint = Experiment.find(name).load_checkpoint()
+    checkpoint = Experiment.find(name).checkpoints.load()
     assert checkpoint is not None
     return {key: array for key, array in checkpoint.arrays.items() if key.startswith("agent")}
 

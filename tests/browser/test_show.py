@@ -120,7 +120,7 @@ def test_answers_given_while_paused_finished_and_extended_are_stored_and_used(
 def last_fit(home):
     """Return the answers that the last checkpoint contains, and how many the last fit used."""
     with as_home(home):
-        checkpoint = Experiment.find("mine").load_checkpoint()
+        checkpoint = Experiment.find("mine").checkpoints.load()
     assert checkpoint is not None
     counts = part_of(checkpoint.arrays, "rewards/trainer/counts")
     queries = json.loads(array_to_text(checkpoint.arrays["rewards/queue/queries"]))

@@ -45,7 +45,7 @@ def run(config, cluster=None, **options):
 
 def result_of(name):
     """Return the arrays of the last checkpoint, and the clips that were compared."""
-    checkpoint = Experiment.find(name).load_checkpoint()
+    checkpoint = Experiment.find(name).checkpoints.load()
     assert checkpoint is not None
     with open_store() as store:
         page = store.comparisons.page(store.experiments.get(name).id)

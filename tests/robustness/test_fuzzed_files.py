@@ -308,7 +308,7 @@ def checkpoint_with_hash(files):
         (folder / f"checkpoint-000001-step-1024-{digest}.safetensors").write_bytes(content)
 
     def read():
-        Experiment.find("run").load_checkpoint()
+        Experiment.find("run").checkpoints.load()
         actor = load_actor("run", "latest")
         try:
             return act_once(actor)

@@ -35,8 +35,8 @@ def filled(make_database):
     with open_store() as store:
         fill(store)
     with Experiment.open("one", {"name": "one"}) as experiment:
-        experiment.save_checkpoint(7, {"weights": np.arange(3)}, {})
-        experiment.append_metrics({"step": 7})
+        experiment.checkpoints.save(Checkpoint(7, {"weights": np.arange(3)}, {}))
+        experiment.metrics_file.append({"step": 7})
     (home() / "segments" / "E").mkdir(parents=True)
     (home() / "segments" / "E" / f"{'a' * 64}.safetensors").write_bytes(b"arrays")
     for clip in pair("a"):
@@ -97,7 +97,7 @@ def test_restored_home_has_files_and_rows_of_the_original(
     assert files_below(restored) == {k: v for k, v in original.items() if k not in left_out}
     with open_store() as store:
         assert labels_of(store) == expected
-    checkpoint = Experiment.find("one").load_checkpoint()
+    checkpoint = Experiment.find("one").checkpoints.load()
     assert checkpoint is not None
     assert checkpoint.step == 7
     for path in (copy, restored, restored / "access-token", restored / "labels.sqlite"):
@@ -195,7 +195,7 @@ def test_files_that_appear_or_vanish_during_backup_do_not_disturb_it(
 
     def train_and_save(database, path):
         with Experiment.open("one", {"name": "one"}) as experiment:
-            experiment.append_metrics({"step": 8})
+            experiment.metrics_file.append({"step": 8})
         checkpoints.save(Checkpoint(8, {}, {}))
         with open_store() as store:
             ask_and_show(store, store.experiments.get("one").id, "late")
@@ -211,7 +211,7 @@ def test_files_that_appear_or_vanish_during_backup_do_not_disturb_it(
     assert restored.get(f"clips/{pair('late')[0]}.poses") == b"late"
     assert not restored.exists(f"clips/{pair('a')[0]}.poses")
     copied = Experiment.find("one")
-    checkpoint = copied.load_checkpoint()
+    checkpoint = copied.checkpoints.load()
     assert checkpoint is not None
     assert (checkpoint.step, copied.metrics()) == (7, [{"step": 7}])
 

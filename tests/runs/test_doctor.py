@@ -9,6 +9,7 @@ from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.runs.folder import Experiment, home, open_store
+from rl_teacher.store.checkpoints import Checkpoint
 from rl_teacher.store.media import MediaFiles, SegmentFiles
 from rl_teacher.store.records import RenderedClip
 from tests.runs.test_backup import alter
@@ -63,7 +64,7 @@ def hashes(request, make_database, monkeypatch):
         store.labels.add(ids[0], Answer.RIGHT, "Ben")
     with Experiment.open("one", {"name": "one"}) as experiment:
         for step in (7, 8):
-            experiment.save_checkpoint(step, {"weights": np.arange(3)}, {})
+            experiment.checkpoints.save(Checkpoint(step, {"weights": np.arange(3)}, {}))
     return hashes
 
 

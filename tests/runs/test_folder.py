@@ -34,6 +34,7 @@ from rl_teacher.runs.folder import (
     validate_name,
 )
 from rl_teacher.runs.status import Phase
+from rl_teacher.store.checkpoints import Checkpoint
 from rl_teacher.store.records import Counts
 from tests.runs.statuses import report
 from tests.store.comparisons import ask
@@ -137,26 +138,26 @@ class TestNames:
 class TestOpening:
     def test_same_config_resumes_experiment(self):
         with Experiment.open("x", CONFIG) as first:
-            first.append_metrics({"step": 1})
+            first.metrics_file.append({"step": 1})
         with Experiment.open("x", {**CONFIG, "ppo": {"gamma": 0.99, "sizes": (64, 64)}}) as again:
             assert (again.config, again.metrics()) == (CONFIG, [{"step": 1}])
 
     def test_other_config_is_refused_with_all_differences(self):
         with Experiment.open("x", {**CONFIG, "seed": 0}) as first:
-            first.save_checkpoint(1, {}, {})
+            first.checkpoints.save(Checkpoint(1, {}, {}))
         other = {"env_id": "Reacher-v1", "labels": 1400, "ppo": {"gamma": 0.9, "sizes": [64, 64]}}
         with pytest.raises(ConfigMismatch) as caught:
             Experiment.open("x", {**other, "clip": None})
         lines = str(caught.value).splitlines()[1:-1]
         assert [line.split(":")[0].strip() for line in lines] == [*("env_id", "ppo.gamma", "seed")]
         found = Experiment.find("x")
-        assert (found.config["seed"], len(found.checkpoint_files())) == (0, 1)
+        assert (found.config["seed"], len(found.checkpoints.files())) == (0, 1)
         Experiment.open("x", {**CONFIG, "seed": 0}).close()
 
     @pytest.mark.parametrize("has_labels", [False, True])
     def test_start_without_checkpoint_and_labels_does_not_bind_the_name(self, has_labels):
         with Experiment.open("x", CONFIG) as first:
-            first.append_metrics({"step": 1})
+            first.metrics_file.append({"step": 1})
             if has_labels:
                 answer_one_comparison("x", "synthetic:oracle")
         if has_labels:
@@ -172,14 +173,14 @@ class TestOpening:
         self, folder, stored_config
     ):
         with Experiment.open("x", CONFIG) as first:
-            first.save_checkpoint(1, {}, {})
+            first.checkpoints.save(Checkpoint(1, {}, {}))
         (folder / "x" / "config.json").unlink()
         with Experiment.open("x", CONFIG, stored_config=stored_config) as again:
-            assert (again.load_checkpoint() is None) == (stored_config is None)
+            assert (again.checkpoints.load() is None) == (stored_config is None)
 
     def test_failed_start_is_kept_while_store_cannot_be_read(self):
         with Experiment.open("x", CONFIG) as first:
-            first.append_metrics({"step": 1})
+            first.metrics_file.append({"step": 1})
         damage_store()
         with pytest.raises(StoreUnavailable):
             Experiment.open("x", {"seed": 1})
@@ -187,18 +188,18 @@ class TestOpening:
 
     def test_force_new_starts_over_with_new_config(self, folder):
         with Experiment.open("x", CONFIG) as first:
-            first.append_metrics({"step": 1})
-            first.save_checkpoint(1, {}, {})
+            first.metrics_file.append({"step": 1})
+            first.checkpoints.save(Checkpoint(1, {}, {}))
         (folder / "x" / "config.json").write_text('{"env_')
         with pytest.raises(CorruptCheckpoint, match=r"config\.json"):
             Experiment.open("x", CONFIG)
         with Experiment.open("x", {"seed": 1}, force_new=True) as fresh:
-            assert (fresh.metrics(), fresh.load_checkpoint()) == ([], None)
+            assert (fresh.metrics(), fresh.checkpoints.load()) == ([], None)
             assert fresh.config == {"seed": 1}
 
     @pytest.mark.parametrize("force_new", [False, True])
     def test_experiment_in_use_is_refused_with_process_id(self, experiment, force_new):
-        experiment.append_metrics({"step": 1})
+        experiment.metrics_file.append({"step": 1})
         with pytest.raises(ExperimentInUse, match=f"process {os.getpid()}"):
             Experiment.open(experiment.name, CONFIG, force_new=force_new)
         assert experiment.metrics() == [{"step": 1}]
@@ -235,17 +236,10 @@ class TestFinding:
         with pytest.raises(ExperimentNotFound, match="syn-1400"):
             Experiment.find("syn-140")
 
-    def test_found_experiment_is_read_only(self, experiment):
-        experiment.append_metrics({"step": 5})
-        found = Experiment.find("syn-1400")
-        assert found.metrics() == [{"step": 5}]
-        with pytest.raises(RuntimeError, match="read-only"):
-            found.append_metrics({"step": 1})
-
     def test_list_has_labels_of_the_store_or_else_the_logged_ones(self, experiment):
         assert Experiment.all()[0].step == 0
         assert not (home() / "labels.sqlite").exists()
-        experiment.append_metrics({"step": 4000, "labels_answered": 17})
+        experiment.metrics_file.append({"step": 4000, "labels_answered": 17})
         answer_one_comparison("syn-1400", "owner")
         [summary] = Experiment.all()
         assert (summary.name, summary.env_id, summary.step) == ("syn-1400", "ShortHopper-v1", 4000)
@@ -307,7 +301,7 @@ class TestPhase:
         program = (
             "from rl_teacher.runs.folder import Experiment\n"
             f"experiment = Experiment.open('x', {CONFIG!r})\n"
-            "experiment.append_metrics({'step': 1})\n"
+            "experiment.metrics_file.append({'step': 1})\n"
             "print('open', flush=True)\n"
             "import time; time.sleep(60)\n"
         )
@@ -324,11 +318,11 @@ class TestPhase:
 
 class TestWiping:
     def test_wipe_keeps_config_and_lock(self, experiment):
-        experiment.save_checkpoint(1, {}, {})
-        experiment.append_metrics({"step": 1})
+        experiment.checkpoints.save(Checkpoint(1, {}, {}))
+        experiment.metrics_file.append({"step": 1})
         experiment.wipe()
         assert sorted(path.name for path in experiment.folder.iterdir()) == ["config.json", "lock"]
-        experiment.append_metrics({"step": 2})
+        experiment.metrics_file.append({"step": 2})
         assert experiment.metrics() == [{"step": 2}]
 
 

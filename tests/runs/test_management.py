@@ -39,7 +39,7 @@ def store():
 def labels(store):
     """Give the experiment `hopper` a folder, and two comparisons of which one is answered."""
     with Experiment.open("hopper", CONFIG) as experiment:
-        experiment.append_metrics({"step": 1})
+        experiment.metrics_file.append({"step": 1})
     experiment_id = store.experiments.ensure("hopper", ENV_ID, CONFIG)
     first, second = ask_and_show(store, experiment_id, 1, 2)
     store.labels.add(first, Answer.LEFT, "ann")

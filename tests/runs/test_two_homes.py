@@ -30,7 +30,7 @@ def run(store, config=CONFIG, labeler="ann", **options):
     """Run an experiment that gets a label, and return its id in the database."""
     with locked_experiment(store, "shared", config, **options) as (folder, _):
         experiment_id = store.experiments.ensure("shared", ENV_ID, config)
-        folder.append_metrics({"step": 1})
+        folder.metrics_file.append({"step": 1})
         store.metrics.append(experiment_id, 1, {"step": 1})
         if labeler is not None:
             [comparison_id] = ask(store, experiment_id, 1)

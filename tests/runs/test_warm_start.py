@@ -63,7 +63,7 @@ def test_agent_of_any_kind_warm_starts_from_experiment(agent):
     second = dataclasses.replace(first, name="second", agent_path="first")
     seen = np.random.default_rng(0).normal(0, 4.0, (200, 10)).astype(np.float32)
     taught = make_agent(first, make_vector("ShortReacher-v1", 4))
-    checkpoint = Experiment.find("first").load_checkpoint()
+    checkpoint = Experiment.find("first").checkpoints.load()
     assert checkpoint is not None
     taught.load_state(
         {name[6:]: each for name, each in checkpoint.arrays.items() if name.startswith("agent/")}

@@ -372,10 +372,10 @@ def test_wrapper_with_given_labels_reports_and_saves():
     env = wrapped(labels=labels, checkpoint_interval=500, name="reported")
     take_steps(env, 1_000)
     experiment = Experiment.find("reported")
-    checkpoint = experiment.load_checkpoint()
+    checkpoint = experiment.checkpoints.load()
     assert checkpoint is not None
     assert checkpoint.step >= 500
-    assert experiment.latest_metrics["episodes"] > 0
+    assert experiment.metrics_file.last()["episodes"] > 0
     with Store.open(default_url(home())) as store:
         status = store.experiments.get("reported").status
     assert status is not None
@@ -692,10 +692,10 @@ def test_last_steps_are_counted_and_logged_before_the_wrapper_is_closed():
     take_steps(env, 1000)
     env.close()
     experiment = Experiment.find("short")
-    checkpoint = experiment.load_checkpoint()
+    checkpoint = experiment.checkpoints.load()
     assert checkpoint is not None
-    assert checkpoint.step == experiment.latest_metrics["step"] == 1000
-    assert experiment.latest_metrics["labels_answered"] == QUICK["n_labels"]
+    assert checkpoint.step == experiment.metrics_file.last()["step"] == 1000
+    assert experiment.metrics_file.last()["labels_answered"] == QUICK["n_labels"]
 
 
 def test_schedule_fraction_requests_all_labels_early():

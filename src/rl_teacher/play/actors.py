@@ -70,7 +70,7 @@ def select_agent(experiment: Experiment, wanted: str) -> SelectedAgent:
         BadInput: there is no agent, or `wanted` is not valid.
         CorruptCheckpoint: the checkpoint or the policy is damaged.
     """
-    checkpoint, history = experiment.load_checkpoint(), experiment.history
+    checkpoint, history = experiment.checkpoints.load(), experiment.history
     if checkpoint is None:
         raise BadInput(
             f"{experiment.name} has no checkpoint yet, so there is no agent to load. One is "

@@ -137,7 +137,7 @@ def faults_in(name: str) -> Iterator[str]:
         _ = experiment.config
     except CorruptCheckpoint as error:
         yield str(error)
-    for file in experiment.checkpoint_files():
+    for file in experiment.checkpoints.files():
         try:
             with suppress(FileNotFoundError):  # replaced meanwhile
                 read_checkpoint(file)

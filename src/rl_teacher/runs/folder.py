@@ -17,14 +17,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from rl_teacher.common.errors import (
     INVALID_CONTENT,
@@ -50,10 +48,7 @@ from rl_teacher.runs.history import EpisodeVideos, PolicyHistory
 from rl_teacher.runs.metrics_file import MetricsFile, Row, number_in
 from rl_teacher.runs.status import ENDED, Phase, reported_phase
 from rl_teacher.store.checkpoints import (
-    Checkpoint,
-    CheckpointFile,
     CheckpointFiles,
-    list_checkpoints,
 )
 from rl_teacher.store.lock import FolderLock, is_locked
 from rl_teacher.store.media import SegmentFiles, default_media
@@ -184,6 +179,8 @@ class Experiment:
         name: name of the experiment.
         folder: its folder.
         starts_over: whether `open` discarded an earlier experiment of this name.
+        checkpoints: states from which the run continues.
+        metrics_file: a copy of the metrics.
         history: policies of earlier steps.
         videos: videos of episodes at earlier steps.
     """
@@ -195,8 +192,8 @@ class Experiment:
         self.history = PolicyHistory(folder / "history")
         self.videos = EpisodeVideos(folder / "videos")
         self._lock = FolderLock(folder / "lock")
-        self._checkpoints = CheckpointFiles(folder / "checkpoints")
-        self._metrics = MetricsFile(folder / "metrics.jsonl")
+        self.checkpoints = CheckpointFiles(folder / "checkpoints")
+        self.metrics_file = MetricsFile(folder / "metrics.jsonl")
 
     @classmethod
     def open(
@@ -330,7 +327,7 @@ class Experiment:
         Raises:
             StoreUnavailable: they cannot be looked up.
         """
-        if self.checkpoint_files() or self.predictor_folder.exists():
+        if self.checkpoints.files() or self.predictor_folder.exists():
             return True
         view = stored_experiments().get(self.name)
         return view is not None and view.asked > 0
@@ -345,52 +342,9 @@ class Experiment:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def save_checkpoint(
-        self, step: int, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]
-    ) -> None:
-        """Save the state that the run needs to resume; the last two checkpoints are kept.
-
-        Args:
-            step: environment steps taken.
-            arrays: by slash path, such as `agent/policy/0`.
-            meta: JSON.
-
-        Raises:
-            RunFolderUnusable: the folder is read-only or full; earlier checkpoints are untouched.
-        """
-        with self._writing():
-            self._checkpoints.save(Checkpoint(step, dict(arrays), dict(meta)))
-
-    def checkpoint_files(self) -> list[CheckpointFile]:
-        """Return the files of the checkpoints, newest first."""
-        return list_checkpoints(self._checkpoints.folder)
-
-    def load_checkpoint(self) -> Checkpoint | None:
-        """Return the newest intact checkpoint, None before the first.
-
-        Raises:
-            CorruptCheckpoint: every checkpoint is damaged.
-        """
-        return self._checkpoints.load()
-
-    def append_metrics(self, row: Mapping[str, Any]) -> None:
-        """Append one row of metrics; NaN is stored as null."""
-        with self._writing():
-            self._metrics.append(row)
-
-    @property
-    def latest_metrics(self) -> Row:
-        """The newest row of metrics; empty if there is none."""
-        return self._metrics.last()
-
     def metrics(self) -> list[Row]:
         """Return all rows of metrics, oldest first."""
-        return self._metrics.rows()
-
-    def drop_metrics_after(self, step: int) -> None:
-        """Delete the rows after `step`, which a resumed run writes again."""
-        with self._writing():
-            self._metrics.drop_after(step)
+        return self.metrics_file.rows()
 
     def summary(self, stored: Mapping[str, ExperimentView] | None = None) -> ExperimentSummary:
         """Summarise the experiment, even if its configuration is damaged.
@@ -398,7 +352,7 @@ class Experiment:
         Args:
             stored: result of `stored_experiments`; that of `listed_experiments` if None.
         """
-        newest = self.latest_metrics
+        newest = self.metrics_file.last()
         view = (listed_experiments() if stored is None else stored).get(self.name)
         phase = self.phase(view)
         labels = Counts(
@@ -419,7 +373,7 @@ class Experiment:
 
     def wipe(self) -> None:
         """Delete everything but the configuration and the lock."""
-        with self._writing():
+        with folder_errors(self.folder):
             for path in self.folder.iterdir():
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
@@ -457,16 +411,8 @@ class Experiment:
         if self.starts_over:
             self.wipe()
         remove_unfinished(self.folder)
-        self._checkpoints.clear_unfinished()
+        self.checkpoints.clear_unfinished()
         write_json(self._config_path, as_json(config))
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Require the lock and convert operating-system errors."""
-        if not self._lock.is_held:
-            raise RuntimeError(f"{self.name!r} is read-only: use Experiment.open to write to it")
-        with folder_errors(self.folder):
-            yield
 
 
 def experiment_names() -> list[str]:

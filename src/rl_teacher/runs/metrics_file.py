@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rl_teacher.common.files import is_finite, jsonable, write_atomically
+from rl_teacher.common.files import folder_errors, is_finite, jsonable, write_atomically
 
 Row = dict[str, Any]
 
@@ -21,8 +21,12 @@ class MetricsFile:
         self.path = path
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Append a row, which survives SIGKILL."""
-        with self.path.open("ab") as file:
+        """Append a row, which survives SIGKILL; NaN is stored as null.
+
+        Raises:
+            RunFolderUnusable: the folder is read-only or full.
+        """
+        with folder_errors(self.path.parent), self.path.open("ab") as file:
             file.write(to_line(row).encode())
 
     def rows(self) -> list[Row]:
@@ -38,7 +42,8 @@ class MetricsFile:
         kept = [row for row in self.rows() if number_in(row, "step") <= step]
         if self.path.exists():
             content = "".join(map(to_line, kept)).encode()
-            write_atomically(self.path, content, is_synced=False)
+            with folder_errors(self.path.parent):
+                write_atomically(self.path, content, is_synced=False)
 
     def _lines(self, tail_bytes: int | None = None) -> list[bytes]:
         """Read the lines of the file or of its tail; none if it does not exist."""

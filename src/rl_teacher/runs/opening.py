@@ -104,7 +104,7 @@ def report_failure(experiment: OpenExperiment, error: Exception) -> None:
     """Show on the page why a run ends, and say where its last checkpoint is."""
     reason = str(error) if isinstance(error, RlTeacherError) else f"{type(error).__name__}: {error}"
     checkpoint = "There is no checkpoint yet."
-    files = experiment.folder.checkpoint_files()
+    files = experiment.folder.checkpoints.files()
     if files:
         checkpoint = f"The last checkpoint is of step {files[0].step:,}."
     error.add_note(f"{checkpoint} ({files[0].path})" if files else checkpoint)

@@ -51,7 +51,7 @@ class MetricsLogger:
         self._store = store
         self._experiment_id = experiment_id
         self._experiment = experiment
-        self._sinks: list[MetricsSink] = [experiment.append_metrics]
+        self._sinks: list[MetricsSink] = [experiment.metrics_file.append]
 
     def add_sink(self, sink: MetricsSink) -> None:
         """Send all further rows to another sink, such as TensorBoard or the terminal."""
@@ -66,7 +66,7 @@ class MetricsLogger:
     def drop_after(self, step: int) -> None:
         """Delete the metrics of later steps, which a resumed run takes again."""
         self._store.metrics.drop_after(self._experiment_id, step)
-        self._experiment.drop_metrics_after(step)
+        self._experiment.metrics_file.drop_after(step)
 
 
 class StatusReporter:

@@ -150,7 +150,7 @@ def load_agent_state(name_or_path: str, kind: str) -> StateDict:
         raise BadConfig(
             f"The agent of {experiment.name} is {was}, and --agent is {kind}. Give --agent {was}."
         )
-    checkpoint = experiment.load_checkpoint()
+    checkpoint = experiment.checkpoints.load()
     agent = {} if checkpoint is None else part_of(checkpoint.arrays, "agent")
     if not agent:
         raise BadInput(

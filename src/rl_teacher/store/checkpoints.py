@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from rl_teacher.common.errors import INVALID_CONTENT, CorruptCheckpoint
-from rl_teacher.common.files import pack, remove_unfinished, unpack, write_atomically
+from rl_teacher.common.files import (
+    folder_errors,
+    pack,
+    remove_unfinished,
+    unpack,
+    write_atomically,
+)
 
 log = logging.getLogger(__name__)
 
@@ -61,22 +67,27 @@ class CheckpointFiles:
         self._corrupt: set[Path] = set()
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint that survives a power failure, and delete all but the last two."""
+        """Write a checkpoint that survives a power failure, and delete all but the last two.
+
+        Raises:
+            RunFolderUnusable: the folder is read-only or full; earlier checkpoints are untouched.
+        """
         arrays, shapes = compress_images(checkpoint.arrays)
         contents = {"step": checkpoint.step, "meta": checkpoint.meta, "compressed": shapes}
         content = pack(arrays, contents)
         # Numbered, since two checkpoints may be of the same step, for example at the end of a run.
-        number = max((file.number for file in list_checkpoints(self.folder)), default=0) + 1
+        number = max((file.number for file in self.files()), default=0) + 1
         digest = hashlib.sha256(content).hexdigest()
         name = f"checkpoint-{number:06d}-step-{checkpoint.step}-{digest}.safetensors"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / name, content, is_synced=True)
-        # Damaged files are deleted first, so that they do not displace the fallback.
-        files = list_checkpoints(self.folder)
-        kept = [file for file in files if file.path not in self._corrupt][:KEPT]
-        for file in files:
-            if file not in kept:
-                file.path.unlink(missing_ok=True)
+        with folder_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder / name, content, is_synced=True)
+            # Damaged files are deleted first, so that they do not displace the fallback.
+            files = self.files()
+            kept = [file for file in files if file.path not in self._corrupt][:KEPT]
+            for file in files:
+                if file not in kept:
+                    file.path.unlink(missing_ok=True)
         return self.folder / name
 
     def load(self) -> Checkpoint | None:
@@ -85,7 +96,7 @@ class CheckpointFiles:
         Raises:
             CorruptCheckpoint: There are checkpoints, but all are damaged.
         """
-        files = list_checkpoints(self.folder)
+        files = self.files()
         for file in files:
             try:
                 return read_checkpoint(file)
@@ -99,6 +110,10 @@ class CheckpointFiles:
                 "start over."
             )
         return None
+
+    def files(self) -> list[CheckpointFile]:
+        """Return every checkpoint, newest first."""
+        return list_checkpoints(self.folder)
 
     def clear_unfinished(self) -> None:
         """Delete what a killed process was writing."""
