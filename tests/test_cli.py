@@ -329,15 +329,13 @@ def test_changed_config_of_existing_experiment_lists_differences(capsys):
     assert "seed: was 1, now 7" in capsys.readouterr().err
 
 
-def test_experiment_without_newer_setting_continues_with_its_default(capsys):
+def test_experiment_without_newer_setting_continues_with_its_default():
     arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "older", *TINY]
     assert main(arguments) == 0
     path = Experiment.find("older").folder / "config.json"
     config = json.loads(path.read_text())
     del config["clip_reward"], config["ppo"]["entropy_coef"]
     path.write_text(json.dumps(config))
-    assert main([*arguments, "--clip-reward", "1"]) == 2
-    assert "clip_reward: was 0.0, now 1.0" in capsys.readouterr().err
     assert main(arguments) == 0
     assert Experiment.find("older").config["ppo"]["entropy_coef"] == 0.0
 
