@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rl_teacher.clips.poses import HEADER, body_poses, pack, unpack
 from rl_teacher.clips.scene import moving_bodies
 from rl_teacher.common.errors import CorruptClip
-from rl_teacher.envs import get_env_info, make_vector
 from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.envs.registry import mujoco_model
@@ -30,18 +29,6 @@ def random_qpos(model, rng):
     for joint in np.flatnonzero(model.jnt_limited):
         qpos[model.jnt_qposadr[joint]] = rng.uniform(*model.jnt_range[joint])
     return qpos
-
-
-def random_positions(env_id, num_steps):
-    """Return the positions [T, nq] of an episode with random actions."""
-    envs = make_vector(env_id, 1)
-    envs.reset(seed=0)
-    envs.action_space.seed(0)
-    states = []
-    for _ in range(num_steps):
-        states.append(envs.scene_states[0].copy())
-        envs.step(envs.action_space.sample())
-    return np.array(states)
 
 
 def assert_equals_engine(poses, model, scene_states):
@@ -98,45 +85,20 @@ def test_file_stores_frames_and_frame_rate(fps, num_frames):
 def test_header_has_documented_layout():
     content = pack(np.ones((2, 3, 7), np.float32), 25.0)
     assert content[:4] == b"RLTP"
-    assert struct.unpack_from("<HHIIf", content, 4) == (1, 1, 2, 3, 25.0)
+    assert struct.unpack_from("<HHIIf", content, 4) == (1, 0, 2, 3, 25.0)
     assert content[20:32] == bytes(12)
-    assert len(content) == 32 + 56 + 2 * 3 * 7 * 2
+    assert len(content) == 32 + 2 * 3 * 7 * 4
 
 
-def test_short_ranges_are_quantised_to_tenth_of_millimetre():
-    rng = np.random.default_rng(0)
-    poses = rng.uniform(-3, 3, (20, 4, 7)).astype(np.float32)
-    content = pack(poses, 20.0)
-    assert content[6] == 1
-    np.testing.assert_allclose(unpack(content)[0], poses, atol=6e-5)
-
-
-def test_long_ranges_are_stored_as_float32():
-    poses = np.zeros((20, 4, 7), np.float32)
-    poses[:, :, 0] = np.linspace(0, 50, 20)[:, None]
-    content = pack(poses, 20.0)
-    assert content[6] == 0
-    np.testing.assert_array_equal(unpack(content)[0], poses)
-
-
-def test_static_body_is_restored_exactly():
-    poses = np.full((5, 2, 7), 0.3, np.float32)
-    np.testing.assert_allclose(unpack(pack(poses, 20.0))[0], poses, atol=1e-6)
-
-
-@pytest.mark.parametrize("env_id", BODIES)
-def test_packed_comparison_is_small(env_id):
-    fps = get_env_info(env_id).fps
-    scene_states = random_positions(env_id, round(1.5 * fps))
-    size = 2 * len(pack(body_poses(MODELS[env_id], scene_states), fps))
-    print(f"{env_id}: a pair of 1.5 s clips is {size} bytes")  # noqa: T201
-    assert size <= (10_000 if env_id == "Hopper-v1" else 50_000)
+def test_poses_are_restored_exactly():
+    poses = np.random.default_rng(0).uniform(-50, 50, (20, 4, 7)).astype(np.float32)
+    np.testing.assert_array_equal(unpack(pack(poses, 20.0))[0], poses)
 
 
 CONTENT = pack(np.random.default_rng(0).normal(size=(10, 4, 7)).astype(np.float32), 20.0)
 
 
-@pytest.mark.parametrize("size", [0, 3, 31, 32, 87, 88, len(CONTENT) - 1])
+@pytest.mark.parametrize("size", [0, 3, 31, 32, 88, len(CONTENT) - 1])
 def test_truncated_file_is_refused(size):
     with pytest.raises(CorruptClip, match="clip file is corrupt"):
         unpack(CONTENT[:size])
@@ -147,8 +109,6 @@ def test_truncated_file_is_refused(size):
     [
         (0, b"RLTQ", "starts with"),
         (4, struct.pack("<H", 2), "version is 2"),
-        (6, struct.pack("<H", 7), "is unknown"),
-        (6, struct.pack("<H", 0), "bytes, not"),
         (8, struct.pack("<I", 0), "0 frames"),
         (8, struct.pack("<I", 2**31), "2147483648 frames"),
         (8, struct.pack("<II", 2**32 - 1, 2**32 - 1), "4294967295 bodies"),
@@ -172,12 +132,10 @@ def test_random_bytes_after_magic_are_decoded_or_refused(content):
     assert fps > 0
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e6])
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, 1e11])
-def test_numbers_that_no_pose_has_are_refused(scale, number):
+def test_numbers_that_no_pose_has_are_refused(number):
     poses = np.random.default_rng(0).normal(size=(10, 4, 7)).astype(np.float32)
-    content = bytearray(pack(scale * poses, 20.0))
-    # The first number after the header: an offset of int16, or a pose of float32.
+    content = bytearray(pack(poses, 20.0))
     struct.pack_into("<f", content, HEADER.size, number)
     with pytest.raises(CorruptClip, match="not finite, or above"):
         unpack(bytes(content))

@@ -1,15 +1,12 @@
 /** Pose files: the position and rotation of each body in each frame of a clip. */
 
-/** Little-endian; byte offsets: 0 magic, 4 version, 6 dtype, 8 frames, 12 bodies, 16 fps, 20 zero. */
+/** Little-endian; byte offsets: 0 magic, 4 version, 6 zero, 8 frames, 12 bodies, 16 fps, 20 zero. */
 export const HEADER_BYTES = 32
 const MAGIC = 'RLTP'
 const VERSION = 1
-const FLOAT32 = 0
-const INT16 = 1
 
 /** x y z, then the quaternion w x y z. */
 export const PER_BODY = 7
-const QUANTISATION_BYTES = 2 * PER_BODY * 4
 
 export interface Poses {
   numFrames: number
@@ -30,8 +27,8 @@ export class CorruptClip extends Error {}
 export function decodePoses(file: ArrayBuffer): Poses {
   const header = readHeader(file)
   const count = header.numFrames * header.numBodies * PER_BODY
-  const values =
-    header.dtype === FLOAT32 ? readFloats(file, HEADER_BYTES, count) : readQuantised(file, count)
+  const view = new DataView(file, HEADER_BYTES)
+  const values = Float32Array.from({ length: count }, (_, i) => view.getFloat32(4 * i, true))
   if (!values.every(Number.isFinite)) throw new CorruptClip('The clip contains values that are not finite.')
   return { numFrames: header.numFrames, numBodies: header.numBodies, fps: header.fps, values }
 }
@@ -47,35 +44,16 @@ function readHeader(file: ArrayBuffer) {
   if (version !== VERSION) {
     throw new CorruptClip(`The clip has version ${version}; this page reads version ${VERSION}.`)
   }
-  const dtype = view.getUint16(6, true)
   const numFrames = view.getUint32(8, true)
   const numBodies = view.getUint32(12, true)
   const fps = view.getFloat32(16, true)
-  if (dtype !== FLOAT32 && dtype !== INT16) throw new CorruptClip(`Unknown number type ${dtype}.`)
   if (numFrames === 0 || numBodies === 0) throw new CorruptClip('The clip is empty.')
   if (!(fps > 0 && fps <= 1000)) throw new CorruptClip(`The frame rate of the clip is invalid: ${fps}.`)
-  const bytesPerValue = dtype === FLOAT32 ? 4 : 2
-  const quantisationBytes = dtype === FLOAT32 ? 0 : QUANTISATION_BYTES
-  const expected = HEADER_BYTES + quantisationBytes + numFrames * numBodies * PER_BODY * bytesPerValue
+  const expected = HEADER_BYTES + 4 * numFrames * numBodies * PER_BODY
   if (file.byteLength !== expected) {
     throw new CorruptClip(`The clip has ${file.byteLength} bytes instead of ${expected}.`)
   }
-  return { dtype, numFrames, numBodies, fps }
-}
-
-function readFloats(file: ArrayBuffer, offset: number, count: number): Float32Array {
-  const view = new DataView(file, offset)
-  return Float32Array.from({ length: count }, (_, i) => view.getFloat32(4 * i, true))
-}
-
-function readQuantised(file: ArrayBuffer, count: number): Float32Array {
-  const offsets = readFloats(file, HEADER_BYTES, PER_BODY)
-  const scales = readFloats(file, HEADER_BYTES + 4 * PER_BODY, PER_BODY)
-  const view = new DataView(file, HEADER_BYTES + QUANTISATION_BYTES)
-  return Float32Array.from({ length: count }, (_, i) => {
-    const component = i % PER_BODY
-    return offsets[component]! + scales[component]! * view.getInt16(2 * i, true)
-  })
+  return { numFrames, numBodies, fps }
 }
 
 /**
