@@ -332,7 +332,9 @@ class TrainingLoop:
     ) -> PreferenceSession:
         """Create the session with its rewards, and show its status and metrics."""
         plan, env_info = self._plan, self._plan.env_info
-        renderer = ClipRenderer(env_info, self._venv, experiment.clip_store, plan.frames)
+        renderer = ClipRenderer(
+            env_info, self._venv, experiment.store, experiment.media, plan.frames
+        )
         queries = query_store(experiment, renderer)
         rewards = make_reward_source(plan, self._venv, queries, pretrained)
         settings = SessionSettings(

@@ -1,6 +1,7 @@
 import io
 import threading
 from contextlib import closing
+from types import SimpleNamespace
 
 import av
 import gymnasium
@@ -15,7 +16,7 @@ from rl_teacher.clips.renderer import SegmentRenderer, check_renderable
 from rl_teacher.common.errors import BadInput
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.registry import get_env_info, make_vector
-from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
+from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from tests.envs.custom_environments import MODULE
@@ -25,7 +26,7 @@ from tests.store.comparisons import open_comparisons
 @pytest.fixture
 def clip_store(tmp_path, database):
     with Store.open(database) as store:
-        yield ClipStore(store, MediaFiles(tmp_path / "media"))
+        yield SimpleNamespace(store=store, media=MediaFiles(tmp_path / "media"))
 
 
 def record(env_id, num_steps=40, **options):
@@ -38,7 +39,7 @@ def record(env_id, num_steps=40, **options):
 
 
 def make_renderer(env_id, venv, clip_store, **options):
-    return ClipRenderer(get_env_info(env_id), venv, clip_store, **options)
+    return ClipRenderer(get_env_info(env_id), venv, **vars(clip_store), **options)
 
 
 def ask(clip_store, env_id, segments):
@@ -92,7 +93,7 @@ def test_clip_of_images_ignores_preprocessing(clip_store):
     frames = FrameSettings(stacked=2, size=20)
     venv, segments = record("MovingDot-v0", frames=frames)
     experiment_id = ask(clip_store, "MovingDot-v0", segments)
-    clip_renderer = ClipRenderer(get_env_info("MovingDot-v0"), venv, clip_store, frames)
+    clip_renderer = make_renderer("MovingDot-v0", venv, clip_store, frames=frames)
     clip_renderer.show(segments)
     finish(clip_renderer)
     (waiting,) = open_comparisons(clip_store.store, experiment_id, limit=5)
@@ -204,7 +205,7 @@ class FailingRenderer(ClipRenderer):
 
 def test_failed_required_clip_raises(clip_store):
     venv, segments = record("ShortHopper-v1")
-    clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, clip_store)
+    clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, **vars(clip_store))
     with pytest.raises(BadInput, match="no frame buffer"):
         show_and_wait(clip_renderer, segments)
     clip_renderer.close()
@@ -213,7 +214,7 @@ def test_failed_required_clip_raises(clip_store):
 
 def test_failed_optional_clip_warns_once(clip_store, caplog):
     venv, segments = record("ShortHopper-v1")
-    clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, clip_store)
+    clip_renderer = FailingRenderer(get_env_info("ShortHopper-v1"), venv, **vars(clip_store))
     are_all_requested = threading.Event()
     clip_renderer._thread.submit(are_all_requested.wait)
     for segment in segments:

@@ -3,12 +3,12 @@
 import contextlib
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from rl_teacher.runs import clip_renderer
 from rl_teacher.runs.backup import restore_backup, save_backup
-from rl_teacher.runs.clip_renderer import ClipStore
 from rl_teacher.runs.doctor import examine
 from rl_teacher.runs.folder import home, open_store
 from rl_teacher.store.media import MediaFiles
@@ -30,7 +30,7 @@ def _short_waits(monkeypatch):
 @pytest.fixture
 def clip_store(s3, database):
     with Store.open(database) as store:
-        yield ClipStore(store, MediaFiles(s3.url))
+        yield SimpleNamespace(store=store, media=MediaFiles(s3.url))
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def filled(s3, make_database, monkeypatch):
     make_database(home() / "labels.sqlite")
     with (
         open_store() as store,
-        asked(ClipStore(store, MediaFiles(s3.url))) as (renderer, segments, _),
+        asked(SimpleNamespace(store=store, media=MediaFiles(s3.url))) as (renderer, segments, _),
     ):
         renderer.show(segments)
         finish(renderer)

@@ -10,7 +10,7 @@ from rl_teacher.common.timer import RunTimer
 from rl_teacher.envs.registry import EnvInfo, make_vector
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import Diagnostics
-from rl_teacher.runs.clip_renderer import ClipRenderer, ClipStore
+from rl_teacher.runs.clip_renderer import ClipRenderer
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.history import EpisodeVideos
 from rl_teacher.runs.reporting import EPISODES_KEPT, MetricsLogger, RunReporter, StatusReporter
@@ -36,9 +36,9 @@ class InstantClipRenderer(ClipRenderer):
 
     answers = True
 
-    def __init__(self, clip_store):
+    def __init__(self, store, media):
         env_info = EnvInfo("X-v0", 60.0, 6, False, "batch", "")
-        super().__init__(env_info, make_vector("ShortReacher-v1", 1), clip_store)
+        super().__init__(env_info, make_vector("ShortReacher-v1", 1), store, media)
 
     @property
     def kind(self):
@@ -51,9 +51,9 @@ class InstantClipRenderer(ClipRenderer):
         if not self.answers:
             return False
         key = f"clips/{segment.content_hash}.poses"
-        self.clip_store.media.put(key, b"poses")
+        self.media.put(key, b"poses")
         shown = RenderedClip(segment.env_id, len(segment), "poses", key, None, 6, 60.0)
-        self.clip_store.store.clips.publish({segment.content_hash: shown})
+        self.store.clips.publish({segment.content_hash: shown})
         then(ClipFile("poses", b"poses", 6, 60.0))
         return True
 
@@ -71,7 +71,7 @@ def board(tmp_path, database):
         experiment_id = store.experiments.ensure("mine", "ShortHopper-v1", {})
         clock = SimpleNamespace(s=100.0)
         media = MediaFiles(tmp_path / "media")
-        clip_renderer = InstantClipRenderer(ClipStore(store, media))
+        clip_renderer = InstantClipRenderer(store, media)
         watcher = ScriptedWatcher("ShortHopper-v1", starts_at_reset=True)
         reporter = RunReporter(store, experiment_id, clip_renderer, watcher, lambda: clock.s)
         yield SimpleNamespace(

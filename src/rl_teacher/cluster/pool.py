@@ -14,7 +14,7 @@ from typing import Any
 from rl_teacher.agents.collector import RolloutInterrupted, RolloutSettings
 from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.cluster.connection import import_ray
-from rl_teacher.cluster.worker import RolloutTask, RolloutWorker, ShardRollout, versions
+from rl_teacher.cluster.worker import RolloutTask, RolloutWorker, ShardRollout
 from rl_teacher.common.errors import ClusterUnavailable
 from rl_teacher.common.runtime import XLA_FLAGS
 from rl_teacher.common.state_dict import StateDict
@@ -140,7 +140,7 @@ class WorkerPool:
             },
         }
         actor = self._ray.remote(RolloutWorker).options(**options).remote(self._settings, num_cpus)
-        return Worker(actor, num_cpus, actor.versions.remote())
+        return Worker(actor, num_cpus, actor.ping.remote())
 
     def _read_answer(self, worker: Worker) -> None:
         """Make an actor ready if it has answered."""
@@ -150,23 +150,13 @@ class WorkerPool:
         if not answered:
             return
         try:
-            found, own = self._ray.get(worker.answer), versions()
+            self._ray.get(worker.answer)
+            worker.answer = None
         except self._ray.exceptions.ActorUnavailableError:
             # It restarts.
-            worker.answer = worker.actor.versions.remote()
-            return
+            worker.answer = worker.actor.ping.remote()
         except self._ray.exceptions.RayError as error:
             worker.fault = " ".join(str(error).split())[-600:]
-        else:
-            worker.answer = None
-            differences = [
-                f"{name} {found[name]} instead of {own[name]}"
-                for name in own
-                if found[name] != own[name]
-            ]
-            if differences:
-                worker.fault = f"it has {', '.join(differences)}; install the learner's versions"
-        if worker.fault:
             logger.warning("A node of the cluster is not used: %s.", worker.fault)
 
     def _wait_for_start(self) -> None:
@@ -232,7 +222,7 @@ class WorkerPool:
             except ray.exceptions.RayTaskError as error:
                 raise (error.cause or error) from error
             except ray.exceptions.RayError as error:
-                worker.answer = worker.actor.versions.remote()
+                worker.answer = worker.actor.ping.remote()
                 raise ActorDied(" ".join(str(error).split())[:400]) from error
         return results
 

@@ -3,13 +3,9 @@
 N: environments of the run, S: environments of the actor's shard.
 """
 
-import platform
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
-import gymnasium
-import mujoco
 import numpy as np
 
 from rl_teacher.agents.actions import EnvArray, Masks
@@ -99,19 +95,6 @@ class ShardPolicy:
         return rows
 
 
-def versions() -> dict[str, str]:
-    """Return the versions on which the numbers of a rollout depend."""
-    return {
-        "rl-teacher": metadata.version("rl-teacher"),
-        "Python": platform.python_version(),
-        "NumPy": np.__version__,
-        "Gymnasium": gymnasium.__version__,
-        "MuJoCo": mujoco.__version__,
-        "JAX": metadata.version("jaxlib"),
-        "ALE": metadata.version("ale-py"),
-    }
-
-
 class RolloutWorker:
     """An actor without state of its own: every task comes with the state that it starts from.
 
@@ -126,9 +109,8 @@ class RolloutWorker:
         self._collector: Collector | None = None
         self._held: tuple[Shard, int] | None = None
 
-    def versions(self) -> dict[str, str]:
-        """Return the versions on this node; also a sign of life."""
-        return versions()
+    def ping(self) -> None:
+        """Answer, as a sign of life."""
 
     def collect(
         self, task: RolloutTask, policy: NumpyPolicy | None, state: list[Any]

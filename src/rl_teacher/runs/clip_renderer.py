@@ -27,19 +27,6 @@ RETRY_S, MAX_RETRY_S = 0.5, 30.0
 """Time between two attempts to store a clip, at first and at most."""
 
 
-@dataclass(frozen=True)
-class ClipStore:
-    """The places where clips are stored.
-
-    Attributes:
-        store: the rows of clips.
-        media: the files of clips.
-    """
-
-    store: Store
-    media: MediaFiles
-
-
 @dataclass
 class ClipRenderer:
     """A background renderer that stores the clips of one environment.
@@ -47,7 +34,8 @@ class ClipRenderer:
     Attributes:
         env_info: the environment.
         venv: the environments that the segments come from; videos are replayed from its records.
-        clip_store: where the clips go.
+        store: rows of the clips.
+        media: files of the clips.
         frames: preprocessing of image observations in the segments; None if there is none.
         is_verified: whether replays are compared with the segments, which is impossible if their
             observations were converted.
@@ -55,7 +43,8 @@ class ClipRenderer:
 
     env_info: EnvInfo
     venv: object
-    clip_store: ClipStore
+    store: Store
+    media: MediaFiles
     frames: FrameSettings | None = None
     is_verified: bool = True
     _pending: dict[str, Future[object]] = field(default_factory=dict)
@@ -130,10 +119,10 @@ class ClipRenderer:
     def stored(self, content_hash: str) -> ClipFile | None:
         """Return the file of a clip; None if it is not stored, or damaged."""
         try:
-            clip = self.clip_store.store.clips.get(content_hash)
+            clip = self.store.clips.get(content_hash)
             if clip.media_key is None or clip.num_frames is None or clip.fps is None:
                 return None
-            content = self.clip_store.media.get(clip.media_key)
+            content = self.media.get(clip.media_key)
         except (MediaNotFound, CorruptClip):
             return None
         return ClipFile(self.kind, content, clip.num_frames, clip.fps)
@@ -151,15 +140,15 @@ class ClipRenderer:
 
     def _exists(self, key: str) -> bool:
         """Return whether a file exists; in a remote storage, look for it once in a run."""
-        exists = key in self._known or self.clip_store.media.exists(key)
-        if exists and self.clip_store.media.is_remote:
+        exists = key in self._known or self.media.exists(key)
+        if exists and self.media.is_remote:
             self._known.add(key)
         return exists
 
     def _media_keys(self, content_hash: str) -> list[str]:
         """Return the keys of a clip's files; none if it was never stored."""
         try:
-            return keys_of(self.clip_store.store.clips.get(content_hash))
+            return keys_of(self.store.clips.get(content_hash))
         except MediaNotFound:
             return []
 
@@ -209,9 +198,9 @@ class ClipRenderer:
     def forget(self, content_hash: str) -> None:
         """Delete the clip of an episode, unless a comparison or another experiment uses it."""
         # The row goes before the file, so that no row ever refers to a missing file.
-        media_key = self.clip_store.store.clips.delete_unused(content_hash)
+        media_key = self.store.clips.delete_unused(content_hash)
         if media_key is not None:
-            self.clip_store.media.remove(media_key)
+            self.media.remove(media_key)
 
     def to_mp4(self, clip: ClipFile) -> bytes:
         """Convert a clip to a video; see `SegmentRenderer.to_mp4`."""
@@ -245,7 +234,7 @@ class ClipRenderer:
         clip = self._renderer.render(segment, record, self.frames)
         media_key = f"clips/{segment.content_hash}.{'mp4' if clip.kind == 'video' else 'poses'}"
         # The file comes before the row, so that no row ever refers to a missing file.
-        self._wait.repeat(self.clip_store.media.put, media_key, clip.content)
+        self._wait.repeat(self.media.put, media_key, clip.content)
         row = RenderedClip(
             env_id=segment.env_id,
             num_steps=len(segment),
@@ -255,8 +244,8 @@ class ClipRenderer:
             num_frames=clip.num_frames,
             fps=clip.fps,
         )
-        self.clip_store.store.clips.publish({segment.content_hash: row})
-        if self.clip_store.media.is_remote:
+        self.store.clips.publish({segment.content_hash: row})
+        if self.media.is_remote:
             self._known.add(media_key)
         return clip
 
@@ -265,6 +254,6 @@ class ClipRenderer:
         if self._renderer.scene is None:
             return None
         scene_hash, content = self._renderer.scene
-        if not self.clip_store.media.exists(scene_key(scene_hash)):
-            self.clip_store.media.put(scene_key(scene_hash), content)
+        if not self.media.exists(scene_key(scene_hash)):
+            self.media.put(scene_key(scene_hash), content)
         return scene_hash

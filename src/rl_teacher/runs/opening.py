@@ -7,7 +7,6 @@ from typing import Any
 
 from rl_teacher.common.errors import ExperimentNotFound, RlTeacherError, StoreUnavailable
 from rl_teacher.envs.registry import EnvInfo
-from rl_teacher.runs.clip_renderer import ClipStore
 from rl_teacher.runs.folder import Experiment, media_url, open_store
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.runs.status import Phase
@@ -66,9 +65,9 @@ class OpenExperiment:
     wait: DatabaseWait
 
     @property
-    def clip_store(self) -> ClipStore:
+    def media(self) -> MediaFiles:
         """Storage of rendered clips."""
-        return ClipStore(self.store, MediaFiles(media_url(self.spec.media)))
+        return MediaFiles(media_url(self.spec.media))
 
 
 @contextlib.contextmanager

@@ -68,7 +68,8 @@ class WrapperLearning:
             renderer = ClipRenderer(
                 envs.env_info,
                 envs.replayer,
-                experiment.clip_store,
+                experiment.store,
+                experiment.media,
                 is_verified=envs.is_replay_verified,
             )
             stack.callback(renderer.close)
