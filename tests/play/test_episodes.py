@@ -1,4 +1,5 @@
 from contextlib import closing
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -106,7 +107,7 @@ def test_invalid_steps_are_left_out_of_episode(monkeypatch):
             name="right",
             kind="own",
             env_info=get_env_info("Pong-v0"),
-            agent=GoesRight(),
+            agent=cast("Any", GoesRight()),
             rng=np.random.default_rng(0),
             predictor=None,
             frames=FrameSettings(),

@@ -2,6 +2,7 @@
 
 import io
 from contextlib import closing
+from typing import Any, cast
 
 import av
 import numpy as np
@@ -36,7 +37,7 @@ def actor():
             name="lamp",
             kind="always on",
             env_info=get_env_info(LAMP),
-            agent=AlwaysOn(),
+            agent=cast("Any", AlwaysOn()),
             rng=np.random.default_rng(0),
             predictor=None,
             venv=venv,

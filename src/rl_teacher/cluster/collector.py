@@ -143,6 +143,7 @@ class ClusterCollector:
         returns_features: bool = False,
     ) -> list[ShardRollout]:
         """Let the actors step their shards, and keep the state after that."""
+        reason: ActorDied | None = None
         for _ in range(MAX_ATTEMPTS):
             self._workers.refresh(should_stop)
             self._divide([worker.num_cpus for worker in self._workers.ready])
