@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +83,7 @@ class RewardOverlay:
         draw = ImageDraw.Draw(image)
         x, y = self._place(frame, float(values[frame]))
         draw.line([(x, HEAD), (x, HEAD + TRACK)], fill=MUTED)
-        image.paste(self._dot, (round(x) - 5, round(y) - 5), self._dot)
+        draw.circle((x, y), 4, self._colour, CARD)
         draw.text(
             (self._width - EDGE, 2),
             format_reward(float(values[frame])),
@@ -104,15 +104,6 @@ class RewardOverlay:
     def _colour(self) -> tuple[int, int, int]:
         return TRUTH if self._curve.is_truth else ACCENT
 
-    @cached_property
-    def _dot(self) -> Image.Image:
-        large = Image.new("RGBA", (11 * SUPERSAMPLING, 11 * SUPERSAMPLING))
-        draw = ImageDraw.Draw(large)
-        for first, last, colour in ((1, 10, CARD), (3, 8, self._colour)):
-            corners = [SUPERSAMPLING * first] * 2 + [SUPERSAMPLING * last] * 2
-            draw.ellipse(corners, (*colour, 255))
-        return large.resize((11, 11), Image.Resampling.LANCZOS)
-
 
 def with_title(frame: RgbImage, lines: Sequence[str]) -> Image.Image:
     """Add lines of text to the top left corner of an image."""
@@ -120,21 +111,11 @@ def with_title(frame: RgbImage, lines: Sequence[str]) -> Image.Image:
     draw = ImageDraw.Draw(image, "RGBA")
     y = 8
     for text in lines:
-        shown = fitting(text, image.width - 4 * EDGE)
-        left, top, right, bottom = draw.textbbox((EDGE + 8, y + 3), shown, font())
+        left, top, right, bottom = draw.textbbox((EDGE + 8, y + 3), text, font())
         draw.rounded_rectangle([left - 8, top - 3, right + 8, bottom + 4], 9, (*CARD, 190))
-        draw.text((EDGE + 8, y + 3), shown, TEXT, font())
+        draw.text((EDGE + 8, y + 3), text, TEXT, font())
         y += TEXT_SIZE + 12
     return image
-
-
-def fitting(text: str, width: int) -> str:
-    """Truncate a text to a width in pixels."""
-    if font().getlength(text) <= width:
-        return text
-    while text and font().getlength(f"{text}…") > width:
-        text = text[:-1]
-    return f"{text}…"
 
 
 @cache

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from itertools import chain
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -20,8 +19,6 @@ REFRESHES_PER_S = 2.0
 LINE_EVERY_S = 10.0
 BAR_WIDTH = 30
 MAX_WIDTH = 88
-BORDER_WIDTH = 4
-"""Width of the panel's border and padding, on both sides together."""
 STATUS_DURATION_AFTER_S = 3.0
 """Seconds after which a status shows its duration."""
 
@@ -120,11 +117,8 @@ class Progress:
         """Render the current panel."""
         elapsed_s = self._now() - self._started_s
         width = min(self.console.width, MAX_WIDTH)
-        figures = figures_grid(self._row, per_line=2)
-        if self.console.measure(figures).maximum > width - BORDER_WIDTH:
-            figures = figures_grid(self._row, per_line=1)
         lines = [
-            figures,
+            figures_grid(self._row),
             Text(f"> {self._status_text()}", style="bold", overflow="ellipsis", no_wrap=True),
         ]
         if self._total_steps:
@@ -157,28 +151,18 @@ def pace_line(row: Row, total_steps: int, elapsed_s: float) -> RenderableType:
     )
 
 
-def figures_grid(row: Row, per_line: int) -> RenderableType:
-    """Render the metrics, one or two per line."""
-    figures = [
-        ("true return", reward(row.get("true_return"))),
-        (
-            "labels",
-            f"{number(row.get('labels_answered'))} of {number(row.get('labels_asked'))} asked",
-        ),
-    ]
-    if "clips_sorted" in row:
-        # In the second column, below the labels.
-        figures += [("", "")] * (per_line - 1) + [("clips", clips_of(row, " of "))]
-    figures += [
-        ("predicted return", reward(row.get("predicted_return"))),
-        ("held-out accuracy", percent(row.get("held_out_accuracy"))),
-    ]
+def figures_grid(row: Row) -> RenderableType:
+    """Render the metrics, one per line."""
     grid = Table.grid(padding=(0, 2))
-    for _ in range(per_line):
-        grid.add_column(style="dim")
-        grid.add_column(justify="right", min_width=14)
-    for first in range(0, len(figures), per_line):
-        grid.add_row(*chain.from_iterable(figures[first : first + per_line]))
+    grid.add_column(style="dim")
+    grid.add_column(justify="right", min_width=14)
+    grid.add_row("true return", reward(row.get("true_return")))
+    grid.add_row("predicted return", reward(row.get("predicted_return")))
+    answered, asked = number(row.get("labels_answered")), number(row.get("labels_asked"))
+    grid.add_row("labels", f"{answered} of {asked} asked")
+    if "clips_sorted" in row:
+        grid.add_row("clips", clips_of(row, " of "))
+    grid.add_row("held-out accuracy", percent(row.get("held_out_accuracy")))
     return grid
 
 
