@@ -51,7 +51,7 @@ def label_all(env, kind):
         env.reset(seed=0)
         env.action_space.seed(0)
         step_until(env, lambda: len(asked(store, name)) == 3, env.action_space)
-        env.session.learning.session.renderer.wait()
+        env.session.learning.session.renderer.submit(int).result()
         comparisons = asked(store, name)
         assert all(each.is_rendered for each in comparisons)
         clips = [store.clips.get(each.left_hash) for each in comparisons]
