@@ -11,7 +11,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from rl_teacher.store.database import unavailable
 from rl_teacher.store.media import MediaFiles
-from rl_teacher.web.access import Access, requires
+from rl_teacher.web.access import PublicRoute
 from rl_teacher.web.problems import problem_from_error, problem_kinds
 from tests.web.conftest import TOKEN, TestClient, assert_problem, label, post
 from tests.web.test_access import fill_path, routes_of
@@ -77,11 +77,10 @@ class TestProblemFormat:
         assert_problem(program.get(f"http://testserver{path}"), 404)
 
     def test_unexpected_error_is_logged_and_not_disclosed(self, app, caplog):
-        @requires(Access.PUBLIC)
         def fail():
             raise RuntimeError("the secret of the pyramids")
 
-        router = APIRouter()
+        router = APIRouter(route_class=PublicRoute)
         router.get("/healthz")(fail)
         app.router.routes[:] = [*router.routes, *app.router.routes]
         with TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"}) as client:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_teacher.web.access import Access, requires
+from rl_teacher.web.access import LabelerRoute
 from rl_teacher.web.labelers_cli import NewCredential
 from rl_teacher.web.settings import Settings
 from tests.store.credentials import identify, issue_credential
@@ -59,11 +59,10 @@ def service_log(caplog):
 
 
 def test_log_of_unexpected_error_contains_no_credential(app, store, secret, caplog):
-    @requires(Access.LABELER)
     def fail():
         raise RuntimeError("it broke")
 
-    app.router.add_api_route("/api/v1/broken", fail)
+    app.router.add_api_route("/api/v1/broken", fail, route_class_override=LabelerRoute)
     with TestClient(app, headers={"Authorization": f"Bearer {secret}"}) as client:
         assert_problem(client.get("/api/v1/broken"), 500)
     assert "it broke" in service_log(caplog)

@@ -26,6 +26,7 @@ from rl_teacher.web.poller import Poller, SnapshotReader
 from rl_teacher.web.routes import (
     events,
     experiments,
+    health,
     labelers,
     labelling,
     media,
@@ -38,8 +39,11 @@ from rl_teacher.web.services import Services
 from rl_teacher.web.settings import MAX_BODY_BYTES, Settings
 
 ROUTERS = (
-    *(labelling.router, media.router, events.router, pages.health_router, experiments.router),
-    *(labelers.router, review.router, playing.router, pages.router),
+    *(labelling.router, media.router, events.router),
+    *(health.public_router, health.router, health.owner_router),
+    *(experiments.router, experiments.owner_router),
+    *(labelers.public_router, labelers.router, labelers.owner_router),
+    *(review.router, playing.router, pages.public_router, pages.router),
 )
 """Routes are searched in order, so those that labelers need most come first."""
 

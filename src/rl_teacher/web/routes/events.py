@@ -8,7 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from rl_teacher.store.sql import experiment_not_found
-from rl_teacher.web.access import Access, CurrentIdentity, requires
+from rl_teacher.web.access import CurrentIdentity, LabelerRoute
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import redact_for_labelers, with_mine
 from rl_teacher.web.poller import Snapshot, Subscriber
@@ -24,7 +24,7 @@ MAX_STREAMS = 20
 CREDENTIAL_CHECK_S = 5.0
 """Seconds between checks whether the credential of a stream has been revoked."""
 
-router = APIRouter(prefix="/api/v1", tags=["events"])
+router = APIRouter(prefix="/api/v1", tags=["events"], route_class=LabelerRoute)
 
 
 async def new_subscriber(
@@ -55,7 +55,6 @@ async def new_subscriber(
 
 
 @router.get("/events", response_class=EventSourceResponse)
-@requires(Access.LABELER)
 async def listen(
     request: Request,
     services: ServicesDep,

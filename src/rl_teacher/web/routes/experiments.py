@@ -10,7 +10,7 @@ from rl_teacher.runs import management
 from rl_teacher.runs.control import has_two_rewards
 from rl_teacher.store.records import ExperimentView, Identity
 from rl_teacher.store.sql import MAX_ID
-from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
+from rl_teacher.web.access import CurrentIdentity, LabelerName, LabelerRoute, OwnerRoute
 from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import metrics_entry, redact_for_labelers
 from rl_teacher.web.schemas import experiments as schemas
@@ -19,11 +19,11 @@ from rl_teacher.web.services import Services, ServicesDep
 MAX_ROWS = 600
 """Maximum number of points of a curve; more do not fit on a screen."""
 
-router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"])
+router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_class=LabelerRoute)
+owner_router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], route_class=OwnerRoute)
 
 
 @router.get("")
-@requires(Access.LABELER)
 def list_experiments(services: ServicesDep, identity: CurrentIdentity) -> schemas.ExperimentList:
     """List the experiments that the user may see, newest first; archived ones for owners only."""
     views = [
@@ -36,7 +36,6 @@ def list_experiments(services: ServicesDep, identity: CurrentIdentity) -> schema
 
 
 @router.get("/{name}")
-@requires(Access.LABELER)
 def show_experiment(
     name: str, services: ServicesDep, identity: CurrentIdentity
 ) -> schemas.OwnerExperimentDetail | schemas.ExperimentDetail:
@@ -47,8 +46,7 @@ def show_experiment(
     return redact_for_labelers(services.experiments.detail(view, identity.name))
 
 
-@router.get("/{name}/metrics")
-@requires(Access.OWNER)
+@owner_router.get("/{name}/metrics")
 def list_metrics(
     name: str, services: ServicesDep, after: Annotated[int, Query(ge=0, le=MAX_ID)] = 0
 ) -> schemas.MetricsList:
@@ -58,23 +56,20 @@ def list_metrics(
     return schemas.MetricsList(rows=[metrics_entry(row) for row in rows])
 
 
-@router.get("/{name}/episodes")
-@requires(Access.OWNER)
+@owner_router.get("/{name}/episodes")
 def list_episodes(name: str, services: ServicesDep) -> schemas.EpisodeList:
     """List the kept episodes of earlier agents, oldest first."""
     view = services.experiments.find(name)
     return schemas.EpisodeList(episodes=services.experiments.episodes(view))
 
 
-@router.delete("/{name}", status_code=204)
-@requires(Access.OWNER)
+@owner_router.delete("/{name}", status_code=204)
 def delete_experiment(name: str, services: ServicesDep, owner: LabelerName) -> None:
     """Delete an experiment with its comparisons, labels and checkpoints; it must not be running."""
     management.delete_experiment(services.store, name, by=owner)
 
 
-@router.post("/{name}/rename")
-@requires(Access.OWNER)
+@owner_router.post("/{name}/rename")
 def rename_experiment(
     name: str, body: schemas.RenameRequest, services: ServicesDep, owner: LabelerName
 ) -> schemas.OwnerExperimentDetail:
@@ -86,15 +81,13 @@ def rename_experiment(
     return owner_experiment_detail(services.experiments.find(body.name), services, owner)
 
 
-@router.post("/{name}/archive", status_code=204)
-@requires(Access.OWNER)
+@owner_router.post("/{name}/archive", status_code=204)
 def archive_experiment(name: str, services: ServicesDep, owner: LabelerName) -> None:
     """Hide an experiment from labelers; it must not be running. Continuing it restores it."""
     management.archive_experiment(services.store, name, is_archived=True, by=owner)
 
 
-@router.post("/{name}/restore", status_code=204)
-@requires(Access.OWNER)
+@owner_router.post("/{name}/restore", status_code=204)
 def restore_experiment(name: str, services: ServicesDep, owner: LabelerName) -> None:
     """Show an archived experiment to labelers again."""
     management.archive_experiment(services.store, name, is_archived=False, by=owner)

@@ -10,33 +10,34 @@ from rl_teacher.common.errors import LabelerNotFound
 from rl_teacher.store.records import LabelerView
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import (
-    Access,
     CurrentIdentity,
     LabelerName,
+    LabelerRoute,
+    OwnerRoute,
+    PublicRoute,
     cookie_name,
-    requires,
     set_cookie,
 )
 from rl_teacher.web.address import credential_path, invite_path
 from rl_teacher.web.schemas import labelers as schemas
 from rl_teacher.web.services import Services, ServicesDep
 
-router = APIRouter(prefix="/api/v1", tags=["labelers"])
+router = APIRouter(prefix="/api/v1", tags=["labelers"], route_class=LabelerRoute)
+owner_router = APIRouter(prefix="/api/v1", tags=["labelers"], route_class=OwnerRoute)
+public_router = APIRouter(prefix="/api/v1", tags=["labelers"], route_class=PublicRoute)
 
 LabelerId = Annotated[int, Path(ge=1, le=MAX_ID)]
 InviteId = Annotated[int, Path(ge=1, le=MAX_ID)]
 
 
-@router.get("/labelers")
-@requires(Access.OWNER)
+@owner_router.get("/labelers")
 def list_labelers(services: ServicesDep) -> schemas.LabelerList:
     """List all labelers."""
     views = services.store.labelers.all()
     return schemas.LabelerList.model_validate({"labelers": views}, from_attributes=True)
 
 
-@router.post("/labelers", status_code=201)
-@requires(Access.OWNER)
+@owner_router.post("/labelers", status_code=201)
 def add_labeler(
     body: schemas.NewLabelerRequest, request: Request, services: ServicesDep, owner: LabelerName
 ) -> schemas.NewLabeler:
@@ -52,8 +53,7 @@ def add_labeler(
     )
 
 
-@router.post("/labelers/{labeler_id}/exclude")
-@requires(Access.OWNER)
+@owner_router.post("/labelers/{labeler_id}/exclude")
 def exclude_labeler(
     labeler_id: LabelerId, services: ServicesDep, owner: LabelerName
 ) -> schemas.Labeler:
@@ -61,8 +61,7 @@ def exclude_labeler(
     return set_excluded(labeler_id, services, owner, is_excluded=True)
 
 
-@router.post("/labelers/{labeler_id}/include")
-@requires(Access.OWNER)
+@owner_router.post("/labelers/{labeler_id}/include")
 def include_labeler(
     labeler_id: LabelerId, services: ServicesDep, owner: LabelerName
 ) -> schemas.Labeler:
@@ -70,8 +69,7 @@ def include_labeler(
     return set_excluded(labeler_id, services, owner, is_excluded=False)
 
 
-@router.post("/labelers/{labeler_id}/revoke")
-@requires(Access.OWNER)
+@owner_router.post("/labelers/{labeler_id}/revoke")
 def revoke_labeler(
     labeler_id: LabelerId, services: ServicesDep, owner: LabelerName
 ) -> schemas.RevokedCredentials:
@@ -81,16 +79,14 @@ def revoke_labeler(
     return schemas.RevokedCredentials(num_revoked=num_revoked)
 
 
-@router.get("/invites")
-@requires(Access.OWNER)
+@owner_router.get("/invites")
 def list_invites(services: ServicesDep) -> schemas.InviteList:
     """List all invites, newest first."""
     views = services.store.access.invites()
     return schemas.InviteList.model_validate({"invites": views}, from_attributes=True)
 
 
-@router.post("/invites", status_code=201)
-@requires(Access.OWNER)
+@owner_router.post("/invites", status_code=201)
 def create_invite(
     body: schemas.NewInviteRequest, request: Request, services: ServicesDep, owner: LabelerName
 ) -> schemas.NewInvite:
@@ -109,8 +105,7 @@ def create_invite(
     return schemas.NewInvite(**asdict(made.invite), link=link)
 
 
-@router.delete("/invites/{invite_id}", status_code=204)
-@requires(Access.OWNER)
+@owner_router.delete("/invites/{invite_id}", status_code=204)
 def revoke_invite(invite_id: InviteId, services: ServicesDep, owner: LabelerName) -> None:
     """Revoke an invite; labelers who have used it keep access."""
     services.store.access.revoke_invite(invite_id, by=owner)
@@ -143,14 +138,12 @@ def service_url(request: Request) -> str:
 
 
 @router.get("/me")
-@requires(Access.LABELER)
 def show_me(identity: CurrentIdentity, services: ServicesDep) -> schemas.CurrentUser:
     """Return the current user."""
     return schemas.CurrentUser(name=identity.name, role=identity.role, home=services.settings.home)
 
 
 @router.post("/sign-out", status_code=204)
-@requires(Access.LABELER)
 def sign_out(request: Request, response: Response, services: ServicesDep) -> None:
     """End the session of this browser; its cookie is worthless from now on.
 
@@ -160,8 +153,7 @@ def sign_out(request: Request, response: Response, services: ServicesDep) -> Non
     response.delete_cookie(cookie_name(request))
 
 
-@router.post("/join")
-@requires(Access.PUBLIC)
+@public_router.post("/join")
 def join(
     body: schemas.JoinRequest, request: Request, response: Response, services: ServicesDep
 ) -> schemas.JoinResponse:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from rl_teacher.common.errors import ComparisonNotFound, ExperimentNotFound
 from rl_teacher.store.records import ComparisonView, Identity
 from rl_teacher.store.sql import MAX_ID
-from rl_teacher.web.access import Access, CurrentIdentity, LabelerName, requires
+from rl_teacher.web.access import CurrentIdentity, LabelerName, LabelerRoute
 from rl_teacher.web.clip_export import download, export
 from rl_teacher.web.label_effect import label_effect
 from rl_teacher.web.label_intake import LabelUpload, store_ranking
@@ -25,11 +25,10 @@ from rl_teacher.web.services import Services, ServicesDep
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
 
-router = APIRouter(prefix="/api/v1", tags=["labelling"])
+router = APIRouter(prefix="/api/v1", tags=["labelling"], route_class=LabelerRoute)
 
 
 @router.get("/experiments/{name}/comparisons/next")
-@requires(Access.LABELER)
 async def claim_next_comparisons(
     name: str, request: Request, query: Annotated[schemas.NextQuery, Query()]
 ) -> schemas.NextComparisons:
@@ -43,7 +42,6 @@ async def claim_next_comparisons(
 
 
 @router.post("/labels")
-@requires(Access.LABELER)
 async def submit_labels(body: schemas.LabelBatch, request: Request) -> schemas.LabelReceipt:
     """Store labels; submitting one again has no effect.
 
@@ -55,7 +53,6 @@ async def submit_labels(body: schemas.LabelBatch, request: Request) -> schemas.L
 
 
 @router.post("/experiments/{name}/practice")
-@requires(Access.LABELER)
 def start_practice(name: str, services: ServicesDep, identity: CurrentIdentity) -> schemas.Practice:
     """Return three gold comparisons with their known answers; none if there are fewer.
 
@@ -70,7 +67,6 @@ def start_practice(name: str, services: ServicesDep, identity: CurrentIdentity) 
 
 
 @router.get("/experiments/{name}/labels")
-@requires(Access.LABELER)
 def list_labels(
     name: str,
     services: ServicesDep,
@@ -99,7 +95,6 @@ def list_labels(
 
 
 @router.get("/experiments/{name}/effect")
-@requires(Access.LABELER)
 def show_effect(name: str, services: ServicesDep, identity: CurrentIdentity) -> schemas.LabelEffect:
     """Return the effect of the labeler's own labels on the reward predictor."""
     view = services.experiments.find_for(name, identity)
@@ -107,7 +102,6 @@ def show_effect(name: str, services: ServicesDep, identity: CurrentIdentity) -> 
 
 
 @router.get("/comparisons/{comparison_id}")
-@requires(Access.LABELER)
 def show_comparison(
     comparison_id: ComparisonId, services: ServicesDep, identity: CurrentIdentity
 ) -> schemas.Comparison:
@@ -122,7 +116,6 @@ def show_comparison(
 
 
 @router.get("/comparisons/{comparison_id}/download", response_class=Response, responses=EXPORTED)
-@requires(Access.LABELER)
 def download_comparison(
     comparison_id: ComparisonId,
     services: ServicesDep,
@@ -171,7 +164,6 @@ def visible_comparison(
 
 
 @router.post("/experiments/{name}/rankings")
-@requires(Access.LABELER)
 def submit_ranking(
     name: str, body: schemas.RankingSubmission, services: ServicesDep, labeler: LabelerName
 ) -> schemas.RankingReceipt:
@@ -181,7 +173,6 @@ def submit_ranking(
 
 
 @router.delete("/experiments/{name}/rankings/{ranking_id}")
-@requires(Access.LABELER)
 def withdraw_ranking(
     name: str, ranking_id: UUID, services: ServicesDep, identity: CurrentIdentity
 ) -> schemas.WithdrawnRanking:
@@ -198,7 +189,6 @@ def withdraw_ranking(
 
 
 @router.post("/leases/renew")
-@requires(Access.LABELER)
 def renew_leases(
     body: schemas.LeaseBatch, services: ServicesDep, labeler: LabelerName
 ) -> schemas.LeaseRenewal:
@@ -209,7 +199,6 @@ def renew_leases(
 
 
 @router.post("/leases/release", status_code=204)
-@requires(Access.LABELER)
 def release_leases(body: schemas.LeaseBatch, services: ServicesDep, labeler: LabelerName) -> None:
     """Release leases, so that others can label the comparisons."""
     services.store.leases.release(labeler, body.leases)

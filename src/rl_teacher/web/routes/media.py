@@ -8,7 +8,7 @@ from rl_teacher.clips.poses import unpack
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
 from rl_teacher.store.media import CONTENT_HASH, MediaFiles, scene_key
 from rl_teacher.store.records import ClipView
-from rl_teacher.web.access import Access, requires
+from rl_teacher.web.access import LabelerRoute
 from rl_teacher.web.clip_export import MEDIA_TYPES as EXPORT_TYPES
 from rl_teacher.web.clip_export import ExportedClip, ExportFormat, download, export
 from rl_teacher.web.serializers import serialize_clip
@@ -25,11 +25,10 @@ EXPORTED: dict[int | str, dict[str, Any]] = {
 
 Format = Annotated[ExportFormat, Query(alias="format")]
 
-router = APIRouter(prefix="/api/v1", tags=["media"])
+router = APIRouter(prefix="/api/v1", tags=["media"], route_class=LabelerRoute)
 
 
 @router.get("/clips/{content_hash}", response_class=Response, responses=CLIP_RESPONSES)
-@requires(Access.LABELER)
 def send_clip(content_hash: str, services: ServicesDep) -> Response:
     """Send the content of a clip: poses, or a video."""
     clip = services.store.clips.get(check_hash("clip", content_hash))
@@ -38,7 +37,6 @@ def send_clip(content_hash: str, services: ServicesDep) -> Response:
 
 
 @router.get("/clips/{content_hash}/download", response_class=Response, responses=EXPORTED)
-@requires(Access.LABELER)
 def download_clip(content_hash: str, services: ServicesDep, form: Format = "mp4") -> Response:
     """Return a clip as a file to save: an MP4 video or a GIF."""
     clip = services.store.clips.get(check_hash("clip", content_hash))
@@ -47,7 +45,6 @@ def download_clip(content_hash: str, services: ServicesDep, form: Format = "mp4"
 
 
 @router.get("/scenes/{scene_hash}")
-@requires(Access.LABELER)
 def send_scene(scene_hash: str, services: ServicesDep) -> Response:
     """Send the scene that clips of poses animate, as JSON."""
     key = scene_key(check_hash("scene", scene_hash))

@@ -1,19 +1,13 @@
-"""The built page, the API documentation and the health checks."""
+"""The built page and the API documentation."""
 
 import re
 from html import escape
-from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse, JSONResponse
 
 from rl_teacher.common.errors import NotFound
-from rl_teacher.web.access import Access, requires
-from rl_teacher.web.address import service_proof
-from rl_teacher.web.label_intake import check_schema_version
-from rl_teacher.web.monitoring import exposition
+from rl_teacher.web.access import LabelerRoute, PublicRoute
 from rl_teacher.web.problems import NotBuilt, html_page, problem_kinds
 from rl_teacher.web.routes.media import IMMUTABLE
 from rl_teacher.web.services import Services, ServicesDep
@@ -41,60 +35,11 @@ ACCESS = (
     "Bearer KEY. Owners' routes answer labelers as if they did not exist."
 )
 
-Nonce = Annotated[str | None, Query(pattern="^[0-9a-f]{32}$")]
-
-health_router = APIRouter(tags=["health"])
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=LabelerRoute)
+public_router = APIRouter(include_in_schema=False, route_class=PublicRoute)
 
 
-class Health(BaseModel):
-    """Response of a service that is alive.
-
-    `instance` identifies the process. `proof` is the HMAC-SHA-256 of instance and nonce under the
-    access token of the home; null without a nonce.
-    """
-
-    status: Literal["ok"]
-    instance: str
-    proof: str | None
-
-
-class Readiness(BaseModel):
-    """Response of a service that can use its database."""
-
-    status: Literal["ready"]
-    schema_version: str
-
-
-@health_router.get("/healthz")
-@requires(Access.PUBLIC)
-def say_alive(services: ServicesDep, nonce: Nonce = None) -> Health:
-    """Return the instance name of the service, and a proof that it belongs to its home."""
-    settings = services.settings
-    proof = None if nonce is None else service_proof(settings.token, settings.instance, nonce)
-    return Health(status="ok", instance=settings.instance, proof=proof)
-
-
-@health_router.get("/readyz")
-@requires(Access.LABELER)
-def say_ready(services: ServicesDep) -> Readiness:
-    """Return the schema version if the database can be read and written; 503 otherwise."""
-    version = check_schema_version(services.store)
-    services.store.check_writable()
-    return Readiness(status="ready", schema_version=version)
-
-
-@health_router.get("/metrics", response_class=PlainTextResponse)
-@requires(Access.OWNER)
-def send_metrics(services: ServicesDep) -> Response:
-    """Return metrics of the service and of all experiments in Prometheus' text format."""
-    experiments = services.store.experiments.all()
-    text = exposition(services.metrics, experiments, services.experiments)
-    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-@router.api_route("/join", methods=READ)
-@requires(Access.PUBLIC)
+@public_router.api_route("/join", methods=READ)
 def send_join_page(services: ServicesDep) -> Response:
     """Send the page to a visitor with an invite and no credential."""
     return built_page(services)
@@ -105,7 +50,6 @@ def send_join_page(services: ServicesDep) -> Response:
 @router.api_route("/e/{name}", methods=READ)
 @router.api_route("/e/{name}/label", methods=READ)
 @router.api_route("/e/{name}/watch", methods=READ)
-@requires(Access.LABELER)
 def send_page(services: ServicesDep) -> Response:
     """Send the page; the client selects the view by its address."""
     return built_page(services)
@@ -126,8 +70,7 @@ def built_page(services: Services) -> Response:
     return FileResponse(index, headers={"Cache-Control": "no-cache"}, media_type="text/html")
 
 
-@router.api_route("/assets/{name:path}", methods=READ)
-@requires(Access.PUBLIC)
+@public_router.api_route("/assets/{name:path}", methods=READ)
 def send_asset(name: str, services: ServicesDep) -> Response:
     """Send an asset of a permitted type; its name changes with its content.
 
@@ -145,14 +88,12 @@ def send_asset(name: str, services: ServicesDep) -> Response:
 
 
 @router.get("/api/openapi.json")
-@requires(Access.LABELER)
 def send_openapi(request: Request) -> JSONResponse:
     """Send the OpenAPI document."""
     return JSONResponse(request.app.openapi())
 
 
 @router.get("/api/docs")
-@requires(Access.LABELER)
 def send_docs(request: Request) -> Response:
     """Send the API documentation as HTML."""
     operations = "".join(

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from rl_teacher.common.errors import NotFound
-from rl_teacher.web.access import Access, requires
+from rl_teacher.web.access import OwnerRoute
 from rl_teacher.web.clip_export import ExportedClip, download, export
 from rl_teacher.web.problems import NotShown
 from rl_teacher.web.routes.media import CLIP_RESPONSES, EXPORTED, MEDIA_TYPES, Format, immutable
@@ -22,18 +22,16 @@ NO_PLAYER_MESSAGE = "This service plays no episodes. Run `rl-teacher play NAME` 
 
 EpisodeNumber = Annotated[int, Path(ge=0, le=10_000)]
 
-router = APIRouter(prefix="/api/v1/play", tags=["play"])
+router = APIRouter(prefix="/api/v1/play", tags=["play"], route_class=OwnerRoute)
 
 
 @router.get("")
-@requires(Access.OWNER)
 def show_session(services: ServicesDep) -> PlaySession:
     """Return the agents that play."""
     return player_of(services).session()
 
 
 @router.get("/episodes/{number}")
-@requires(Access.OWNER)
 def show_episode(number: EpisodeNumber, services: ServicesDep) -> PlayedEpisode:
     """Return one episode, waiting for it while it is played."""
     player = player_of(services)
@@ -49,7 +47,6 @@ def show_episode(number: EpisodeNumber, services: ServicesDep) -> PlayedEpisode:
 
 
 @router.get("/episodes/{number}/download", response_class=Response, responses=EXPORTED)
-@requires(Access.OWNER)
 def download_episode(
     number: EpisodeNumber, services: ServicesDep, form: Format = "mp4"
 ) -> Response:
@@ -65,7 +62,6 @@ def download_episode(
 
 
 @router.get("/clips/{content_hash}", response_class=Response, responses=CLIP_RESPONSES)
-@requires(Access.OWNER)
 def send_played_clip(content_hash: str, services: ServicesDep) -> Response:
     """Send the content of a clip: poses, or a video."""
     clip = player_of(services).clip(content_hash)
@@ -75,7 +71,6 @@ def send_played_clip(content_hash: str, services: ServicesDep) -> Response:
 
 
 @router.get("/scenes/{scene_hash}")
-@requires(Access.OWNER)
 def send_played_scene(scene_hash: str, services: ServicesDep) -> Response:
     """Send the scene that clips of poses animate, as JSON."""
     scene = player_of(services).scene(scene_hash)

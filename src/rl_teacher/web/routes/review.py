@@ -19,7 +19,7 @@ from rl_teacher.store.records import (
     LibraryClip,
 )
 from rl_teacher.store.sql import MAX_ID
-from rl_teacher.web.access import Access, LabelerName, requires
+from rl_teacher.web.access import LabelerName, OwnerRoute
 from rl_teacher.web.clip_ranking import CONTRADICTION, FittedRanking
 from rl_teacher.web.problems import NotShown
 from rl_teacher.web.routes.experiments import owner_experiment_detail
@@ -48,7 +48,7 @@ MAX_CONTRADICTIONS = 50
 
 JSON_LINES = "application/x-ndjson"
 
-router = APIRouter(prefix="/api/v1", tags=["review"])
+router = APIRouter(prefix="/api/v1", tags=["review"], route_class=OwnerRoute)
 
 EMPTIABLE: tuple[ClearableSetting, ...] = ("seconds_between", "target_labels")
 
@@ -58,7 +58,6 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
 @router.get("/experiments/{name}/comparisons")
-@requires(Access.OWNER)
 def list_comparisons(
     name: str, services: ServicesDep, query: Annotated[schemas.ComparisonsQuery, Query()]
 ) -> schemas.ReviewedComparisonPage:
@@ -74,14 +73,12 @@ def list_comparisons(
 
 
 @router.get("/experiments/{name}/quality")
-@requires(Access.OWNER)
 def show_quality(name: str, services: ServicesDep) -> schemas.LabelQuality:
     """Return agreement and label quality, at most 10 seconds old."""
     return services.quality.of(services.experiments.find(name).id)
 
 
 @router.get("/experiments/{name}/ranking")
-@requires(Access.OWNER)
 def show_ranking(name: str, services: ServicesDep) -> schemas.Ranking:
     """Rank the clips of an experiment by all current answers, except those of excluded labelers."""
     view = services.experiments.find(name)
@@ -102,7 +99,6 @@ def show_ranking(name: str, services: ServicesDep) -> schemas.Ranking:
 
 
 @router.get("/experiments/{name}/ranking/{content_hash}")
-@requires(Access.OWNER)
 def show_ranked_clip(
     name: str, content_hash: str, services: ServicesDep
 ) -> schemas.ComparisonsOfClip:
@@ -120,7 +116,6 @@ def show_ranked_clip(
 
 
 @router.put("/comparisons/{comparison_id}/gold", status_code=204)
-@requires(Access.OWNER)
 def set_gold(
     comparison_id: ComparisonId,
     body: schemas.GoldRequest,
@@ -132,7 +127,6 @@ def set_gold(
 
 
 @router.post("/comparisons/{comparison_id}/adjudicate", status_code=204)
-@requires(Access.OWNER)
 def adjudicate(
     comparison_id: ComparisonId,
     body: schemas.AnswerRequest,
@@ -144,7 +138,6 @@ def adjudicate(
 
 
 @router.get("/environments/{env_id:path}/clips")
-@requires(Access.OWNER)
 def list_clips(
     env_id: Annotated[str, Path(max_length=300, pattern=NO_NULL)],
     services: ServicesDep,
@@ -159,7 +152,6 @@ def list_clips(
 
 
 @router.patch("/experiments/{name}")
-@requires(Access.OWNER)
 def update_experiment(
     name: str, body: ExperimentUpdate, services: ServicesDep, owner: LabelerName
 ) -> OwnerExperimentDetail:
@@ -186,7 +178,6 @@ def update_experiment(
 
 
 @router.post("/experiments/{name}/control")
-@requires(Access.OWNER)
 def control_experiment(
     name: str, body: ControlRequest, services: ServicesDep, owner: LabelerName
 ) -> OwnerExperimentDetail:
@@ -197,7 +188,6 @@ def control_experiment(
 
 
 @router.get("/experiments/{name}/diagnostics")
-@requires(Access.OWNER)
 def show_diagnostics(name: str, services: ServicesDep) -> PredictorDiagnostics:
     """Return the diagnostics of the reward predictor."""
     diagnostics = services.store.experiments.diagnostics(services.experiments.find(name).id) or {}
@@ -253,7 +243,6 @@ def environment_clip(view: LibraryClip, clip: Clip) -> schemas.EnvironmentClip:
 
 
 @router.get("/audit")
-@requires(Access.OWNER)
 def list_events(
     services: ServicesDep, experiment: str | None = None, after: Cursor = None, limit: Limit = 100
 ) -> schemas.AuditEventPage:
@@ -268,7 +257,6 @@ def list_events(
     response_class=StreamingResponse,
     responses={200: {"content": {JSON_LINES: {}}}},
 )
-@requires(Access.OWNER)
 def export_labels(name: str, services: ServicesDep, owner: LabelerName) -> StreamingResponse:
     """Export every label with its labeler, time, side and whether it is current."""
     view = services.experiments.find(name)
