@@ -164,7 +164,7 @@ def test_command_is_accepted_by_the_command_line(arguments, monkeypatch, capsys)
         return 0
 
     monkeypatch.setattr(settings_commands, "run_experiment", record)
-    monkeypatch.setattr(serve, "serve", lambda options: 0)
+    monkeypatch.setattr(serve, "serve", lambda *options: 0)
     assert cli.main(arguments) == 0, capsys.readouterr().err
     for config, options in configs:
         check(config, options)

@@ -230,7 +230,7 @@ def confirm(name: str, verb: str, alternative: str) -> None:
 # --- serve, label ---
 
 
-def serve(  # noqa: PLR0913 - one for each flag
+def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8765,
@@ -238,7 +238,6 @@ def serve(  # noqa: PLR0913 - one for each flag
     media: str | None = None,
     end_after_runs: float | None = None,
     public_url: str | None = None,
-    log_format: Literal["text", "json"] = "text",
 ) -> int:
     """Serve the page: label and monitor all experiments.
 
@@ -252,14 +251,12 @@ def serve(  # noqa: PLR0913 - one for each flag
             end
         public_url: address that browsers open, in printed links, such as
             https://label.example.org behind a reverse proxy; by default that of --host and --port
-        log_format: format of the log; json has the request, its labeler and its experiment
     """
+    from rl_teacher.plan import PagePlan
     from rl_teacher.web import serve as service
 
-    options = service.ServeOptions(
-        host, port, no_browser, media, end_after_runs, public_url, log_format
-    )
-    return service.serve(options)
+    page = PagePlan(host=host, port=port, no_browser=no_browser, media=media)
+    return service.serve(page, end_after_runs, public_url)
 
 
 def label(

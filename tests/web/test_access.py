@@ -40,7 +40,6 @@ POSSIBLE_PATHS = {
     "{ranking_id}": "00000000-0000-4000-8000-000000000000",
 }
 FOR_OWNERS = {
-    "GET /metrics",
     "DELETE /api/v1/experiments/{name}",
     "POST /api/v1/experiments/{name}/archive",
     "POST /api/v1/experiments/{name}/rename",

@@ -163,9 +163,10 @@ class TestLatestEpisode:
         hashes = [each["clip"]["hash"] for each in episodes]
         assert [trainer.store.clips.delete_unused(each) for each in hashes] == [None, None]
 
-    def test_waiting_run_tells_number_of_missing_labels(self, program, trainer):
-        trainer.set_phase("waiting", num_missing=7)
-        assert detail(program)["num_missing"] == 7
+    def test_waiting_run_tells_number_of_missing_labels(self, program, trainer, clock):
+        trainer.set_phase("waiting", num_missing=7, waiting_since=clock.now.isoformat())
+        shown = detail(program)
+        assert (shown["num_missing"], shown["waiting_since"]) == (7, "2026-11-03T12:00:00Z")
         trainer.set_phase("training", num_missing=7)
         assert detail(program)["num_missing"] == 0
 

@@ -34,10 +34,10 @@ from tests.web.conftest import Trainer, label
 CODE = """
 import logging, sys
 from rl_teacher.web import serve
-from rl_teacher.web.serve import ServeOptions
+from rl_teacher.plan import PagePlan
 logging.basicConfig(level=logging.DEBUG)
 serve.HEADER_TIMEOUT_S = 1
-sys.exit(serve.serve(ServeOptions(port=0, no_browser=True)))
+sys.exit(serve.serve(PagePlan(port=0, no_browser=True)))
 """
 
 

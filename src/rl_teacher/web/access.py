@@ -22,7 +22,7 @@ from rl_teacher.web.authentication import SESSION_AGE, Authenticator, is_owner
 from rl_teacher.web.problems import Forbidden, NoCredential, error_response
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz", "/metrics")
+API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz")
 """Path prefixes for programs: a token in the query sets no cookie."""
 
 EXPERIMENT_PATH = "/api/v1/experiments/{name}"
@@ -100,7 +100,6 @@ class AccessMiddleware:
     async def _check(self, request: Request) -> Response | None:
         """Authenticate a request and check its access; a response instead of None ends it."""
         is_known, access, experiment = self._match_route(request.scope)
-        request.state.experiment = experiment  # for the log
         if access is Access.PUBLIC:
             is_of_browser = "sec-fetch-site" in request.headers or "origin" in request.headers
             if is_of_browser and request.method not in SAFE_METHODS:

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry
 from starlette.middleware.gzip import GZipMiddleware
 
 from rl_teacher.store.media import MediaFiles
@@ -40,7 +39,7 @@ from rl_teacher.web.settings import MAX_BODY_BYTES, Settings
 
 ROUTERS = (
     *(labelling.router, media.router, events.router),
-    *(health.public_router, health.router, health.owner_router),
+    *(health.public_router, health.router),
     *(experiments.router, experiments.owner_router),
     *(labelers.public_router, labelers.router, labelers.owner_router),
     *(review.router, playing.router, pages.public_router, pages.router),
@@ -69,7 +68,6 @@ def create_app(
     app = DescribedApi(ROUTERS, lifespan=lifespan)
     experiments = ExperimentViews(store, settings.now)
     authenticator = Authenticator(store, settings)
-    metrics = CollectorRegistry()
     app.state.services = Services(
         store=store,
         media=media_files,
@@ -82,7 +80,6 @@ def create_app(
         label_batcher=Batcher("labels", partial(store_uploads, store)),
         next_batcher=Batcher("next comparisons", partial(next_comparisons, store, experiments)),
         streams=Counter(),
-        metrics=metrics,
         player=player,
     )
     problems.add_error_handlers(app)
@@ -91,7 +88,7 @@ def create_app(
     app.add_middleware(GZipMiddleware, minimum_size=GZIP_FROM_BYTES, compresslevel=GZIP_LEVEL)
     app.add_middleware(BodyLimit, max_body_bytes=MAX_BODY_BYTES)
     app.add_middleware(AccessMiddleware, routes=app.routes, authenticator=authenticator)
-    app.add_middleware(RequestLog, registry=metrics)
+    app.add_middleware(RequestLog)
     return app
 
 

@@ -3,9 +3,7 @@
 import logging
 import re
 import time
-from uuid import uuid4
 
-from prometheus_client import CollectorRegistry, Counter, disable_created_metrics
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,27 +35,16 @@ QUESTION_MARK = re.compile(rb"\?|%3F", re.IGNORECASE)
 
 logger = logging.getLogger(__name__)
 
-disable_created_metrics()  # two more lines for each counter, which nothing shows
-
 
 class RequestLog:
-    """Logs and counts requests, without the query, which may contain a token.
+    """Logs requests, without the query, which may contain a token.
 
     It adds the security headers to every response. An unexpected exception is logged and returned
     as a problem.
     """
 
-    def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._requests = Counter(
-            "rl_teacher_requests",
-            "Requests, by status; 0: disconnected.",
-            ["status"],
-            registry=registry,
-        )
-        self._seconds = Counter(
-            "rl_teacher_request_seconds", "Total duration of all requests.", registry=registry
-        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -66,7 +53,6 @@ class RequestLog:
             return
         began_s = time.perf_counter()
         status = 0
-        request_id = uuid4().hex
 
         async def watch(message: Message) -> None:
             nonlocal status
@@ -75,40 +61,20 @@ class RequestLog:
                 headers: list[tuple[bytes, bytes]] = list(message["headers"])
                 if not any(name == NOT_CACHED[0] for name, _ in headers):
                     headers.append(NOT_CACHED)
-                headers += [*ENCODED_HEADERS, (b"x-request-id", request_id.encode())]
-                message["headers"] = headers
+                message["headers"] = headers + ENCODED_HEADERS
             await send(message)
 
         request_line = f"{scope['method']} {loggable_path(scope)}"
         try:
             await self._app(scope, receive, watch)
         except Exception as error:
-            extra = {"request_id": request_id, **identities(scope)}
-            logger.exception("%s failed.", request_line, extra=extra)
+            logger.exception("%s failed.", request_line)
             # A response that has begun cannot be replaced.
             if status == 0:
                 await error_response(Request(scope), error)(scope, receive, watch)
         finally:
-            took_s = time.perf_counter() - began_s
-            self._requests.labels(status).inc()
-            self._seconds.inc(took_s)
-            extra = {
-                "request_id": request_id,
-                **identities(scope),
-                "method": scope["method"],
-                "path": loggable_path(scope),
-                "status": status,
-                "duration_ms": round(1000 * took_s, 1),
-            }
-            shown = status or "disconnected"
-            logger.info("%s %s %.0f ms", request_line, shown, 1000 * took_s, extra=extra)
-
-
-def identities(scope: Scope) -> dict[str, str | None]:
-    """Return the labeler and the experiment of a request, as far as they are known."""
-    state = scope.get("state", {})
-    labeler = getattr(state.get("identity"), "name", None)
-    return {"labeler": labeler, "experiment": state.get("experiment")}
+            took_ms = 1000 * (time.perf_counter() - began_s)
+            logger.info("%s %s %.0f ms", request_line, status or "disconnected", took_ms)
 
 
 def loggable_path(scope: Scope) -> str:

@@ -10,8 +10,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from fastapi import FastAPI
 from granian.constants import HTTPModes, Interfaces
@@ -23,6 +22,7 @@ from rich.console import Console
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.runtime import handled_signals
+from rl_teacher.plan import PagePlan
 from rl_teacher.runs.folder import database_url, home, media_url
 from rl_teacher.store.media_cache import CACHE_FOLDER, open_cached
 from rl_teacher.store.store import Store
@@ -57,33 +57,18 @@ TICK_S = 0.5
 LOOPBACK = ("127.", "::1", "localhost")
 
 
-@dataclass(frozen=True)
-class ServeOptions:
-    """Options of the web service."""
-
-    host: str = "127.0.0.1"
-    """address of the page; 0.0.0.0 listens on every network of this machine"""
-    port: int = 8765
-    """port of the page; the next free one if it is taken; 0: any"""
-    no_browser: bool = False
-    """print the link to the page without opening a browser"""
-    media: str | None = None
-    """storage of clips: a folder, or a URL such as s3://bucket/folder; by default
-    RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME"""
-    end_after_runs: float | None = None
-    """seconds after the last run until the service ends; by default it does not end"""
-    public_url: str | None = None
-    """address that browsers open, in printed links, such as https://label.example.org behind a
-    reverse proxy; by default that of --host and --port"""
-    log_format: Literal["text", "json"] = "text"
-    """format of the log; json has the request, its labeler and its experiment"""
-
-
-def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
+def serve(
+    page: PagePlan,
+    end_after_runs: float | None = None,
+    public_url: str | None = None,
+    player: EpisodePlayer | None = None,
+) -> int:
     """Serve the page until a signal stops it and return the exit code.
 
     Args:
-        options: Options of the service.
+        page: Address of the page, and storage of clips.
+        end_after_runs: Seconds after the last run until the service ends; None if it does not end.
+        public_url: Address that browsers open, in printed links; None for that of the page.
         player: Plays the episodes to show instead of experiments; training runs do not find such a
             service.
 
@@ -92,34 +77,32 @@ def serve(options: ServeOptions, player: EpisodePlayer | None = None) -> int:
         StoreUnavailable: The database, or a remote storage of media, cannot be used.
         RunFolderUnusable: The home cannot be written.
     """
-    if options.end_after_runs is not None and not options.end_after_runs >= 0:  # NaN, too
+    if end_after_runs is not None and not end_after_runs >= 0:  # NaN, too
         raise BadInput(
-            f"--end-after-runs {options.end_after_runs:g} was given; a number of seconds from 0 is "
-            "needed."
+            f"--end-after-runs {end_after_runs:g} was given; a number of seconds from 0 is needed."
         )
-    public_url = None if options.public_url is None else base_url(options.public_url)
-    database, media = database_url(), media_url(options.media)
+    public_url = None if public_url is None else base_url(public_url)
+    database, media = database_url(), media_url(page.media)
     media_files = open_cached(media, home() / CACHE_FOLDER)
     if player is None:
         media_files.check()
     # The standard error of a service that a run has started is a file, which is not rotated.
-    has_terminal = options.end_after_runs is None
     with (
-        request_log(home(), options.log_format, has_terminal=has_terminal),
-        listening(options.host, options.port) as listener,
+        request_log(home(), has_terminal=end_after_runs is None),
+        listening(page.host, page.port) as listener,
         Store.open(database, busy_timeout_s=BUSY_TIMEOUT_S) as store,
         contextlib.ExitStack() as stack,
     ):
         port, instance = listener.getsockname()[1], secrets.token_hex(8)
-        address = local_address(options.host, port, instance, database, media)
+        address = local_address(page.host, port, instance, database, media)
         address = replace(address, url=public_url or address.url)
         lifetime = None
-        if options.end_after_runs is not None:
-            lifetime = Lifetime(home(), options.end_after_runs)
+        if end_after_runs is not None:
+            lifetime = Lifetime(home(), end_after_runs)
             stack.callback(lifetime.close)
         settings = Settings(access_token(home()), instance, address.database)
         app = create_app(store, media_files, settings, player)
-        announcement = announced(address, options, plays=player is not None)
+        announcement = announced(address, page, plays=player is not None)
         asyncio.run(run(app, listener, announcement, lifetime))
     return 0
 
@@ -193,28 +176,28 @@ async def run(
 
 
 @contextlib.contextmanager
-def announced(address: Address, options: ServeOptions, *, plays: bool) -> Iterator[None]:
+def announced(address: Address, page: PagePlan, *, plays: bool) -> Iterator[None]:
     """Publish the address of a service that listens, print the link, and open the browser.
 
     Args:
         address: Address of the service.
-        options: Options of the service.
+        page: Address of the page, and whether to open it.
         plays: Whether it shows episodes instead of experiments; runs do not find such a service.
     """
     with contextlib.nullcontext() if plays else published(address):
         url = play_link(address) if plays else link(address)
-        print_link(options, url)
-        if not options.no_browser:
+        print_link(page.host, url)
+        if not page.no_browser:
             opened = one_time_link(address, url)
             threading.Thread(target=open_in_browser, args=(opened,), daemon=True).start()
         yield
 
 
-def print_link(options: ServeOptions, url: str) -> None:
-    """Print the link."""
+def print_link(host: str, url: str) -> None:
+    """Print the link, with a warning if others can read the traffic."""
     console = Console()
     console.out(f"The page: {url}", highlight=False)
-    if not options.host.startswith(LOOPBACK) and not url.startswith("https:"):
+    if not host.startswith(LOOPBACK) and not url.startswith("https:"):
         console.print(
             "The connection is not encrypted. Outside a trusted network, use a reverse proxy with "
             "TLS or an SSH tunnel.",

@@ -1,11 +1,9 @@
 """Log files of the service: requests, warnings and errors."""
 
 import contextlib
-import json
 import logging
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
@@ -15,12 +13,6 @@ LOG_NAME = "service.log"
 MAX_LOG_BYTES = 5_000_000
 NUM_OLD_LOGS = 3
 """Rotated request logs to keep besides the current one."""
-
-LOGGED_FIELDS = (
-    *("request_id", "labeler", "experiment", "method"),
-    *("path", "status", "duration_ms"),
-)
-"""Fields of a request that are logged as JSON."""
 
 
 def log_folder(home: Path) -> Path:
@@ -37,16 +29,13 @@ def log_folder(home: Path) -> Path:
 
 
 @contextlib.contextmanager
-def request_log(
-    home: Path, log_format: str = "text", *, has_terminal: bool = True
-) -> Iterator[None]:
+def request_log(home: Path, *, has_terminal: bool = True) -> Iterator[None]:
     """Log requests, warnings and errors of this process to a file within the context.
 
     Warnings and errors also go to the terminal. A full disk is reported there and fails no request.
 
     Args:
         home: Home of the service.
-        log_format: `text`, or `json` for one object per line.
         has_terminal: Whether the standard error is shown to a person.
 
     Raises:
@@ -61,14 +50,12 @@ def request_log(
             encoding="utf-8",
             errors="backslashreplace",
         )
-    formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
+    with_time = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    with_time.converter = time.gmtime
+    file.setFormatter(with_time)
     terminal = logging.StreamHandler()
     terminal.setLevel(logging.WARNING)
-    is_json = log_format == "json"
-    file.setFormatter(JsonFormatter() if is_json else formatter)
-    short = logging.Formatter("%(levelname)s %(message)s")
-    terminal.setFormatter(JsonFormatter() if is_json else short)
+    terminal.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     package = logging.getLogger("rl_teacher")
     before = package.level
     package.setLevel(logging.INFO)
@@ -82,21 +69,3 @@ def request_log(
         for handler in handlers:
             logging.getLogger().removeHandler(handler)
             handler.close()
-
-
-class JsonFormatter(logging.Formatter):
-    """Formatter of log records as one JSON object per line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return a record as JSON; fields without a value are left out."""
-        fields = {name: getattr(record, name, None) for name in LOGGED_FIELDS}
-        entry = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-            **{name: value for name, value in fields.items() if value is not None},
-        }
-        if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry)

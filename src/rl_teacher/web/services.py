@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
-from prometheus_client import CollectorRegistry
 
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
@@ -38,7 +37,6 @@ class Services:
         label_batcher: Stores submitted labels in batches.
         next_batcher: Claims the next comparisons of labelers in batches.
         streams: Open event streams by labeler.
-        metrics: Metrics of the requests.
         player: Plays episodes; None except in `rl-teacher play`.
     """
 
@@ -53,7 +51,6 @@ class Services:
     label_batcher: Batcher[LabelUpload, LabelReceipt]
     next_batcher: Batcher[NextRequest, NextComparisons]
     streams: Counter[str]
-    metrics: CollectorRegistry
     player: EpisodePlayer | None = None
 
 

@@ -1,20 +1,16 @@
-"""Health checks and metrics."""
+"""Health checks."""
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
-from fastapi.responses import PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST
+from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from rl_teacher.web.access import LabelerRoute, OwnerRoute, PublicRoute
+from rl_teacher.web.access import LabelerRoute, PublicRoute
 from rl_teacher.web.address import service_proof
 from rl_teacher.web.label_intake import check_schema_version
-from rl_teacher.web.monitoring import exposition
 from rl_teacher.web.services import ServicesDep
 
 router = APIRouter(tags=["health"], route_class=LabelerRoute)
-owner_router = APIRouter(tags=["health"], route_class=OwnerRoute)
 public_router = APIRouter(tags=["health"], route_class=PublicRoute)
 
 Nonce = Annotated[str | None, Query(pattern="^[0-9a-f]{32}$")]
@@ -53,11 +49,3 @@ def say_ready(services: ServicesDep) -> Readiness:
     version = check_schema_version(services.store)
     services.store.check_writable()
     return Readiness(status="ready", schema_version=version)
-
-
-@owner_router.get("/metrics", response_class=PlainTextResponse)
-def send_metrics(services: ServicesDep) -> Response:
-    """Return metrics of the service and of all experiments in Prometheus' text format."""
-    experiments = services.store.experiments.all()
-    text = exposition(services.metrics, experiments, services.experiments)
-    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
