@@ -66,7 +66,6 @@ FOR_OWNERS = {
     "POST /api/v1/comparisons/{comparison_id}/adjudicate",
     "POST /api/v1/experiments/{name}/control",
     "POST /api/v1/invites",
-    "POST /api/v1/labelers",
     "POST /api/v1/labelers/{labeler_id}/exclude",
     "POST /api/v1/labelers/{labeler_id}/include",
     "POST /api/v1/labelers/{labeler_id}/revoke",

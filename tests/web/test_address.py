@@ -18,6 +18,7 @@ from rl_teacher.web.address import (
     access_token,
     await_service,
     base_url,
+    label_path,
     link,
     local_address,
     location_id,
@@ -100,7 +101,7 @@ def test_server_that_cannot_prove_the_published_instance_is_ignored(home, known,
 
 
 def test_link_for_the_browser_contains_no_token(home, service):
-    url = link(service, "walker")
+    url = link(service, label_path("walker"))
     opened = one_time_link(service, url)
     assert access_token(home) in url
     assert access_token(home) not in opened

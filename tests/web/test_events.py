@@ -41,36 +41,29 @@ def new_events(stream, reader, *listeners):
     return [(event.event, json.loads(event.raw_data)) for event in events]
 
 
-def kinds(events):
-    return [kind for kind, _ in events]
-
-
 class TestExperimentEvents:
     def test_first_events_describe_current_state(self, reader, trainer):
         trainer.set_phase("training")
         trainer.ask(2)
-        for step in (1, 2):
-            trainer.store.metrics.append(trainer.id, step, {"true_return": 0.5})
         episode = {"clip": trainer.add_clip("latest"), "predicted_rewards": [1.0], "step": 2}
         trainer.store.experiments.set_latest_episode(trainer.id, episode)
-        events = dict(new_events(EventStream(owners("hopper")), reader, owners("hopper")))
-        assert list(events) == ["experiment", "metrics"]
-        assert events["experiment"]["phase"] == "training"
-        assert events["experiment"]["progress"]["waiting"] == 2
-        assert events["experiment"]["latest_episode"]["clip"]["num_frames"] == 30
-        assert events["metrics"]["step"] == 2
+        [(_, summary)] = new_events(EventStream(owners("hopper")), reader, owners("hopper"))
+        assert summary["phase"] == "training"
+        assert summary["progress"]["waiting"] == 2
+        assert summary["latest_episode"]["clip"]["num_frames"] == 30
 
-    def test_only_changed_parts_are_sent(self, reader, trainer, program):
+    def test_summary_is_sent_when_it_changed(self, reader, trainer, program):
         stream = EventStream(owners("hopper"))
         new_events(stream, reader, owners("hopper"))
-        trainer.store.metrics.append(trainer.id, 1, {})
-        assert kinds(new_events(stream, reader, owners("hopper"))) == ["metrics"]
+        assert new_events(stream, reader, owners("hopper")) == []
+        trainer.store.metrics.append(trainer.id, 1, {"true_return": 0.5})
+        assert len(new_events(stream, reader, owners("hopper"))) == 1
         [comparison_id] = trainer.ask()
-        assert kinds(new_events(stream, reader, owners("hopper"))) == ["experiment"]
+        assert len(new_events(stream, reader, owners("hopper"))) == 1
         post(program, label(comparison_id))
-        assert kinds(new_events(stream, reader, owners("hopper"))) == ["experiment"]
+        assert len(new_events(stream, reader, owners("hopper"))) == 1
         trainer.set_phase("training")
-        assert kinds(new_events(stream, reader, owners("hopper"))) == ["experiment"]
+        assert len(new_events(stream, reader, owners("hopper"))) == 1
 
     def test_bound_subscriber_receives_only_own_experiment(self, reader, trainer, store, media):
         Trainer(store, media, "other").set_phase("training")
@@ -94,7 +87,7 @@ class TestListEvents:
 
 
 class TestLabelerEvents:
-    def test_labelers_receive_no_metrics_returns_or_rewards(self, reader, trainer):
+    def test_labelers_receive_no_returns_or_rewards(self, reader, trainer):
         trainer.store.metrics.append(trainer.id, 1, {"true_return": 0.5})
         episode = {
             "clip": trainer.add_clip("latest"),
@@ -103,15 +96,12 @@ class TestLabelerEvents:
         }
         trainer.store.experiments.set_latest_episode(trainer.id, episode | {"step": 2})
         ann, olga = labelers("hopper"), owners("hopper")
-        events = dict(new_events(EventStream(ann), reader, ann, olga))
-        assert list(events) == ["experiment"]
-        assert events["experiment"]["sparkline"] == []
-        episode = events["experiment"]["latest_episode"]
-        assert episode["predicted_rewards"] is None
-        assert episode["true_return"] is None
-        assert (
-            dict(new_events(EventStream(olga), reader, ann, olga))["metrics"]["true_return"] == 0.5
-        )
+        [(_, summary)] = new_events(EventStream(ann), reader, ann, olga)
+        assert summary["sparkline"] == []
+        assert summary["latest_episode"]["predicted_rewards"] is None
+        assert summary["latest_episode"]["true_return"] is None
+        [(_, summary)] = new_events(EventStream(olga), reader, ann, olga)
+        assert summary["sparkline"] == [0.5]
 
     @pytest.mark.parametrize("name", ["hopper", None])
     def test_mine_counts_only_own_answers(self, reader, trainer, guest, other_guest, name):

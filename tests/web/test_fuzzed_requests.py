@@ -249,7 +249,7 @@ class KnownValues:
                 if (
                     key in self._values
                     and random.random() < 0.7
-                    and not case.path.endswith(("rename", "labelers"))
+                    and not case.path.endswith("rename")
                 ):
                     case.body[key] = random.choice(self._values[key])
             if "labels" in case.body:
@@ -310,6 +310,6 @@ def test_generated_requests_never_cause_server_errors(service):
     num_acknowledged = service.check_labels()
     service.check_store()
     assert max(status for _, status in service.counts) < 5
-    assert len(service.answered) > 42
+    assert len(service.answered) > 41
     assert service.counts.total() >= 10_000
     assert num_acknowledged > 20

@@ -245,8 +245,7 @@ class TestEvents:
         service.client.post("/api/v1/labels", json={"labels": [label(comparison_id)]})
         listener.wait_for(lambda _, data: data.get("progress", {}).get("mine") == 1)
         trainer.store.metrics.append(trainer.id, 64, {"true_return": 2.5})
-        _, row = listener.wait_for(lambda kind, _: kind == "metrics")
-        assert (row["step"], row["true_return"]) == (64, 2.5)
+        listener.wait_for(lambda _, data: data.get("sparkline") == [2.5])
         episode = {"clip": trainer.add_clip("latest"), "step": 64}
         trainer.store.experiments.set_latest_episode(trainer.id, episode)
         listener.wait_for(lambda _, data: data.get("latest_episode") is not None)

@@ -1,9 +1,9 @@
 import { expect, it, vi } from 'vitest'
 
-import { getMetrics, ServerUnreachable } from '../src/lib/api'
+import { getMetrics } from '../src/lib/api'
 import type { MetricsEntry } from '../src/lib/api-types'
 import { ExperimentState } from '../src/lib/experiment-state.svelte'
-import { FakeSource, stubBrowser } from './fakes'
+import { sendSummary, settle, stubBrowser } from './fakes'
 
 vi.mock('../src/lib/api', async (original) => ({ ...(await original()), getMetrics: vi.fn() }))
 vi.mock('../src/lib/owner-api', () => ({
@@ -12,26 +12,21 @@ vi.mock('../src/lib/owner-api', () => ({
 
 const row = (id: number, step = id) => ({ id, step }) as MetricsEntry
 
-it('reads the metrics before those of an event, and keeps newer ones than a response has', async () => {
+it('reads the metrics after the last ones with each summary, and replaces those of a resumed run', async () => {
   stubBrowser()
   const state = new ExperimentState('hop')
-  const ids = () => state.rows.map(({ id }) => id)
   const reading = vi.mocked(getMetrics)
-  reading.mockRejectedValueOnce(new ServerUnreachable('offline'))
-  const stop = state.feed.start()
-  FakeSource.open[0]!.send('metrics', row(3))
-  await vi.waitUntil(() => state.feed.failure !== null)
-  expect(ids()).toEqual([3])
-  reading.mockResolvedValueOnce([row(1), row(2)])
-  await state.feed.read()
-  expect([ids(), reading.mock.lastCall]).toEqual([[1, 2, 3], ['hop', 0]])
-  reading.mockResolvedValueOnce([row(3), row(4)])
-  await state.feed.read()
-  expect([ids(), reading.mock.lastCall]).toEqual([[1, 2, 3, 4], ['hop', 2]])
+  const read = async (rows: MetricsEntry[], causeRead: () => void) => {
+    reading.mockResolvedValueOnce(rows)
+    causeRead()
+    await settle()
+    return [state.rows.map(({ id }) => id), reading.mock.lastCall]
+  }
+  let stop = () => {}
+  expect(await read([row(1), row(2)], () => (stop = state.feed.start()))).toEqual([[1, 2], ['hop', 0]])
+  expect(await read([row(3)], () => sendSummary({ name: 'hop', latest_episode: null }))).toEqual([[1, 2, 3], ['hop', 2]])
   // The run continues from its checkpoint at step 1.
-  reading.mockResolvedValueOnce([row(5, 2)])
-  await state.feed.read()
-  expect(ids()).toEqual([1, 5])
+  expect(await read([row(4, 2)], () => sendSummary({ name: 'hop', latest_episode: null }))).toEqual([[1, 4], ['hop', 3]])
   stop()
 })
 

@@ -82,33 +82,9 @@ def database_id() -> str:
     return location_id(database_url())
 
 
-def link(address: Address, name: str | None = None, *, labels: bool = True) -> str:
-    """Return the link to an experiment with the access token; without a name, to all experiments.
-
-    Args:
-        address: Address of the service.
-        name: Name of an experiment.
-        labels: Whether to link to the labelling page instead of the experiment's page.
-    """
-    if name is None:
-        return with_token(address, "/")
-    return with_token(address, label_path(name) if labels else experiment_path(name))
-
-
-def play_link(address: Address) -> str:
-    """Return the link to the played episodes."""
-    return with_token(address, "/play")
-
-
-def comparison_link(address: Address, name: str, comparison_id: int) -> str:
-    """Return the link to one comparison.
-
-    Args:
-        address: Address of the service.
-        name: Name of the experiment.
-        comparison_id: Id of the comparison in the store.
-    """
-    return with_token(address, label_path(name), comparison=str(comparison_id))
+def link(address: Address, path: str = "/", **query: str) -> str:
+    """Return the link to a page of a service, with the access token."""
+    return f"{address.url}{path}?{urlencode({**query, 'token': access_token(home())})}"
 
 
 def credential_path(credential: str, name: str | None = None) -> str:
@@ -135,11 +111,6 @@ def label_path(name: str) -> str:
 def experiment_path(name: str) -> str:
     """Return the path of an experiment's page."""
     return f"/e/{quote(name, safe='')}"
-
-
-def with_token(address: Address, path: str, **query: str) -> str:
-    """Return an address with the access token."""
-    return f"{address.url}{path}?{urlencode({**query, 'token': access_token(home())})}"
 
 
 def one_time_link(address: Address, url: str) -> str:

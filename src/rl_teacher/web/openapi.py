@@ -14,21 +14,19 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from rl_teacher.web.problems import MEDIA_TYPE, problem_kinds
-from rl_teacher.web.schemas.experiments import ServerEvents
 from rl_teacher.web.schemas.labelling import LabelSubmission
 from rl_teacher.web.schemas.shared import Scene
 
 REF_TEMPLATE = "#/components/schemas/{model}"
 UNREFERENCED: list[tuple[type[BaseModel], Literal["validation", "serialization"]]] = [
-    (ServerEvents, "serialization"),
     (Scene, "serialization"),
     (LabelSubmission, "validation"),
 ]
-"""Event payloads, scene files and single labels, to which no route refers."""
+"""Scene files and single labels, to which no route refers."""
 
 
 class DescribedApi(FastAPI):
-    """Application whose OpenAPI document includes the problems and events of the API."""
+    """Application whose OpenAPI document includes the problems of the API."""
 
     def __init__(self, routers: Sequence[APIRouter], **options: Any) -> None:
         super().__init__(

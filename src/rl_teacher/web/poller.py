@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,11 +13,8 @@ from rl_teacher.common.errors import ExperimentNotFound, StoreUnavailable
 from rl_teacher.runs.status import Phase
 from rl_teacher.store.records import ExperimentView
 from rl_teacher.store.store import Store
-from rl_teacher.web.experiment_views import ExperimentViews, metrics_entry
-from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
-
-MAX_RECENT_ROWS = 600
-"""Rows of metrics kept for a slow subscriber."""
+from rl_teacher.web.experiment_views import ExperimentViews
+from rl_teacher.web.schemas.experiments import ExperimentSummary
 
 State = tuple[ExperimentView, Phase, bool]
 """Row, phase and silence of an experiment; its summary is rebuilt when one of them changes.
@@ -35,7 +32,7 @@ class Subscriber:
     Attributes:
         name: Name of the experiment; None for summaries of all.
         labeler: Name of the user.
-        is_owner: Whether to send metrics and settings.
+        is_owner: Whether to send returns and archived experiments.
         only: The single experiment that the user may see; None for all.
     """
 
@@ -52,13 +49,11 @@ class Snapshot:
     Attributes:
         summaries: Summaries by experiment name, without a labeler's own counts.
         mine: Labelled comparisons by experiment name and labeler.
-        rows: Latest metrics of each subscribed experiment, oldest first.
         subscribers: Those that it was read for; set by the poller.
     """
 
     summaries: Mapping[str, ExperimentSummary] = field(default_factory=dict)
     mine: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    rows: Mapping[str, tuple[MetricsEntry, ...]] = field(default_factory=dict)
     subscribers: frozenset[Subscriber] = frozenset()
 
 
@@ -69,7 +64,6 @@ class SnapshotReader:
         self._store = store
         self._views = views
         self._summaries: dict[int, tuple[State, ExperimentSummary]] = {}
-        self._rows: dict[int, deque[MetricsEntry]] = {}
 
     def read(self, subscribers: frozenset[Subscriber]) -> Snapshot:
         """Read a snapshot for the current subscribers."""
@@ -88,12 +82,6 @@ class SnapshotReader:
             else:
                 summaries[view.name] = cached[1]
         summaries |= {view.name: self._summary(view) for view in followed.values()}
-        with_metrics = {each.name for each in subscribers if each.is_owner}
-        rows = {
-            name: self._latest_rows(view.id)
-            for name, view in followed.items()
-            if name in with_metrics
-        }
         name_of = {view.id: view.name for view in (*listed, *followed.values())}
         # Not cached with the summaries: an answer to a comparison that others have answered and
         # that needs more changes nothing else.
@@ -103,7 +91,7 @@ class SnapshotReader:
             for (experiment_id, labeler), num in counts.items()
             if experiment_id in name_of
         }
-        return Snapshot(summaries, mine, rows)
+        return Snapshot(summaries, mine)
 
     def _summary(self, view: ExperimentView) -> ExperimentSummary:
         state = self._state(view)
@@ -113,18 +101,6 @@ class SnapshotReader:
 
     def _state(self, view: ExperimentView) -> State:
         return view, self._views.phase(view), self._views.is_silent(view)
-
-    def _latest_rows(self, experiment_id: int) -> tuple[MetricsEntry, ...]:
-        rows = self._rows.get(experiment_id)
-        if rows is None:
-            latest = self._store.metrics.latest(experiment_id)
-            newer = [latest] if latest is not None else []
-            rows = self._rows[experiment_id] = deque(maxlen=MAX_RECENT_ROWS)
-        else:
-            last_id = rows[-1].id if rows else 0
-            newer = self._store.metrics.after(experiment_id, last_id, at_most=MAX_RECENT_ROWS)
-        rows.extend(metrics_entry(row) for row in newer)
-        return tuple(rows)
 
 
 class Poller:

@@ -35,7 +35,6 @@ from rl_teacher.web.address import (
     listening,
     local_address,
     one_time_link,
-    play_link,
     published,
 )
 from rl_teacher.web.app import create_app
@@ -185,7 +184,7 @@ def announced(address: Address, page: PagePlan, *, plays: bool) -> Iterator[None
         plays: Whether it shows episodes instead of experiments; runs do not find such a service.
     """
     with contextlib.nullcontext() if plays else published(address):
-        url = play_link(address) if plays else link(address)
+        url = link(address, "/play" if plays else "/")
         print_link(page.host, url)
         if not page.no_browser:
             opened = one_time_link(address, url)

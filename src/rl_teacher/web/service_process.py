@@ -20,6 +20,8 @@ from rl_teacher.web.address import (
     Address,
     await_service,
     database_id,
+    experiment_path,
+    label_path,
     link,
     listening,
     location_id,
@@ -87,7 +89,7 @@ class PageService:
         Raises:
             BadInput: The service did not start.
         """
-        return link(self.address(), name, labels=labels)
+        return link(self.address(), label_path(name) if labels else experiment_path(name))
 
     def close(self) -> None:
         """Stop the service if it was started here and no other run shows the page."""

@@ -17,7 +17,7 @@ from rl_teacher.runs.status import ENDED
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import ClaimedComparison, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
-from rl_teacher.web.address import comparison_link, one_time_link
+from rl_teacher.web.address import label_path, link, one_time_link
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.service_process import PageService, check_page, open_in_browser
 
@@ -49,7 +49,7 @@ def label_at_terminal(name: str, options: PagePlan) -> int:
             address = page.address()
 
             def show(comparison: ComparisonView) -> str:
-                url = comparison_link(address, name, comparison.id)
+                url = link(address, label_path(name), comparison=str(comparison.id))
                 if not options.no_browser:
                     open_in_browser(one_time_link(address, url))
                 return url

@@ -388,20 +388,6 @@ export interface components {
              */
             role?: "owner" | "labeler";
         };
-        NewLabeler: {
-            credential: string;
-            labeler: components["schemas"]["Labeler"];
-            link: string;
-        };
-        NewLabelerRequest: {
-            expires_at?: string | null;
-            name: string;
-            /**
-             * @default labeler
-             * @enum {string}
-             */
-            role?: "owner" | "labeler";
-        };
         NextComparisons: {
             comparisons: components["schemas"]["Comparison"][];
             progress: components["schemas"]["Progress"];
@@ -619,10 +605,6 @@ export interface components {
             lookat: number[];
             tracks: number | null;
         };
-        ServerEvents: {
-            experiment: components["schemas"]["ExperimentSummary"];
-            metrics: components["schemas"]["MetricsEntry"];
-        };
         ShareEstimate: {
             count: number;
             high: number | null;
@@ -689,8 +671,6 @@ export type MetricsEntry = components['schemas']['MetricsEntry'];
 export type MetricsList = components['schemas']['MetricsList'];
 export type NewInvite = components['schemas']['NewInvite'];
 export type NewInviteRequest = components['schemas']['NewInviteRequest'];
-export type NewLabeler = components['schemas']['NewLabeler'];
-export type NewLabelerRequest = components['schemas']['NewLabelerRequest'];
 export type NextComparisons = components['schemas']['NextComparisons'];
 export type OwnerExperimentDetail = components['schemas']['OwnerExperimentDetail'];
 export type PastLabel = components['schemas']['PastLabel'];
@@ -719,7 +699,6 @@ export type RevokedCredentials = components['schemas']['RevokedCredentials'];
 export type RunState = components['schemas']['RunState'];
 export type Scene = components['schemas']['Scene'];
 export type SceneCamera = components['schemas']['SceneCamera'];
-export type ServerEvents = components['schemas']['ServerEvents'];
 export type ShareEstimate = components['schemas']['ShareEstimate'];
 export type WithdrawnRanking = components['schemas']['WithdrawnRanking'];
 export type $defs = Record<string, never>;

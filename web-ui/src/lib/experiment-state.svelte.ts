@@ -15,7 +15,7 @@ export class ExperimentState {
   detail = $state.raw<OwnerExperimentDetail | null>(null)
   /** Metrics, oldest first. */
   rows = $state.raw<readonly MetricsEntry[]>([])
-  readonly feed: Feed<[OwnerExperimentDetail, MetricsEntry[]]>
+  readonly feed: Feed<OwnerExperimentDetail>
   readonly latestEpisode = new LatestEpisode(clipLoader)
   /** The first episode, loaded once the run is finished. */
   readonly firstEpisode = new LatestEpisode(clipLoader)
@@ -23,17 +23,21 @@ export class ExperimentState {
   readonly history: Resource<Episode[]>
   /** The episode of the history that is selected; null before one is. */
   readonly earlierEpisode = new LatestEpisode(clipLoader)
-  /** Id of the last metrics of a response; those of events may follow a gap. */
-  #readUpTo = 0
+  readonly #metrics: Resource<MetricsEntry[]>
 
   constructor(readonly name: string) {
     this.history = new Resource(() => getEpisodes(name), { refresh_ms: REFRESH_MS })
     this.feed = new Feed({
       name,
-      request: () => Promise.all([getOwnerExperiment(name), getMetrics(name, this.#readUpTo)]),
-      received: (response) => this.#receive(response),
+      request: () => getOwnerExperiment(name),
+      received: (detail) => {
+        this.detail = detail
+        this.#update(detail)
+      },
       updated: (summary) => this.#update(summary),
-      metrics: (row) => (this.rows = mergeMetrics(this.rows, [row])),
+    })
+    this.#metrics = new Resource(() => getMetrics(name, this.rows.at(-1)?.id ?? 0), {
+      received: (fresh) => (this.rows = mergeMetrics(this.rows, fresh)),
     })
   }
 
@@ -48,17 +52,10 @@ export class ExperimentState {
     return (this.history.value ?? []).filter((episode) => episode.step < step)
   }
 
-  #receive([detail, fresh]: [OwnerExperimentDetail, MetricsEntry[]]): void {
-    this.detail = detail
-    this.#update(detail)
-    this.#readUpTo = fresh.at(-1)?.id ?? this.#readUpTo
-    // Events may have brought newer metrics than the response has.
-    const newer = this.rows.filter(({ id }) => id > this.#readUpTo)
-    this.rows = mergeMetrics(mergeMetrics(this.rows, fresh), newer)
-  }
-
   #update(summary: ExperimentSummary): void {
     if (this.detail !== null) this.detail = { ...this.detail, ...summary }
+    // A summary changes with each row of metrics.
+    void this.#metrics.read()
     if (summary.phase === 'finished' && summary.first_episode !== null) {
       void this.firstEpisode.show(summary.first_episode)
     }

@@ -1,7 +1,7 @@
 /** Summaries of experiments: read from the service, and kept up to date by its events. */
 
 import { API } from './api'
-import type { ExperimentSummary, MetricsEntry } from './api-types'
+import type { ExperimentSummary } from './api-types'
 import { Resource } from './resource.svelte'
 
 /** Time between two reads while there are no events. */
@@ -15,7 +15,6 @@ export interface FeedOptions<T> {
   received: (response: T) => void
   /** Show the summary of an event. */
   updated: (summary: ExperimentSummary) => void
-  metrics?: (row: MetricsEntry) => void
   /** The stream of events was opened. */
   opened?: () => void
 }
@@ -72,7 +71,7 @@ export class Feed<T> {
   }
 
   #open(): void {
-    const { name, updated, metrics, opened } = this.options
+    const { name, updated, opened } = this.options
     const query = name === null ? '' : `?experiment=${encodeURIComponent(name)}`
     const source = new EventSource(`${API}/events${query}`)
     this.#source = source
@@ -88,7 +87,6 @@ export class Feed<T> {
       this.#newer.set(summary.name, summary)
       updated(summary)
     })
-    source.addEventListener('metrics', ({ data }) => metrics?.(JSON.parse(data as string) as MetricsEntry))
   }
 
   #close(): void {

@@ -1,6 +1,6 @@
 """Server-sent events."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -13,7 +13,7 @@ from rl_teacher.web.authentication import is_owner
 from rl_teacher.web.experiment_views import redact_for_labelers, with_mine
 from rl_teacher.web.poller import Snapshot, Subscriber
 from rl_teacher.web.problems import TooMany
-from rl_teacher.web.schemas.experiments import ExperimentSummary, MetricsEntry
+from rl_teacher.web.schemas.experiments import ExperimentSummary
 from rl_teacher.web.services import ServicesDep
 
 RECONNECT_MS = 2_000
@@ -62,8 +62,8 @@ async def listen(
 ) -> AsyncIterator[ServerSentEvent]:
     """Stream changes as server-sent events, starting with the present state.
 
-    An `experiment` event contains a summary. With `experiment`, owners also receive `metrics`. The
-    stream ends when an experiment of it is deleted, renamed or hidden.
+    An `experiment` event contains a summary. The stream ends when an experiment of it is deleted,
+    renamed or hidden.
     """
     yield ServerSentEvent(comment="listening", retry=RECONNECT_MS)
     stream = EventStream(subscriber)
@@ -83,13 +83,12 @@ async def listen(
 class EventStream:
     """Events that one subscriber has not received yet.
 
-    A slow subscriber skips past states, but neither the present one nor any row of metrics.
+    A slow subscriber skips past states, but not the present one.
     """
 
     def __init__(self, subscriber: Subscriber) -> None:
         self._subscriber = subscriber
         self._sent: dict[str, str] = {}
-        self._last_row_id: int | None = None
 
     def has_lost(self, snapshot: Snapshot) -> bool:
         """Return whether an experiment that was sent is missing: the subscriber must read again."""
@@ -117,16 +116,3 @@ class EventStream:
             if self._sent.get(name) != text:
                 self._sent[name] = text
                 yield ServerSentEvent(event="experiment", raw_data=text)
-        followed = self._subscriber.name
-        if self._subscriber.is_owner and followed is not None and followed in snapshot.rows:
-            yield from self._metrics(snapshot.rows[followed])
-
-    def _metrics(self, rows: Sequence[MetricsEntry]) -> Iterator[ServerSentEvent]:
-        """Yield new metrics; for a new subscriber only the latest row."""
-        if self._last_row_id is None:
-            rows = rows[-1:]
-            self._last_row_id = 0
-        for row in rows:
-            if row.id > self._last_row_id:
-                self._last_row_id = row.id
-                yield ServerSentEvent(event="metrics", raw_data=row.model_dump_json())

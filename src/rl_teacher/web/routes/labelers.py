@@ -18,7 +18,7 @@ from rl_teacher.web.access import (
     cookie_name,
     set_cookie,
 )
-from rl_teacher.web.address import credential_path, invite_path
+from rl_teacher.web.address import invite_path
 from rl_teacher.web.schemas import labelers as schemas
 from rl_teacher.web.services import Services, ServicesDep
 
@@ -35,22 +35,6 @@ def list_labelers(services: ServicesDep) -> schemas.LabelerList:
     """List all labelers."""
     views = services.store.labelers.all()
     return schemas.LabelerList.model_validate({"labelers": views}, from_attributes=True)
-
-
-@owner_router.post("/labelers", status_code=201)
-def add_labeler(
-    body: schemas.NewLabelerRequest, request: Request, services: ServicesDep, owner: LabelerName
-) -> schemas.NewLabeler:
-    """Add a labeler; the credential is returned only once."""
-    identity, credential = services.store.access.add_labeler(
-        body.name, body.role, body.expires_at, by=owner
-    )
-    labeler = labeler_of(identity.labeler_id, services)
-    return schemas.NewLabeler(
-        labeler=schemas.Labeler.model_validate(labeler, from_attributes=True),
-        credential=credential,
-        link=service_url(request) + credential_path(credential),
-    )
 
 
 @owner_router.post("/labelers/{labeler_id}/exclude")

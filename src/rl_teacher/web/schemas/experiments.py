@@ -238,10 +238,3 @@ class PredictorDiagnostics(BaseModel):
     highest: list[RatedClip]
     lowest: list[RatedClip]
     calibration: list[CalibrationBin]
-
-
-class ServerEvents(BaseModel):
-    """Payload of each server-sent event, by event name."""
-
-    experiment: ExperimentSummary
-    metrics: MetricsEntry

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from rl_teacher.store.access import LONGEST_DAYS, MAX_USES
 from rl_teacher.store.labelers import MAX_NAME_LENGTH
 from rl_teacher.store.records import Role
-from rl_teacher.web.schemas.shared import StrictRequest, UtcTime
+from rl_teacher.web.schemas.shared import StrictRequest
 
 GrantedRole = Literal["owner", "labeler"]
 
@@ -55,22 +55,6 @@ class LabelerList(BaseModel):
     """All labelers."""
 
     labelers: list[Labeler]
-
-
-class NewLabelerRequest(StrictRequest):
-    """A labeler to add; without `expires_at` the credential is valid until it is revoked."""
-
-    name: Annotated[str, Field(max_length=MAX_NAME_LENGTH)]
-    role: GrantedRole = "labeler"
-    expires_at: UtcTime | None = None
-
-
-class NewLabeler(BaseModel):
-    """A new labeler with the credential and login link, which are returned only once."""
-
-    labeler: Labeler
-    credential: str
-    link: str
 
 
 class RevokedCredentials(BaseModel):

@@ -2,13 +2,10 @@
 
 import base64
 import math
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import (
-    AfterValidator,
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -35,16 +32,6 @@ def finite(value: Any) -> Any:
     return value if is_number and math.isfinite(value) else None
 
 
-def in_utc(moment: datetime) -> datetime:
-    """Convert a time to UTC; a zone may move one at the ends of the calendar out of it."""
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError as error:
-        raise ValueError("the time is not between the years 1 and 9999 in UTC") from error
-
-
-UtcTime = Annotated[AwareDatetime, AfterValidator(in_utc)]
-"""Time with a zone."""
 Number = Annotated[float | None, BeforeValidator(finite)]
 """None if the value is missing or not finite."""
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
