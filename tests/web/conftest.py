@@ -245,7 +245,7 @@ def assert_problem(response, status):
     body = response.json()
     assert set(body) == {"type", "title", "status", "detail"}
     assert body["status"] == status
-    assert body["type"].startswith("/api/docs#")
+    assert body["type"].startswith("urn:rl-teacher:")
     assert body["title"]
     assert body["detail"]
     return body["detail"]

@@ -9,7 +9,6 @@ from tests.web.conftest import Trainer, assert_problem, enter, label, post
 
 WITHOUT_A_NAME = {
     "/",
-    "/api/docs",
     "/api/openapi.json",
     "/api/v1/clips/{content_hash}",
     "/api/v1/comparisons/{comparison_id}",

@@ -115,7 +115,7 @@ class TestClip:
         clip = trainer.add_clip("one")
         response = guest.get(f"/api/v1/clips/{clip}/download")
         assert "OpenGL" in assert_problem(response, 503)
-        assert response.json()["type"] == "/api/docs#not-rendered"
+        assert response.json()["type"] == "urn:rl-teacher:not-rendered"
 
 
 class TestComparison:

@@ -52,7 +52,7 @@ def test_damaged_clip_rejects_its_label_and_no_other_of_the_batch(trainer, app, 
         for name, comparison_id in zip(("ann", "ben"), comparison_ids, strict=True)
     ]
     rejected, accepted = label_intake.store_uploads(store, uploads)
-    assert [each.problem.type for each in rejected.rejected] == ["/api/docs#damaged"]
+    assert [each.problem.type for each in rejected.rejected] == ["urn:rl-teacher:damaged"]
     assert (len(accepted.accepted), accepted.rejected) == (1, [])
 
 
@@ -70,7 +70,7 @@ def lease_states(store):
         return list(rows.scalars())
 
 
-NOT_LEASED = "/api/docs#not-leased"
+NOT_LEASED = "urn:rl-teacher:not-leased"
 
 
 def rejected_types(client, *labels):
@@ -128,7 +128,7 @@ class TestLabelsWithLease:
         [rejected] = receipt["rejected"]
         assert rejected["request_id"] == again["request_id"]
         assert rejected["problem"]["status"] == 409
-        assert rejected["problem"]["type"] == "/api/docs#already-answered"
+        assert rejected["problem"]["type"] == "urn:rl-teacher:already-answered"
         assert rejected["stored_answer"] == shown_left
         assert f"with {shown_left} in another tab" in rejected["problem"]["detail"]
         assert lease_states(store) == ["held"]
@@ -164,7 +164,7 @@ class TestReusedRequestIds:
         assert rejected_types(guest, sent) == []
         replayed = {**sent, "comparison_id": other["id"], "lease": other["lease"]}
         for changed in ({**sent, "answer": "cannot_tell"}, {**sent, "answer": None}, replayed):
-            assert rejected_types(guest, changed) == ["/api/docs#request-reused"]
+            assert rejected_types(guest, changed) == ["urn:rl-teacher:request-reused"]
         assert rejected_types(guest, sent) == []
         assert [each.answer for each in store.labels.export(trainer.id)] == ["equal"]
         assert ids(claim_next(guest)) == [other["id"]]

@@ -38,7 +38,7 @@ describe('request', () => {
     expect(await errorOf(429, contentType)).toBeInstanceOf(Throttled))
 
   it('is rejected if the stored file is corrupt', async () =>
-    expect(await errorOf(502, `${PROBLEM}; charset=utf-8`, '/api/docs#damaged')).toBeInstanceOf(
+    expect(await errorOf(502, `${PROBLEM}; charset=utf-8`, 'urn:rl-teacher:damaged')).toBeInstanceOf(
       RequestRejected,
     ))
 

@@ -58,7 +58,7 @@ describe('Outbox', () => {
   })
 
   it('keeps labels that are rejected because another account was just signed in', async () => {
-    const problem = { type: '/api/docs#not-leased', title: '', status: 409, detail: '' }
+    const problem = { type: 'urn:rl-teacher:not-leased', title: '', status: 409, detail: '' }
     const rejected = vi.fn()
     let labeler = ann
     const outbox = await open({
@@ -100,7 +100,7 @@ describe('Outbox', () => {
   })
 
   it('reports the answer of another tab and the warning', async () => {
-    const problem = { type: '/api/docs#already-answered', title: '', status: 409, detail: '' }
+    const problem = { type: 'urn:rl-teacher:already-answered', title: '', status: 409, detail: '' }
     const receipt: LabelReceipt = {
       accepted: [],
       rejected: [{ request_id: 'request-3', problem, stored_answer: 'right' }],

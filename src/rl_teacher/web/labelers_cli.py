@@ -1,6 +1,6 @@
 """New labelers and invites from the command line: `rl-teacher labelers`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from rl_teacher.common.errors import BadInput
@@ -22,11 +22,8 @@ class NewCredential:
     """
 
     name: str
-    credential: str
-    link: str | None
-
-    def __repr__(self) -> str:
-        return f"NewCredential(name={self.name!r})"
+    credential: str = field(repr=False)
+    link: str | None = field(repr=False)
 
 
 def add(name: str, role: str, days: float | None, experiment: str | None = None) -> NewCredential:

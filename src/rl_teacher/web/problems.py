@@ -8,7 +8,7 @@ import hashlib
 import http
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -29,6 +29,7 @@ from rl_teacher.common.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:rl-teacher:"
 RETRY_AFTER_S = 2
 SEE_LOG = "The log of the service has the details."
 
@@ -36,9 +37,7 @@ STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { margin: 12vh auto; max-width: 60ch; padding: 0 1.5rem; }
 h1 { font-size: 1.4rem; }
-h2 { font-size: 1.1rem; margin-top: 2rem; }
-code, pre { font-family: ui-monospace, monospace; font-size: 0.9em; }
-pre { overflow-x: auto; }
+code { font-family: ui-monospace, monospace; font-size: 0.9em; }
 """
 
 STYLE_HASH = f"'sha256-{base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()}'"
@@ -153,7 +152,7 @@ def problem_from_error(error: Exception) -> Problem:
             title = http.HTTPStatus(status).phrase
             slug = title.lower().replace(" ", "-")
             return Problem(
-                type=f"/api/docs#{slug}", title=title, status=status, detail=str(error.detail)
+                type=TYPE_PREFIX + slug, title=title, status=status, detail=str(error.detail)
             )
         case SQLAlchemyError():
             logger.error("A database statement failed.", exc_info=error)
@@ -170,7 +169,7 @@ def problem_from_error(error: Exception) -> Problem:
     # Input that is quoted here may contain lone surrogates.
     encodable = detail.encode(errors="replace").decode()
     return Problem(
-        type=f"/api/docs#{kind.slug}", title=kind.title, status=kind.status, detail=encodable
+        type=TYPE_PREFIX + kind.slug, title=kind.title, status=kind.status, detail=encodable
     )
 
 
@@ -192,36 +191,23 @@ def error_response(request: Request, error: Exception) -> Response:
         headers["WWW-Authenticate"] = 'Bearer realm="rl-teacher"'
     if not accepts_html(request):
         return JSONResponse(details.model_dump(), details.status, headers, media_type=MEDIA_TYPE)
+    title = escape(details.title)
     body = re.sub("`([^`]+)`", r"<code>\1</code>", f"<p>{escape(details.detail)}</p>")
     if details.status != NoCredential.status:
         body += '<p><a href="/">All experiments</a></p>'
-    return html_page(details.title, body, details.status, headers)
+    return HTMLResponse(
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width">'
+        f"<title>{title} - rl-teacher</title><style>{STYLE}</style></head>"
+        f"<body><h1>{title}</h1>{body}</body></html>",
+        details.status,
+        headers,
+    )
 
 
 def accepts_html(request: Request) -> bool:
     """Return whether a browser navigates to the address; programs and scripts ask for any type."""
     return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
-
-
-def html_page(
-    title: str, body: str, status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Build an HTML page without scripts.
-
-    Args:
-        title: Plain text.
-        body: HTML; untrusted text must be escaped.
-        status: HTTP status.
-        headers: HTTP headers.
-    """
-    return HTMLResponse(
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)} - rl-teacher</title><style>{STYLE}</style></head>"
-        f"<body><h1>{escape(title)}</h1>{body}</body></html>",
-        status,
-        headers,
-    )
 
 
 async def handle_error(request: Request, error: Exception) -> Response:

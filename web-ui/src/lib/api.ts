@@ -6,7 +6,7 @@ export const API = '/api/v1'
 /** Longest time until the response to a request, and between two parts of a body that is read. */
 const TIMEOUT_MS = 15_000
 /** The only problem with a status of 5xx that stays: the requested file is corrupt. */
-const DAMAGED = '/api/docs#damaged'
+const DAMAGED = 'urn:rl-teacher:damaged'
 
 /** The service did not respond (perhaps a proxy did), or cannot process requests at present. */
 export class ServerUnreachable extends Error {}

@@ -1,14 +1,13 @@
-"""The built page and the API documentation."""
+"""The built page and the OpenAPI document."""
 
 import re
-from html import escape
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, JSONResponse
 
 from rl_teacher.common.errors import NotFound
 from rl_teacher.web.access import LabelerRoute, PublicRoute
-from rl_teacher.web.problems import NotBuilt, html_page, problem_kinds
+from rl_teacher.web.problems import NotBuilt
 from rl_teacher.web.routes.media import IMMUTABLE
 from rl_teacher.web.services import Services, ServicesDep
 
@@ -28,12 +27,6 @@ MEDIA_TYPES = {
 """Fixed, because the types of the operating system vary and `nosniff` forbids wrong ones."""
 
 READ = ["GET", "HEAD"]
-
-ACCESS = (
-    "Every request except /healthz and /api/v1/join needs a credential. A browser has it as a "
-    "cookie after opening a link or using an invite; programs send it in the header Authorization: "
-    "Bearer KEY. Owners' routes answer labelers as if they did not exist."
-)
 
 router = APIRouter(include_in_schema=False, route_class=LabelerRoute)
 public_router = APIRouter(include_in_schema=False, route_class=PublicRoute)
@@ -91,22 +84,3 @@ def send_asset(name: str, services: ServicesDep) -> Response:
 def send_openapi(request: Request) -> JSONResponse:
     """Send the OpenAPI document."""
     return JSONResponse(request.app.openapi())
-
-
-@router.get("/api/docs")
-def send_docs(request: Request) -> Response:
-    """Send the API documentation as HTML."""
-    operations = "".join(
-        f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(each['description'])}</p>"
-        for path, methods in request.app.openapi()["paths"].items()
-        for method, each in methods.items()
-    )
-    problems = "".join(
-        f'<li id="{slug}">{status} {slug}: {title}.</li>' for status, slug, title in problem_kinds()
-    )
-    return html_page(
-        "API",
-        f'<p>{ACCESS} Parameters and schemas are in <a href="/api/openapi.json">openapi.json</a>.'
-        f"</p>{operations}<h2>Problems</h2><p>Every error is application/problem+json: type, title,"
-        f" status, detail.</p><ul>{problems}</ul>",
-    )
