@@ -226,15 +226,6 @@ class TestQuality:
         assert bob["agreement"]["count"] == 2
         assert sum(bob["activity"]) == 3
 
-    def test_quality_is_recomputed_after_cache_expiry(self, program, trainer, guest, clock):
-        one, two = trainer.ask(2)
-        post(guest, label(one))
-        assert program.get(f"{URL}/quality").json()["num_labels"] == 1
-        post(guest, label(two))
-        assert program.get(f"{URL}/quality").json()["num_labels"] == 1
-        clock.advance(10)
-        assert program.get(f"{URL}/quality").json()["num_labels"] == 2
-
 
 class TestDiagnostics:
     def test_diagnostics_list_displayable_clips(self, program, trainer, store):

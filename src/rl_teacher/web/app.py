@@ -17,7 +17,6 @@ from rl_teacher.web.batching import Batcher
 from rl_teacher.web.clip_ranking import RankingCache
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import store_uploads
-from rl_teacher.web.label_quality import QualityCache
 from rl_teacher.web.middleware import BodyLimit, RequestLog
 from rl_teacher.web.next_comparisons import next_comparisons
 from rl_teacher.web.openapi import DescribedApi
@@ -75,7 +74,6 @@ def create_app(
         experiments=experiments,
         poller=Poller(SnapshotReader(store, experiments).read, settings.poll_every_s),
         authenticator=authenticator,
-        quality=QualityCache(store, settings.clock_s),
         ranking=RankingCache(store),
         label_batcher=Batcher("labels", partial(store_uploads, store)),
         next_batcher=Batcher("next comparisons", partial(next_comparisons, store, experiments)),

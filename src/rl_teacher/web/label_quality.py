@@ -1,7 +1,6 @@
 """Quality of the labels of an experiment."""
 
-from collections.abc import Callable, Sequence
-from threading import Lock
+from collections.abc import Sequence
 
 from rl_teacher.quality.agreement import agreement
 from rl_teacher.quality.labelers import (
@@ -13,7 +12,6 @@ from rl_teacher.quality.labelers import (
     votes_of,
 )
 from rl_teacher.store.records import LabelerView, LabelSample, SampledLabel
-from rl_teacher.store.store import Store
 from rl_teacher.web.schemas.review import (
     AlphaEstimate,
     LabelerQuality,
@@ -25,28 +23,6 @@ MAX_LABELS = 20_000
 """Newest comparisons to analyse; more would hardly change the estimates and delay requests."""
 
 NUM_PERIODS = 12
-CACHE_S = 10.0
-"""Seconds until a cached result expires."""
-
-
-class QualityCache:
-    """Computes label quality, one experiment at a time, and caches it for a few seconds."""
-
-    def __init__(self, store: Store, clock_s: Callable[[], float]) -> None:
-        self._store = store
-        self._clock_s = clock_s
-        self._computing = Lock()
-        self._cache: dict[int, tuple[float, LabelQuality]] = {}
-
-    def of(self, experiment_id: int) -> LabelQuality:
-        """Return the quality of an experiment's labels."""
-        with self._computing:
-            at_s, result = self._cache.get(experiment_id, (float("-inf"), None))
-            if result is None or self._clock_s() - at_s >= CACHE_S:
-                labels = self._store.labels.sample(experiment_id, MAX_LABELS)
-                result = quality(labels, self._store.labelers.all())
-                self._cache[experiment_id] = (self._clock_s(), result)
-            return result
 
 
 def given_label(row: SampledLabel) -> GivenLabel:

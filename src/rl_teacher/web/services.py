@@ -13,7 +13,6 @@ from rl_teacher.web.batching import Batcher
 from rl_teacher.web.clip_ranking import RankingCache
 from rl_teacher.web.experiment_views import ExperimentViews
 from rl_teacher.web.label_intake import LabelUpload
-from rl_teacher.web.label_quality import QualityCache
 from rl_teacher.web.next_comparisons import NextRequest
 from rl_teacher.web.poller import Poller
 from rl_teacher.web.schemas.labelling import LabelReceipt, NextComparisons
@@ -32,7 +31,6 @@ class Services:
         experiments: Reads experiment summaries.
         poller: Polls the store for event subscribers.
         authenticator: Authenticates credentials.
-        quality: Label quality.
         ranking: Rankings of clips.
         label_batcher: Stores submitted labels in batches.
         next_batcher: Claims the next comparisons of labelers in batches.
@@ -46,7 +44,6 @@ class Services:
     experiments: ExperimentViews
     poller: Poller
     authenticator: Authenticator
-    quality: QualityCache
     ranking: RankingCache
     label_batcher: Batcher[LabelUpload, LabelReceipt]
     next_batcher: Batcher[NextRequest, NextComparisons]

@@ -21,6 +21,7 @@ from rl_teacher.store.records import (
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import LabelerName, OwnerRoute
 from rl_teacher.web.clip_ranking import CONTRADICTION, FittedRanking
+from rl_teacher.web.label_quality import MAX_LABELS, quality
 from rl_teacher.web.problems import NotShown
 from rl_teacher.web.routes.experiments import owner_experiment_detail
 from rl_teacher.web.schemas import review as schemas
@@ -74,8 +75,9 @@ def list_comparisons(
 
 @router.get("/experiments/{name}/quality")
 def show_quality(name: str, services: ServicesDep) -> schemas.LabelQuality:
-    """Return agreement and label quality, at most 10 seconds old."""
-    return services.quality.of(services.experiments.find(name).id)
+    """Return agreement and label quality."""
+    labels = services.store.labels.sample(services.experiments.find(name).id, MAX_LABELS)
+    return quality(labels, services.store.labelers.all())
 
 
 @router.get("/experiments/{name}/ranking")
