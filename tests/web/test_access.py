@@ -1,10 +1,8 @@
 """Access control: credentials, cookies, links and origins."""
 
-import hashlib
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import timedelta
 
 import pytest
 from starlette.routing import Route
@@ -379,21 +377,7 @@ class TestLabelersCredential:
         assert_problem(guest.get("/api/v1/me"), 401)
         assert_problem(guest.get("/api/v1/me"), 401)
 
-    def test_expired_credential_is_rejected(self, app, store, clock):
-        _, token = store.access.add_labeler("bob", expires_at=clock() + timedelta(hours=1))
-        bob = enter(app, token)
-        assert bob.get("/api/v1/me").status_code == 200
-        clock.advance(3600)
-        assert_problem(bob.get("/api/v1/me"), 401)
-
     def test_owner_credential_grants_access_to_owner_routes(self, app, store):
         store.labelers.add("olga", "owner")
         olga = enter(app, issue_credential(store, "olga"))
         assert olga.get("/api/v1/labelers").status_code == 200
-
-    def test_database_stores_only_the_hash_of_a_credential(self, guest, database):
-        token = guest.headers["Authorization"].split()[1]
-        guest.get("/api/v1/me")
-        kept = b"".join(path.read_bytes() for path in database.parent.glob(f"{database.name}*"))
-        assert token.encode() not in kept
-        assert hashlib.sha256(token.encode()).hexdigest().encode() in kept

@@ -43,17 +43,23 @@ def make_batcher():
         yield make
 
 
+async def ask_during_a_batch(batcher, doubler, first, *others):
+    """Ask for the others while the batch of the first item is processed; return the tasks."""
+    doubler.unblocked.clear()
+    tasks = [asyncio.create_task(batcher(first))]
+    while not doubler.batches:
+        await asyncio.sleep(0.001)
+    tasks += [asyncio.create_task(batcher(each)) for each in others]
+    await asyncio.sleep(0.01)
+    return tasks
+
+
 class TestBatcher:
     def test_items_that_arrive_during_a_batch_form_the_next_batch(self, make_batcher, doubler):
         batcher = make_batcher(doubler)
 
         async def ask():
-            doubler.unblocked.clear()
-            tasks = [asyncio.create_task(batcher(0))]
-            while not doubler.batches:
-                await asyncio.sleep(0.001)
-            tasks += [asyncio.create_task(batcher(each)) for each in range(1, 6)]
-            await asyncio.sleep(0.01)
+            tasks = await ask_during_a_batch(batcher, doubler, *range(6))
             doubler.unblocked.set()
             return await asyncio.gather(*tasks)
 
@@ -102,12 +108,7 @@ class TestBatcher:
         batcher = make_batcher(invert)
 
         async def ask():
-            doubler.unblocked.clear()
-            tasks = [asyncio.create_task(batcher(1))]
-            while not doubler.batches:
-                await asyncio.sleep(0.001)
-            tasks += [asyncio.create_task(batcher(each)) for each in (2, 0, 4)]
-            await asyncio.sleep(0.01)
+            tasks = await ask_during_a_batch(batcher, doubler, 1, 2, 0, 4)
             doubler.unblocked.set()
             return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -120,16 +121,11 @@ class TestBatcher:
         batcher = make_batcher(doubler)
 
         async def ask():
-            doubler.unblocked.clear()
-            first = asyncio.create_task(batcher(1))
-            while not doubler.batches:
-                await asyncio.sleep(0.001)
-            gone, stays = (asyncio.create_task(batcher(each)) for each in (2, 3))
-            await asyncio.sleep(0.01)
-            gone.cancel()
+            tasks = await ask_during_a_batch(batcher, doubler, 1, 2, 3)
+            tasks[1].cancel()
             await asyncio.sleep(0.01)
             doubler.unblocked.set()
-            return await asyncio.gather(first, gone, stays, return_exceptions=True)
+            return await asyncio.gather(*tasks, return_exceptions=True)
 
         one, two, three = asyncio.run(ask())
         assert (one, three) == (2, 6)

@@ -1,6 +1,5 @@
 """Invites for one person and for a class."""
 
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
@@ -42,19 +41,6 @@ def join(client, token, name="Ann", headers=SAME_ORIGIN):
     return client.post("/api/v1/join", json={"invite": token, "name": name}, headers=headers)
 
 
-def join_at_once(app, token, num_people):
-    """Use an invite from several threads; a request that found the database locked is repeated."""
-
-    def use(number):
-        client = TestClient(app)
-        while (response := join(client, token, f"N{number}")).status_code == 503:
-            pass
-        return response.status_code
-
-    with ThreadPoolExecutor(num_people) as pool:
-        return list(pool.map(use, range(num_people)))
-
-
 class TestJoining:
     def test_joining_sets_cookie_with_new_credential(self, newcomer, invite, trainer, store):
         [comparison_id] = trainer.ask()
@@ -89,10 +75,6 @@ class TestJoining:
             assert joined.status_code == 200
             assert newcomer.get("/api/v1/me").json()["name"] == "Ann"
 
-    def test_concurrent_use_of_invite_admits_one(self, app, invite, store):
-        assert sorted(join_at_once(app, invite(), 8)) == [200] + [409] * 7
-        assert len([each for each in store.labelers.all() if each.name.startswith("N")]) == 1
-
     def test_name_with_markup_is_stored_as_text(self, newcomer, invite, program):
         assert join(newcomer, invite(), MARKUP).json()["name"] == MARKUP
         response = program.get("/api/v1/labelers")
@@ -122,11 +104,6 @@ class TestClassInvite:
         assert "has already been used" in assert_problem(third, 409)
         [made] = program.get("/api/v1/invites").json()["invites"]
         assert (made["max_uses"], made["num_uses"], made["status"]) == (2, 2, "used")
-
-    def test_concurrent_uses_never_exceed_the_maximum(self, app, invite, store):
-        token = invite(max_uses=3)
-        assert sorted(join_at_once(app, token, 6)) == [200] * 3 + [409] * 3
-        assert len([each for each in store.labelers.all() if each.name.startswith("N")]) == 3
 
     @pytest.mark.parametrize("fields", [{"role": "owner"}, {"name": "Zoë"}])
     def test_class_invite_for_owners_or_with_a_name_is_rejected(self, program, fields):

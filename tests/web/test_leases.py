@@ -80,14 +80,6 @@ def rejected_types(client, *labels):
 
 
 class TestLeases:
-    def test_expired_lease_returns_comparison_to_queue(self, guest, other_guest, trainer, clock):
-        trainer.ask()
-        [mine] = claim_next(guest)
-        assert mine["lease_expires_at"] == "2026-11-03T12:05:00Z"
-        assert claim_next(other_guest) == []
-        clock.advance(301)
-        assert ids(claim_next(other_guest)) == [mine["id"]]
-
     def test_lease_of_other_labeler_looks_missing(self, guest, other_guest, trainer):
         trainer.ask()
         [mine] = claim_next(guest)
@@ -101,18 +93,6 @@ class TestLeases:
 
 
 class TestLabelsWithLease:
-    def test_answer_after_expiry_is_stored_as_late(self, guest, other_guest, trainer, clock, store):
-        trainer.ask()
-        [late] = claim_next(guest)
-        clock.advance(301)
-        [taken] = claim_next(other_guest)
-        post(other_guest, label(taken["id"], "equal", lease=taken["lease"]))
-        receipt = post(guest, label(late["id"], "cannot_tell", lease=late["lease"])).json()
-        assert len(receipt["accepted"]) == 1
-        assert lease_states(store) == ["held", "late"]
-        votes = store.labels.votes([late["id"]])[late["id"]]
-        assert sorted(votes.values()) == ["cannot_tell", "equal"]
-
     @pytest.mark.parametrize("shown_left", ["left", "right"])
     def test_answer_of_second_tab_is_refused_with_stored_answer(
         self, guest, trainer, store, shown_left

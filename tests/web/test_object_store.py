@@ -4,8 +4,6 @@ import pytest
 
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.media_cache import CachedMedia
-from rl_teacher.web.app import create_app
-from rl_teacher.web.settings import Settings
 from tests.store.s3 import BUCKET, KEY_ID, SECRET
 from tests.web.conftest import SCENE, SCENE_HASH, TOKEN, Trainer, enter
 
@@ -50,12 +48,3 @@ def test_clips_that_were_read_stay_available_while_the_store_does_not_answer(
         assert place not in response.text
     for secret in (SECRET, KEY_ID):
         assert secret not in caplog.text
-
-
-def test_service_in_another_place_reads_what_a_trainer_uploaded(
-    store, media, trainer, tmp_path, s3
-):
-    clip = trainer.add_clip("one", "video")
-    other = create_app(store, CachedMedia(s3.url, tmp_path / "other"), Settings(TOKEN, "other"))
-    with enter(other, TOKEN) as client:
-        assert client.get(f"/api/v1/clips/{clip}").status_code == 200

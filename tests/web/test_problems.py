@@ -94,23 +94,15 @@ class TestMalformedHeaders:
     @pytest.mark.parametrize(
         "header",
         [
-            "accept-encoding",
-            "authorization-x",
-            "content-type",
-            "cookie",
-            "host",
-            "if-none-match",
-            "if-range",
-            "origin",
-            "range",
-            "sec-fetch-site",
+            *("accept-encoding", "authorization-x", "content-type"),
+            *("cookie", "host", "origin", "sec-fetch-site"),
         ],
     )
     @pytest.mark.parametrize("value", [b"\xff\xfe\x00", b'"', b"=;,=", b"a" * 5000, b"bytes=-"])
     def test_malformed_headers_never_cause_server_errors(self, program, trainer, header, value):
         clip = trainer.add_clip("one", "video")
         response = program.get(f"/api/v1/clips/{clip}", headers={header: value})
-        assert response.status_code in (200, 206, 400, 416)
+        assert response.status_code in (200, 400)
         response = program.post("/api/v1/labels", json={"labels": []}, headers={header: value})
         assert response.status_code in (200, 400, 422)
 

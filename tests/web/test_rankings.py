@@ -39,15 +39,6 @@ def test_ranking_is_stored_as_labels_of_all_pairs(guest, trainer, store):
     assert {each["ranking"] for each in history} == {request_id}
 
 
-def test_repeated_ranking_has_no_effect(guest, trainer, store):
-    trainer.ask(1)
-    clips = clips_of(claim_next(guest))
-    request_id, response = submit(guest, [clips])
-    payload = {"request_id": request_id, "groups": [clips]}
-    assert guest.post(URL, json=payload).json() == response.json()
-    assert len(store.labels.export(trainer.id)) == 1
-
-
 def test_ranking_before_clips_could_play_is_marked_and_warned_of_once(guest, trainer, store):
     trainer.ask(2)
     for claimed, is_warned in zip(claim_next(guest), (True, False), strict=True):
