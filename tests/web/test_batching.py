@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import threading
-import time
 
 import pytest
 
@@ -35,8 +34,8 @@ def doubler():
 def make_batcher():
     with contextlib.ExitStack() as made:
 
-        def make(do, **options):
-            batcher = Batcher("batches", do, **options)
+        def make(do):
+            batcher = Batcher("batches", do)
             made.callback(batcher.close)
             return batcher
 
@@ -65,29 +64,6 @@ class TestBatcher:
 
         assert asyncio.run(ask()) == [0, 2, 4, 6, 8, 10]
         assert doubler.batches == [[0], [1, 2, 3, 4, 5]]
-
-    def test_batch_waits_in_proportion_to_the_duration_of_the_previous_one(self, make_batcher):
-        started = []
-
-        def double(numbers):
-            started.append((time.monotonic(), list(numbers)))
-            time.sleep(0.2)
-            return [2 * each for each in numbers]
-
-        batcher = make_batcher(double, max_pause_s=10.0)
-
-        async def ask():
-            first = [asyncio.create_task(batcher(each)) for each in (1, 2, 3)]  # 1 is alone
-            await first[-1]
-            tasks = [asyncio.create_task(batcher(4))]
-            await asyncio.sleep(0.05)
-            await asyncio.gather(*tasks, batcher(5))
-
-        asyncio.run(ask())
-        times_s, batches = zip(*started, strict=True)
-        assert batches == ([1], [2, 3], [4, 5])
-        assert times_s[1] - times_s[0] == pytest.approx(0.6, abs=0.1)
-        assert times_s[2] - times_s[1] == pytest.approx(0.6, abs=0.1)
 
     def test_batch_size_is_limited(self, make_batcher, doubler):
         batcher = make_batcher(doubler)

@@ -23,12 +23,6 @@ def test_jsonl_export_has_one_line_per_label(program, guest, trainer):
     assert {each["schema_version"] for each in rows} == {1}
 
 
-def test_export_contains_no_credential(program, guest, trainer):
-    [comparison_id] = trainer.ask()
-    post(guest, label(comparison_id, "equal"))
-    assert guest.headers["Authorization"].split()[1] not in program.get(URL).text
-
-
 @pytest.mark.parametrize(
     ("path", "status"),
     [

@@ -110,9 +110,3 @@ class TestClassInvite:
         response = program.post("/api/v1/invites", json={"max_uses": 2, **fields})
         assert "several people" in assert_problem(response, 422)
         assert program.get("/api/v1/invites").json()["invites"] == []
-
-
-class TestJoinPage:
-    def test_join_page_and_assets_are_public(self, anonymous):
-        assert "built" in anonymous.get("/join?invite=rlt_x").text
-        assert anonymous.get("/assets/page-1a2b.js").status_code == 200

@@ -37,7 +37,6 @@ class Batcher(Generic[Item, Result]):
         self,
         name: str,
         do: Callable[[Sequence[Item]], Sequence[Result | Exception]],
-        max_pause_s: float = MAX_PAUSE_S,
     ) -> None:
         """Create a batcher.
 
@@ -45,11 +44,9 @@ class Batcher(Generic[Item, Result]):
             name: Name of the thread.
             do: Returns one result per item, in order; an item whose result is an exception
                 receives it. All items receive an exception that is raised.
-            max_pause_s: Maximum time from the end of a batch to the next one.
         """
         self._thread = ThreadPoolExecutor(1, name)
         self._do = do
-        self._max_pause_s = max_pause_s
         self._lock = Lock()
         self._pending: list[tuple[Item, Future[Result]]] = []
         self._is_busy = False
@@ -80,7 +77,7 @@ class Batcher(Generic[Item, Result]):
             # Requests that were cancelled meanwhile are left out.
             self._process([each for each in batch if each[1].set_running_or_notify_cancel()])
             took_s = time.monotonic() - began_s
-            time.sleep(min(PAUSE_FACTOR * took_s, self._max_pause_s))
+            time.sleep(min(PAUSE_FACTOR * took_s, MAX_PAUSE_S))
 
     def _process(self, batch: Sequence[tuple[Item, Future[Result]]]) -> None:
         """Process a batch and hand over its results."""
