@@ -20,7 +20,7 @@ class TestPlay:
             (["synth", "--episodes", "0"], "--episodes 0"),
             (["synth", "--episodes", "101"], "--episodes 101"),
             (["synth", "--seed", "-1"], "--seed -1"),
-            (["synth", "--predictor-path", "rl"], "Experiment 'rl' has none"),
+            (["synth", "--predictor-path", "rl"], "'rl' was given"),
             (["cart", "--predictor-path", "synth"], "observations"),
             (["synth", "--port", "70000"], "--port 70000"),
         ],

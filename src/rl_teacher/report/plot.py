@@ -27,8 +27,6 @@ LINE_STYLES = ("-", "--", ":", "-.")
 
 GREY = "#666666"
 LABEL_LENGTH = 48
-MAX_COLUMNS = 4
-"""Columns of the legend, if the names are short."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +114,12 @@ def format_axes(axes: Axes, panel: Panel) -> None:
 
 
 def add_legend(figure: Figure, canvas: FigureCanvasAgg, curves: Sequence[Curve]) -> None:
-    """Add a legend below the axes, with as many columns as fit, and enlarge the figure by it."""
+    """Add a legend below the axes, one name per line, and enlarge the figure by it."""
     lines = [Line2D([], [], **style) for style, _ in zip(styles(), curves, strict=False)]
     names = [legend_text(name) for name, _ in curves]
-    for num_columns in range(min(MAX_COLUMNS, len(curves)), 0, -1):
-        legend = figure.legend(
-            lines, names, loc="outside lower left", ncols=num_columns, frameon=False, fontsize=9
-        )
-        extent = legend.get_window_extent(canvas.get_renderer())
-        if num_columns == 1 or extent.width <= figure.bbox.width:
-            figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
-            return
-        legend.remove()
+    legend = figure.legend(lines, names, loc="outside lower left", frameon=False, fontsize=9)
+    height = legend.get_window_extent(canvas.get_renderer()).height
+    figure.set_figheight(figure.get_figheight() + height / figure.dpi)
 
 
 def styles() -> Iterator[dict[str, Any]]:

@@ -436,23 +436,14 @@ def find_source(
     Raises:
         BadInput: neither the experiment nor the path has it, or they do not exist.
     """
-    faults = []
     name = normalise_experiment_name(name_or_path)
-    if is_valid_name(name):
-        folder = experiments_folder() / name
-        if is_source(folder):
-            return folder
-        exists = name in experiment_names()
-        faults.append(f"Experiment {name!r} has none." if exists else not_found_message(name))
-    path = user_path(name_or_path)
-    try:
-        if is_source(path):
-            return path
-        has_other = f"{path} has other contents."
-        faults.append(has_other if path.exists() else f"There is no file or folder {path}.")
-    except OSError as error:
-        faults.append(f"{path} cannot be read: {error.strerror}.")
-    raise BadInput(f"{name_or_path!r} was given; {needed} is needed. {' '.join(faults)}")
+    folders = [experiments_folder() / name] if is_valid_name(name) else []
+    for path in (*folders, user_path(name_or_path)):
+        with suppress(OSError):  # such as a name that is too long for the file system
+            if is_source(path):
+                return path
+    hint = "" if name in experiment_names() else f" {not_found_message(name)}"
+    raise BadInput(f"{name_or_path!r} was given; {needed} is needed.{hint}")
 
 
 def not_found_message(name: str) -> str:
