@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from benchmarks.comparisons import common_seeds, paired_difference, probability_of_improvement
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records
@@ -19,12 +20,7 @@ from benchmarks.tasks import (
     reference_cells,
     seeds_and_tasks,
 )
-from rl_teacher.report.statistics import (
-    common_seeds,
-    interquartile_mean,
-    paired_difference,
-    probability_of_improvement,
-)
+from rl_teacher.report.statistics import interquartile_mean
 
 RECORDS = "tasks"
 """The runs are kept with those of `tasks`, which has the same defaults."""

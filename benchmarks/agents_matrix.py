@@ -10,13 +10,13 @@ from dataclasses import replace
 from functools import partial
 
 from benchmarks.children import run_ours
+from benchmarks.comparisons import common_seeds, paired_difference
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, conditions, groups, source_of
 from benchmarks.settings import TRUE_REWARD, reward_settings, teach_config
 from benchmarks.tables import NONE, interval, named, over_seeds, seed_means, table
 from benchmarks.tasks import changes_of
-from rl_teacher.report.statistics import common_seeds, paired_difference
 
 ON_POLICY = ("ppo", "trpo", "a2c", "ga3c")
 AGENTS = {"CartPole-v1": ON_POLICY, "ShortHopper-v1": (*ON_POLICY, "sac")}

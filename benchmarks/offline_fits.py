@@ -11,17 +11,13 @@ from functools import partial
 from typing import Any
 
 from benchmarks.children import ChildFailed, run_ours
+from benchmarks.comparisons import common_seeds, paired_difference
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
 from benchmarks.tables import NONE, interval, scores_of, table
-from rl_teacher.report.statistics import (
-    Scores,
-    common_seeds,
-    interquartile_mean,
-    paired_difference,
-)
+from rl_teacher.report.statistics import Scores, interquartile_mean
 
 ENV_IDS = ("ShortHopper-v1", "ShortCheetah-v1", "ShortReacher-v1", "ShortWalker-v1")
 SEEDS = (0, 1, 2, 3, 4)

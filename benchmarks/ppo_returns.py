@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.children import ChildFailed, run_ours
+from benchmarks.comparisons import iqm
 from benchmarks.grid import Cell, cell_of_peer, fill, recorded_returns
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
@@ -13,7 +14,6 @@ from benchmarks.tables import mean_and_spread, named, number, over_seeds, seeds_
 from benchmarks.time_to_return import seconds_from_launch
 from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
-from rl_teacher.report.statistics import iqm
 
 ENV_IDS = ("Hopper-v5", "HalfCheetah-v5", "Walker2d-v5")
 SEEDS = (0, 1, 2, 3, 4)

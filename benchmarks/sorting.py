@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.comparisons import iqm
 from benchmarks.options import Options
 from benchmarks.parts import describe_parts, measure_parts
 from benchmarks.records import Record, Records
@@ -21,7 +22,6 @@ from rl_teacher.queries.ranking import (
     standard_deviations,
 )
 from rl_teacher.queries.sorting import InsertionOrder, neighbour_pairs
-from rl_teacher.report.statistics import iqm
 
 NUM_CLIPS = (200, 1_000)
 WRONG = (0.0, 0.1, 0.2)

@@ -7,18 +7,13 @@ from operator import itemgetter
 from typing import Any
 
 from benchmarks.children import run_ours
+from benchmarks.comparisons import common_seeds, iqm, paired_difference
 from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, key_of, source_of
 from benchmarks.settings import TRUE_REWARD, reward_settings, teach_config
 from benchmarks.tables import NONE, average, interval, number, scores_of, table
-from rl_teacher.report.statistics import (
-    Scores,
-    common_seeds,
-    interquartile_mean,
-    iqm,
-    paired_difference,
-)
+from rl_teacher.report.statistics import Scores, interquartile_mean
 
 TASKS = (
     "Hopper",

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from functools import partial
 
 from benchmarks.children import run_ours
+from benchmarks.comparisons import iqm
 from benchmarks.grid import Cell, fill, recorded_returns
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import teach_config
 from benchmarks.tables import number, over_seeds, seeds_of, table
-from rl_teacher.report.statistics import iqm
 
 ENV_IDS = ("Hopper-v1",)
 SEEDS = (0, 1, 2, 3, 4)

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.children import run_ours
+from benchmarks.comparisons import common_seeds, paired_difference
 from benchmarks.fixed_hopper import ENV_ID
 from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
@@ -23,7 +24,6 @@ from benchmarks.tables import (
     table,
 )
 from rl_teacher.config.experiment import TeachConfig
-from rl_teacher.report.statistics import common_seeds, paired_difference
 
 SETTINGS = ((200_000, 300), (800_000, 700), (800_000, 100))
 QUICK_SETTINGS = ((8_192, 60),)

@@ -2,12 +2,8 @@ import math
 
 import pytest
 
-from rl_teacher.report.statistics import (
-    common_seeds,
-    interquartile_mean,
-    paired_difference,
-    probability_of_improvement,
-)
+from benchmarks.comparisons import common_seeds, paired_difference, probability_of_improvement
+from rl_teacher.report.statistics import interquartile_mean
 
 RLIABLE = (1.498889, 1.12, 1.854444)
 
