@@ -31,7 +31,6 @@ def main(num_steps: int = 3_000) -> None:
     env = PreferenceWrapper(
         gym.make("Pendulum-v1"),
         selector=unsure_and_varied,
-        candidates=20,
         pretrain_labels=60,
         n_labels=90,
         steps_between_labels=100,

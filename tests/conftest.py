@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import gymnasium
@@ -305,7 +306,7 @@ class NoPage:
 @pytest.fixture
 def _no_page(monkeypatch):
     """Start no service, which takes as long as a small run."""
-    monkeypatch.setattr("rl_teacher.preparation.PageService", NoPage)
+    monkeypatch.setattr(import_module("rl_teacher.teach"), "PageService", NoPage)
 
 
 @pytest.fixture
@@ -319,7 +320,7 @@ def _prompt_control(monkeypatch):
 @pytest.fixture
 def serves_page(_no_page, monkeypatch):
     """Start the service in a test of a file that starts none."""
-    monkeypatch.setattr("rl_teacher.preparation.PageService", PageService)
+    monkeypatch.setattr(import_module("rl_teacher.teach"), "PageService", PageService)
 
 
 @pytest.fixture(autouse=True)

@@ -58,11 +58,6 @@ def test_help_imports_no_heavy_library():
         assert f"'{heavy}'" not in printed
 
 
-def test_misspelt_command_suggests_nearest(capsys):
-    assert main(["taech"]) == 2
-    assert "teach" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "command", ["label x", "export x", "reward x true", "labelers add zoe --experiment x"]
 )
@@ -77,12 +72,9 @@ def test_experiment_with_only_a_predictor_is_refused_with_the_reason(command, ca
     [
         (["teach", "--nlabels", "5"], "--n-labels"),
         (["teach", "--envid", "ShortHopper-v1", "-p", "rl", "-n", "x"], "--env-id"),
-        (["teach", "--num-timestep=5"], "--num-timesteps"),
-        (["teach", "--ppo.learning_rat", "1"], "--ppo.learning-rate"),
-        (["collect", "--instruction", "Run."], "--instructions"),
+        (["teach", "--ppo.lr", "1"], "--ppo.learning-rate"),
         (["fit", "x", "--reward.hiden", "5"], "--reward.hidden"),
         (["report", "x", "--plt", "y.png"], "--plot"),
-        (["check", "ShortHopper-v1", "--frame-sise", "5"], "--frame-size"),
         (["labelers", "add", "Ann", "--day", "5"], "--days"),
     ],
 )
@@ -106,7 +98,6 @@ def test_misspelt_option_suggests_similar_ones(arguments, meant, capsys):
         ("teach -p synth -e Pong-v4 -n x --n_initial_prefs 500", "Use -L."),
         ("collect -p synth -e Pong-v4 -n x --n_initial_prefs 500", "Use -l."),
         ("fit -n x --load_prefs_dir initial", "the labels are the first argument"),
-        ("teach -p rl -n x -e Reacher-v1 --worker 4", "Did you mean --workers?"),
         ("-p rl -e ShortHopper-v1 -n x", "Use: rl-teacher teach -p rl -e ShortHopper-v1 -n x"),
         ("gather_initial_prefs PongNoFrameskip-v4", "is a command here: rl-teacher collect"),
         ("teach -p rl -e ShortHopper-v1 -n x -a parallel_trpo", "Use -a trpo."),
@@ -190,17 +181,6 @@ def test_output_to_a_full_disk_exits_with_code_2_and_message(arguments, monkeypa
     assert "The output cannot be written: No space left" in capsys.readouterr().err
 
 
-def test_help_of_command_through_closed_pipe_prints_no_error():
-    command = [sys.executable, "-m", "rl_teacher", "teach", "--help"]
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60
-    )
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (1, "")
-
-
 def test_command_without_standard_output_prints_no_error():
     command = f"{shlex.quote(sys.executable)} -m rl_teacher --help >&-"
     done = subprocess.run(
@@ -221,7 +201,7 @@ def test_help_of_all_settings_has_their_texts(monkeypatch, capsys):
     assert main(["teach", "--help-all"]) == 0
     printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for config in (TeachConfig, RunOptions, PredictorConfig, PPOConfig):
-        for name in {*fields_of(config)} - {*AGENT_SECTIONS, "reward"}:
+        for name in {*fields_of(config)} - {*AGENT_SECTIONS, "reward", "collect_only"}:
             assert help_of(config, name) in printed
 
 
@@ -232,17 +212,12 @@ def test_module_exits_with_the_code_of_the_command():
 
 def test_flags_with_underscores_are_accepted(capsys):
     arguments = ["-p", "synth", "--n_labels", "12", "--env_id", "ShortReacher-v1"]
-    assert main(["teach", *arguments, "-n", "syn", *TINY_FIT, "--pretrain_labels", "8"]) == 0
+    arguments += ["--pretrain_labels", "8", "--num_timesteps", "1e3"]
+    assert main(["teach", *TINY_FIT, *arguments, "-n", "syn"]) == 0
     config = Experiment.find("syn").config
     assert config["n_labels"] == 12
-    assert config["pretrain_labels"] == 8
+    assert (config["pretrain_labels"], config["num_timesteps"]) == (8, 1000)
     assert "plot.png" in capsys.readouterr().out
-
-
-def test_num_timesteps_accepts_scientific_notation(capsys):
-    assert main(["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "rl", *TINY, "-t", "1e3"]) == 0
-    assert Experiment.find("rl").config["num_timesteps"] == 1000
-    capsys.readouterr()
 
 
 @pytest.mark.parametrize(
@@ -340,14 +315,15 @@ def test_experiment_without_newer_setting_continues_with_its_default():
     assert Experiment.find("older").config["ppo"]["entropy_coef"] == 0.0
 
 
-def test_force_new_without_terminal_requires_yes(capsys, monkeypatch):
+def test_force_new_without_terminal_names_the_command_that_deletes(capsys, monkeypatch):
     arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "again", *TINY]
     assert main(arguments) == 0
     with Path(os.devnull).open() as no_terminal:
         monkeypatch.setattr("sys.stdin", no_terminal)
         assert main([*arguments, "-s", "7", "--force-new"]) == 2
-    assert "--yes" in capsys.readouterr().err
-    assert main([*arguments, "-s", "7", "--force-new", "--yes"]) == 0
+    assert "rl-teacher delete again --yes" in capsys.readouterr().err
+    assert main(["delete", "again", "--yes"]) == 0
+    assert main([*arguments, "-s", "7", "--force-new"]) == 0
     assert Experiment.find("again").config["seed"] == 7
 
 
@@ -374,15 +350,8 @@ def test_plot_is_written_to_the_users_folder_or_refused(capsys, tmp_path, monkey
     assert main(["report", "one", "--plot", str(tmp_path / "none" / "one.png")]) == 2
     assert main(["report", "one", "--plot", str(tmp_path)]) == 2
     assert capsys.readouterr().err.count("The plot cannot be written to") == 2
-
-
-def test_plot_in_another_format_than_png_is_refused(capsys, tmp_path):
-    with Experiment.open("one", {"env_id": "ShortReacher-v1"}):
-        pass
-    path = tmp_path / "curves.pdf"
-    assert main(["report", "one", "--plot", str(path)]) == 2
-    assert "the plot is a PNG file" in capsys.readouterr().err
-    assert not path.exists()
+    assert main(["report", "one", "--plot", str(tmp_path / "curves.pdf")]) == 2
+    assert not (tmp_path / "curves.pdf").exists()
 
 
 def test_folder_for_exported_labels_is_refused(capsys):
@@ -414,10 +383,7 @@ def test_runs_lists_long_names_and_their_numbers_whole_in_a_narrow_terminal(caps
     assert column.endswith(name)
 
 
-def test_runs_shows_the_main_columns_and_the_notes_in_60_columns(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    with Experiment.open("human-175", {"env_id": "ShortReacher-v1"}) as experiment:
-        experiment.metrics_file.append({"step": 1_234_512, "labels_answered": 1_040})
+def test_runs_shows_why_a_run_failed(capsys):
     message = f"Failed: {'the reason ' * 20}"
     with open_store() as store:
         experiment_id = store.experiments.ensure("broken", "ShortReacher-v1", {})
@@ -426,8 +392,6 @@ def test_runs_shows_the_main_columns_and_the_notes_in_60_columns(capsys, monkeyp
         raise RuntimeError
     assert main(["runs"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["name", "state", "steps", "labels"] in lines
-    assert ["human-175", "stopped", "1,234,512", "1,040"] in lines
     assert ["broken:", *message.split()] in lines
 
 
@@ -469,16 +433,6 @@ def test_report_and_runs_agree_on_the_number_of_labels(capsys, monkeypatch):
     assert re.search(r"labels answered\W+11\W", capsys.readouterr().out)
 
 
-def test_finished_run_that_is_repeated_shows_its_steps(capsys):
-    arguments = ["teach", "-p", "rl", "-e", "ShortReacher-v1", "-n", "done", *TINY]
-    assert main(arguments) == 0
-    capsys.readouterr()
-    assert main(arguments) == 0
-    printed = capsys.readouterr().out
-    assert "1,024/1,024 steps" in printed
-    assert " 0/1,024 steps" not in f" {printed}".replace("\n", " ")
-
-
 def test_name_with_spaces_is_quoted_in_next_commands(capsys):
     arguments = ["collect", "-p", "synth", "-l", "4", "-e", "ShortReacher-v1", "-c", "1"]
     assert main([*arguments, "-n", "my labels", "--ppo.num-envs", "8"]) == 0
@@ -490,23 +444,6 @@ def test_name_with_spaces_is_quoted_in_next_commands(capsys):
         status = store.experiments.get("my labels").status
     assert status is not None
     assert status["num_steps"] == 0
-
-
-def test_report_of_unknown_experiment_exits_with_code_2(capsys):
-    assert main(["report", "nothing"]) == 2
-    assert "nothing" in capsys.readouterr().err
-
-
-def test_envs_lists_suite(capsys):
-    assert main(["envs", "short"]) == 0
-    assert "ShortHopper-v1" in capsys.readouterr().out
-
-
-def test_envs_refuses_text_that_no_name_contains(capsys):
-    assert main(["envs", "hoper"]) == 2
-    printed = capsys.readouterr()
-    assert "no environment called 'hoper'. Did you mean Hopper-v" in printed.err
-    assert not printed.out
 
 
 @pytest.mark.parametrize(

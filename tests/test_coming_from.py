@@ -20,7 +20,7 @@ from rl_teacher.wrappers.settings import WrapperSettings
 PAGE = Path(__file__).parent.parent / "docs" / "coming-from.md"
 SPAN = re.compile(r"`([^`]+)`")
 KEYS = {"←", "→", "↑", "↓", "z", "w"}
-ENVIRONMENT_VARIABLES = {"RL_TEACHER_HOME"}
+ENVIRONMENT_VARIABLES = {"RL_TEACHER_HOME", "RL_TEACHER_MEDIA_URL"}
 
 
 def rows():

@@ -15,11 +15,11 @@ from rl_teacher.common.errors import BadConfig, ExperimentNotFound
 from rl_teacher.common.state_dict import array_to_text
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.preparation import split_extension
-from rl_teacher.runs.control import RunControl, switch_reward
+from rl_teacher.runs.control import switch_reward
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.checkpoints import Checkpoint
 from rl_teacher.store.database import default_url
-from rl_teacher.store.records import AssignmentPolicy, Control
+from rl_teacher.store.records import Control
 from rl_teacher.store.store import Store
 from rl_teacher.teach import teach
 
@@ -138,15 +138,6 @@ def saved_plan():
     assert checkpoint is not None
     budget = json.loads(array_to_text(checkpoint.arrays["rewards/planner/budget"]))
     return budget["total"], budget["seconds_between"]
-
-
-def test_assignment_policy_is_stored_and_unset_options_are_kept(database):
-    with Store.open(database) as store:
-        experiment_id = store.experiments.ensure("mine", "ShortReacher-v1", {})
-        control = RunControl(store, experiment_id)
-        control.set_assignment({"overlap": 0.5, "overlap_labelers": 3})
-        control.set_assignment({"repeats": 0.25})
-        assert store.experiments.assignment(experiment_id) == AssignmentPolicy(0.5, 3, repeats=0.25)
 
 
 def test_learning_rate_is_annealed_to_the_last_step_of_an_extension(monkeypatch):

@@ -12,14 +12,19 @@ import pytest
 import rl_teacher
 from rl_teacher.common.errors import BadConfig, SegmentTooLong
 from rl_teacher.config.agents import PPOConfig, SACConfig
-from rl_teacher.config.experiment import AGENT_SECTIONS, PredictorConfig, RunOptions, TeachConfig
+from rl_teacher.config.experiment import (
+    AGENT_SECTIONS,
+    PageOptions,
+    PredictorConfig,
+    RunOptions,
+    TeachConfig,
+)
 from rl_teacher.config.fields import fields_of
 from rl_teacher.envs.registry import get_env_info
 from rl_teacher.plan import (
     AgentPlan,
     LabelPlan,
     LearningPlan,
-    PagePlan,
     RunPlan,
     limited_segment_steps,
     resolve,
@@ -62,9 +67,7 @@ def ignored(config, **options):
         (replace(RL, collect_only=True), "-p rl"),
         (replace(RL, labels="saved"), "-p rl"),
         (replace(RL, predictor=None), "source of rewards"),
-        (replace(SYNTH, n_labels=None, labels="saved"), "-p synth"),
         (replace(SYNTH, predictor=None, labels="saved"), "source"),
-        (replace(SYNTH, keep_asking=True), "--keep-asking"),
         (replace(SYNTH, pretrain_labels=41), "--pretrain-labels 41"),
         (replace(SYNTH, n_labels=None, schedule="annealed"), "--schedule annealed"),
         (replace(SYNTH, n_labels=None, collect_only=True), "-l"),
@@ -80,16 +83,15 @@ def test_what_would_change_who_teaches_is_refused(config, named):
 @pytest.mark.parametrize(
     ("config", "options", "flags"),
     [
-        (replace(SYNTH, sac=SACConfig(tau=0.1)), {}, ["--sac.tau 0.1"]),
+        (replace(SYNTH, sac=SACConfig(gamma=0.1)), {}, ["--sac.gamma 0.1"]),
         (replace(SYNTH, frame_size=42, colour=True), {}, ["--frame-size 42", "--colour"]),
         (replace(IMAGES, ppo=PPOConfig(hidden=(8,))), {}, ["--ppo.hidden"]),
-        (replace(RL, candidates=3, reward=PredictorConfig(l2=1.0)), {}, ["--candidates 3", "l2"]),
-        (replace(SYNTH, selector="uniform", candidates=3), {}, ["--candidates 3"]),
+        (replace(RL, fit="async", reward=PredictorConfig(l2=1.0)), {}, ["--fit async", "l2"]),
         (replace(SYNTH, hide_episode_ends=True), {}, ["--hide-episode-ends"]),
         (replace(SYNTH, clip_reward=1.0, hyperbolic_steps=9), {}, ["--clip-reward", "hyperbolic"]),
         (replace(SYNTH, n_clips=4, null_action_clip=True), {}, ["--n-clips 4", "--null-action"]),
         (replace(SYNTH, schedule="upfront", pretrain_labels=9), {}, ["--pretrain-labels 9"]),
-        (SYNTH, {"instructions": "Run.", "gold": 0.1}, ["--instructions Run.", "--gold 0.1"]),
+        (SYNTH, {"instructions": "Run.", "overlap": 0.1}, ["--instructions Run.", "--overlap"]),
         (SYNTH, {"port": 9, "no_browser": True}, ["--port 9", "--no-browser"]),
         (replace(RL, env_id="CartPole-v1"), {"workers": 2}, ["--workers 2"]),
         (replace(SYNTH, collect_only=True), {"videos": True}, ["--videos"]),
@@ -138,7 +140,7 @@ def test_source_of_rewards_follows_from_predictor_and_labels(config, rewards, as
 
 def test_wrapper_fits_given_labels_once_and_asks_only_if_wanted():
     env_info = info("CartPole-v1")
-    for keywords, total in (({}, 0), ({"n_labels": 8}, 8), ({"keep_asking": True}, None)):
+    for keywords, total in (({}, 0), ({"n_labels": 8}, 8), ({"teacher": "oracle"}, None)):
         plan = resolve_wrapper(settings_of({"labels": [], **keywords}), env_info)
         assert plan.learning is not None
         assert plan.learning.labels.total == total
@@ -167,12 +169,9 @@ OTHER_VALUES = {
     "n_labels": 24,
     "schedule_fraction": 0.3,
     "cluster": "local",
-    "media": "there",
-    "tensorboard_dir": "there",
     "arguments": ("a=1",),
     "n_clips": 12,
     "workers": 2,
-    "overlap_labelers": 3,
 }
 WITH = {
     "n_clips": {},
@@ -217,7 +216,7 @@ def effects(change, bases, **options):
     return found
 
 
-OF_THEIR_OWN = (*AGENT_SECTIONS, "reward", "keep_asking")
+OF_THEIR_OWN = (*AGENT_SECTIONS, "reward")
 SETTINGS = [name for name in fields_of(TeachConfig) if name not in OF_THEIR_OWN]
 SECTIONS = {name: fields_of(TeachConfig)[name].annotation for name in (*AGENT_SECTIONS, "reward")}
 IN_SECTIONS = [(section, name) for section, model in SECTIONS.items() for name in fields_of(model)]
@@ -230,13 +229,6 @@ def test_setting_changes_a_plan(name):
     assert any(effects(lambda config: replace(config, **{name: value}), [*BASES, *started]))
 
 
-def test_keep_asking_asks_for_labels_beside_saved_ones():
-    saved = replace(SYNTH, labels="saved", n_labels=None)
-    with pytest.raises(BadConfig, match="--keep-asking"):
-        plan_of(saved)
-    assert plan_of(replace(saved, keep_asking=True)).labels is not None
-
-
 @pytest.mark.parametrize(("section", "name"), IN_SECTIONS)
 def test_setting_of_a_section_changes_a_plan(section, name):
     value = other(name, fields_of(SECTIONS[section])[name])
@@ -247,9 +239,7 @@ def test_setting_of_a_section_changes_a_plan(section, name):
     assert any(effects(change, [*BASES, *IMAGE_AGENTS]))
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in fields_of(RunOptions) if n not in ("force_new", "yes")]
-)
+@pytest.mark.parametrize("name", [n for n in fields_of(RunOptions) if n != "force_new"])
 def test_option_of_a_run_changes_a_plan(name):
     value = other(name, fields_of(RunOptions)[name])
     with_others = {"serve": True} if name in ("port", "host", "no_browser") else {}
@@ -275,7 +265,7 @@ def test_every_value_of_a_plan_is_used():
         path for path in package.rglob("*.py") if path.name not in ("plan.py", "experiment.py")
     ]
     used = attributes(*modules)
-    for plan in (RunPlan, AgentPlan, LearningPlan, LabelPlan, PagePlan, WrapperPlan):
+    for plan in (RunPlan, AgentPlan, LearningPlan, LabelPlan, PageOptions, WrapperPlan):
         assert {field.name for field in dataclasses.fields(plan)} <= used | {"null_action_clip"}
     for model in SECTIONS.values():
         assert {*fields_of(model)} <= used

@@ -98,7 +98,7 @@ def test_bad_file_is_refused(write, text):
         ("-p rl -e ShortReacher-v1 --ppo.gamma 2", "gamma"),
         ("-p rl -e NoSuchThing-v1", "NoSuchThing-v1"),
         ("-p human -l 5 -e ShortReacher-v1", "Omit -p human"),
-        ("-p rl -e ShortReacher-v1 --force-new --yes", "With --force-new, a sweep"),
+        ("-p rl -e ShortReacher-v1 --force-new", "With --force-new, a sweep"),
     ],
 )
 def test_every_run_is_checked_before_the_first(write, home, capsys, flags, message):
@@ -138,19 +138,6 @@ def test_failed_run_is_reported_and_tried_again(write, home):
 def run(write):
     [run] = read_sweep(write(f'flags = "{FLAGS}"\nseeds = [0]')).runs()
     return run
-
-
-@pytest.mark.slow
-def test_run_of_a_process_with_another_working_folder_finds_relative_paths(
-    write, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    [run] = read_sweep(write(f'flags = "{SMALL} --tensorboard-dir logs"\nseeds = [0]')).runs()
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    execute(run)
-    assert (tmp_path / "logs").is_dir()
-    assert not (tmp_path / "elsewhere" / "logs").exists()
 
 
 def test_run_whose_process_is_killed_names_the_signal(run):

@@ -20,7 +20,6 @@ from rl_teacher.agents.sac import SAC
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import (
     BadConfig,
-    BadInput,
     BadObservation,
     CorruptCheckpoint,
     RlTeacherError,
@@ -215,10 +214,10 @@ def test_resumed_run_keeps_its_null_action_clip(stopped_at, monkeypatch):
 
 @pytest.mark.usefixtures("draws_pictures")
 def test_run_saves_predictor_plot_and_labels():
-    outcome = teach(changed(num_timesteps=2048), QUIET)
+    teach(changed(num_timesteps=2048), QUIET)
     predictor = RewardPredictor.load(Experiment.find("test").folder / "predictor")
     assert predictor(np.zeros((5, 10)), np.zeros((5, 2))).shape == (5,)
-    assert outcome.plot_path.read_bytes().startswith(b"\x89PNG")
+    assert Experiment.find("test").plot_path.read_bytes().startswith(b"\x89PNG")
     with Store.open(home() / "labels.sqlite") as store:
         experiment_id = store.experiments.ensure("test", "ShortReacher-v1", {})
         assert store.experiments.counts(experiment_id).answered == 40
@@ -246,16 +245,9 @@ def test_agent_is_reset_once_after_half_of_labels(changes, num_initialisations, 
     assert len(initialisations) == num_initialisations
 
 
-@pytest.mark.parametrize("folder", [None, "logs"])
-def test_tensorboard_events_are_written_to_home_or_given_folder(tmp_path, folder):
-    given = None if folder is None else str(tmp_path / folder)
-    teach(
-        changed(predictor="rl", n_labels=None, num_timesteps=1024),
-        RunOptions(tensorboard_dir=given),
-    )
-    log_dir = home() / "tensorboard" if folder is None else tmp_path / folder
-    assert list((log_dir / "test").glob("events.*"))
-    assert not (log_dir.parent / "tb").exists()
+def test_tensorboard_events_are_written_to_home():
+    teach(changed(predictor="rl", n_labels=None, num_timesteps=1024), RunOptions())
+    assert list((home() / "tensorboard" / "test").glob("events.*"))
 
 
 @pytest.mark.usefixtures("finished")
@@ -291,11 +283,6 @@ def _accented(finished):
     """Rename the finished experiment to an accented letter."""
     with open_store() as store:
         rename_experiment(store, finished.name, "\u00e9")
-
-
-@pytest.mark.usefixtures("_accented")
-def test_experiment_continues_under_its_name_with_decomposed_accents():
-    assert teach(changed(name="e\u0301"), QUIET).is_finished
 
 
 def test_every_background_fit_relabels_the_replay_buffer(monkeypatch):
@@ -526,14 +513,6 @@ def test_run_without_total_ends_with_every_label_that_is_due(monkeypatch):
     last = last_row("test")
     assert (last["labels_desired"], last["labels_asked"], last["labels_answered"]) == (11, 11, 11)
     assert (last["comparisons"], last["fits"]) == (11, 2)
-
-
-def test_corrected_command_starts_after_failed_start():
-    unknown = dataclasses.replace(QUIET, media="nosuch://place")
-    with pytest.raises(BadInput, match="nosuch"):
-        teach(changed(env_id="ShortHopper-v1"), unknown)
-    assert teach(changed(predictor="rl", n_labels=None, num_timesteps=512), QUIET).is_finished
-    assert Experiment.find("test").config["env_id"] == "ShortReacher-v1"
 
 
 def test_agent_that_cannot_be_created_leaves_no_experiment():

@@ -32,7 +32,7 @@ CONFIG = TeachConfig(
     num_timesteps=1_600,
     trpo=TRPOConfig(num_envs=16, rollout_steps=20, hidden=(8,)),
     a2c=A2CConfig(num_envs=16, hidden=(8,)),
-    ga3c=GA3CConfig(num_envs=16, batch_envs=8, hidden=(8,)),
+    ga3c=GA3CConfig(num_envs=16, hidden=(8,)),
     reward=PredictorConfig(hidden=(16, 16)),
     clip_length=0.5,
     pretrain_iters=40,

@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnknownOptionError
 
 from rl_teacher.common.errors import (
     BadInput,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 ExportFormat = Literal["dataset", "jsonl", "agent"]
 
-FULL_WIDTH = 80
-"""Width of a terminal from which on `rl-teacher runs` has room for all columns, in characters."""
 UNLIMITED_WIDTH = 10_000
 """Width of a table that is not printed on a terminal, in characters."""
 
@@ -129,8 +127,10 @@ def run_command(arguments: Sequence[str]) -> int:
     except CycloptsError as error:
         for argument in rest:
             predecessors.check_option(command, argument.partition("=")[0].replace("_", "-"))
-        message = f"{error} `rl-teacher {command} --help` lists the options."
-        raise BadInput(message) from error
+        where = f"`rl-teacher {command} --help` lists the options."
+        if isinstance(error, UnknownOptionError):
+            raise UnknownName("option", *unknown_option(error), where) from error
+        raise BadInput(f"{error} {where}") from error
     except ExperimentNotFound as error:
         from rl_teacher.runs.folder import Experiment, experiment_names, not_found_message
 
@@ -146,6 +146,16 @@ def run_command(arguments: Sequence[str]) -> int:
         message = not_found_message(error.unknown)
         raise ExperimentNotFound(message) from error
     return result or 0
+
+
+def unknown_option(error: UnknownOptionError) -> tuple[str, list[str]]:
+    """Return an unknown option, and those of its section, or else all that the command has."""
+    option = (error.token.keyword or error.token.value).partition("=")[0]
+    # Arguments with children are sections, which are no options themselves.
+    arguments = [each for each in error.argument_collection if each.parse and not each.children]
+    known = [name for argument in arguments for name in argument.names]
+    section, dot, _ = option.partition(".")
+    return option, [name for name in known if name.startswith(section + dot) and dot] or known
 
 
 def version() -> str:
@@ -190,14 +200,13 @@ def print_summary(experiment: "Experiment", console: "Console") -> None:
     console.print(summary(experiment.name, current.env_id, [*experiment.metrics(), counts]))
 
 
-def confirm(name: str, verb: str, alternative: str) -> None:
-    """Ask for confirmation before an experiment is changed.
+def confirm_deletion(name: str, alternative: str) -> None:
+    """Ask for confirmation before an experiment is deleted.
 
-    To delete labels, its name has to be typed.
+    If it has labels, its name has to be typed.
 
     Args:
         name: name of the experiment
-        verb: delete or archive
         alternative: what to do instead, for the error text
 
     Raises:
@@ -207,15 +216,15 @@ def confirm(name: str, verb: str, alternative: str) -> None:
 
     if not sys.stdin.isatty():
         raise BadInput(
-            f"Experiment {name!r} is {verb}d after confirmation, and there is no terminal to ask "
-            f"on. Add --yes to {verb} it without confirmation."
+            f"Experiment {name!r} is deleted after confirmation, and there is no terminal to ask "
+            f"on. `rl-teacher delete {quote(name)} --yes` deletes it without confirmation."
         )
     stored = stored_experiments()
     num_labels = stored[name].answered if name in stored else 0
     num_steps = Experiment.find(name).summary(stored).step if name in experiment_names() else 0
     contents = f"its {counted(num_labels, 'label')} and {counted(num_steps, 'step')}"
-    question = f"{verb.capitalize()} experiment {name!r}, {contents}?"
-    must_type_name = verb == "delete" and num_labels > 0
+    question = f"Delete experiment {name!r}, {contents}?"
+    must_type_name = num_labels > 0
     hint = "Type its name to confirm:" if must_type_name else "[y/N]"
     try:
         answer = input(f"{question} {hint} ").strip()
@@ -224,67 +233,7 @@ def confirm(name: str, verb: str, alternative: str) -> None:
         answer = ""
     is_confirmed = answer == name if must_type_name else answer.lower() in ("y", "yes")
     if not is_confirmed:
-        raise BadInput(f"Nothing was {verb}d. {alternative}")
-
-
-# --- serve, label ---
-
-
-def serve(
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8765,
-    no_browser: bool = False,
-    media: str | None = None,
-    end_after_runs: float | None = None,
-    public_url: str | None = None,
-) -> int:
-    """Serve the page: label and monitor all experiments.
-
-    Args:
-        host: address of the page; 0.0.0.0 listens on every network of this machine
-        port: port of the page; the next free one if it is taken; 0: any
-        no_browser: print the link to the page without opening a browser
-        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
-            RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
-        end_after_runs: seconds after the last run until the service ends; by default it does not
-            end
-        public_url: address that browsers open, in printed links, such as
-            https://label.example.org behind a reverse proxy; by default that of --host and --port
-    """
-    from rl_teacher.plan import PagePlan
-    from rl_teacher.web import serve as service
-
-    page = PagePlan(host=host, port=port, no_browser=no_browser, media=media)
-    return service.serve(page, end_after_runs, public_url)
-
-
-def label(
-    name: str,
-    /,
-    *,
-    host: str = "127.0.0.1",
-    port: int = 8765,
-    no_browser: bool = False,
-    media: str | None = None,
-) -> None:
-    """Label an experiment's comparisons with L, R, E and Enter; the page shows the clips.
-
-    If no service is running, the command serves the page until it ends.
-
-    Args:
-        name: name of the experiment
-        host: address of the page; 0.0.0.0 listens on every network of this machine
-        port: port of the page; the next free one if it is taken; 0: any
-        no_browser: print the links without opening a browser
-        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
-            RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
-    """
-    from rl_teacher.plan import PagePlan
-    from rl_teacher.web.terminal import label_at_terminal
-
-    options = PagePlan(host=host, port=port, no_browser=no_browser, media=media)
-    label_at_terminal(name, options)
+        raise BadInput(f"Nothing was deleted. {alternative}")
 
 
 # --- envs ---
@@ -333,11 +282,7 @@ def runs() -> None:
     if not found:
         print(f"No experiments in {home()} yet. `rl-teacher teach` starts one.")
         return
-    hidden = set()
-    if not any(each.clips for each in found):
-        hidden.add("clips")
-    if _console().width < FULL_WIDTH:
-        hidden |= {"environment", "last change"}
+    sorts_clips = any(each.clips for each in found)
     rows = [
         {
             "name": Text(each.name),  # brackets are no markup
@@ -345,15 +290,14 @@ def runs() -> None:
             "state": each.phase,
             "steps": f"{each.step:,}",
             "labels": f"{each.labels.answered:,}",
-            "clips": f"{each.clips:,}" if each.clips else "-",
+            **({"clips": f"{each.clips:,}" if each.clips else "-"} if sorts_clips else {}),
             "last change": _local_time(each.changed_at),
         }
         for each in found
     ]
-    headings = [each for each in rows[0] if each not in hidden]
-    table = table_of(*headings)
+    table = table_of(*rows[0])
     for row in rows:
-        table.add_row(*(row[heading] for heading in headings))
+        table.add_row(*row.values())
     print_table(table)
     # A column would be too narrow for them.
     for each in found:
@@ -484,41 +428,10 @@ def delete(name: str, /, *, yes: bool = False) -> None:
     name = Experiment.find(name).name
     if not yes:
         instead = f"`rl-teacher archive add {quote(name)}` hides it from labelers instead."
-        confirm(name, "delete", instead)
+        confirm_deletion(name, instead)
     with open_store() as store:
         delete_experiment(store, name)
     print(f"{name} deleted.")
-
-
-# --- circus ---
-
-
-def circus(
-    out: Path = Path("circus"),
-    steps: int = 1_000_000,
-    labels: int = 700,
-    seed: int = 1,
-    video: bool = False,
-) -> int:
-    """Teach four tricks and build a page that compares them with agents trained on the true reward.
-
-    Walker balances on one leg, Reacher keeps away from its target, Hopper turns backflips, and
-    Cheetah dances on its hind leg. Eight agents are trained, one after another; experiments that
-    exist are continued. The page works from its file.
-
-    Args:
-        out: folder for circus.html, circus.json and the videos
-        steps: environment steps of training of each agent
-        labels: labels of each taught agent
-        seed: seed of all agents, and of the first of the episodes that are measured
-        video: also write videos of each trick, as .gif and .mp4
-    """
-    from rl_teacher.config.fields import build
-    from rl_teacher.play.circus import CircusOptions
-    from rl_teacher.play.circus import circus as run
-
-    options = {"out": user_path(out), "steps": steps, "labels": labels, "seed": seed}
-    return run(build(CircusOptions, options | {"has_videos": video}))
 
 
 # --- labelers ---
@@ -738,18 +651,16 @@ def import_(
 # --- backup, restore, doctor ---
 
 
-def backup(path: Path, /, *, media: str | None = None) -> None:
+def backup(path: Path, /) -> None:
     """Copy everything to a new zip file, even while experiments run.
 
     Args:
         path: file to create
-        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
-            RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
     """
     from rl_teacher.runs.backup import save_backup
 
     file = user_path(path)
-    summary = save_backup(file, media)
+    summary = save_backup(file)
     print(f"{summary} in {file}")
     print(f"next: RL_TEACHER_HOME=NEW rl-teacher restore {quote(str(file))}")
 
@@ -767,16 +678,11 @@ def restore(path: Path, /) -> None:
     print(f"{summary} restored in {home()}")
 
 
-def doctor(*, media: str | None = None) -> int:
-    """Examine all files and the database for damage; exit with 1 if there is any.
-
-    Args:
-        media: storage of clips: a folder, or a URL such as s3://bucket/folder; by default
-            RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME
-    """
+def doctor() -> int:
+    """Examine all files and the database for damage; exit with 1 if there is any."""
     from rl_teacher.runs.doctor import examine
 
-    checks = examine(media)
+    checks = examine()
     table = table_of("check", "examined", "result")
     for each in checks:
         result = counted(len(each.faults), "fault") if each.faults else "sound"
@@ -838,8 +744,11 @@ COMMANDS: dict[str, Any] = {
     ),
     "collect": (f"{WITH_SETTINGS}:collect", "Collect labels without training."),
     "fit": (f"{WITH_SETTINGS}:fit", "Fit a reward predictor to saved labels and save it."),
-    "serve": serve,
-    "label": label,
+    "serve": (f"{WITH_SETTINGS}:serve", "Serve the page: label and monitor all experiments."),
+    "label": (
+        f"{WITH_SETTINGS}:label",
+        "Label an experiment's comparisons with L, R, E and Enter; the page shows the clips.",
+    ),
     "envs": envs,
     "check": (f"{WITH_SETTINGS}:check", "Check an environment for faults."),
     "runs": runs,
@@ -856,7 +765,10 @@ COMMANDS: dict[str, Any] = {
         f"{WITH_SETTINGS}:sweep",
         "Run an experiment for each seed and combination of settings, and compare their returns.",
     ),
-    "circus": circus,
+    "circus": (
+        f"{WITH_SETTINGS}:circus",
+        "Teach four tricks and build a page that compares them with agents of the true reward.",
+    ),
     "labelers": LABELERS,
     "export": export,
     "import": import_,

@@ -119,7 +119,6 @@ class HumanPreferencesEnvWrapper(PreferenceWrapper):
             if num_read < n_initial_prefs:
                 settings["pretrain_labels"] = n_initial_prefs - num_read
             settings["collect_only"] = not train_reward
-            settings["keep_asking"] = "labels" in settings or "predictor_path" in settings
         elif learns and prefs_dir is None:
             raise BadConfig(
                 "collect_prefs=False and train_reward=True fit a predictor to saved "

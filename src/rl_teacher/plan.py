@@ -13,6 +13,7 @@ from rl_teacher.config.agents import AgentConfig
 from rl_teacher.config.experiment import (
     AGENT_RESET_OF_SAC,
     SCHEDULE_FRACTION_OF_SAC,
+    PageOptions,
     PhysicsBackend,
     PredictorConfig,
     QueryMethod,
@@ -27,9 +28,7 @@ SECONDS_BETWEEN = 3.0
 """Time between two comparisons of the constant schedule, if a person labels."""
 NETWORK_SETTINGS = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
 """Settings that a saved predictor keeps."""
-ASSIGNMENT = ("overlap", "overlap_labelers", "repeats", "gold")
-"""Options of a run that say who answers what how often."""
-OF_COMMAND = ("env_id", "force_new", "yes")
+OF_COMMAND = ("env_id", "force_new")
 """Beginnings of the settings that a command reads before it has a plan."""
 
 Spelling = Callable[[str, Any], str]
@@ -43,7 +42,6 @@ class LabelPlan:
         is_person: whether people answer, through the store.
         teacher: synthetic teacher: its name, or a function of two segments.
         teacher_strength: parameter of the synthetic teacher; None for its default.
-        answer_timeout_s: longest wait for a person's answers; None without a limit.
         total: labels in all; None without a limit, 0 if none are asked for.
         first: labels before training.
         schedule: label schedule: its name, or a function.
@@ -54,7 +52,6 @@ class LabelPlan:
         steps_between: environment steps between two labels of the constant schedule.
         is_paced: whether training waits for labels that are due.
         selector: query selection: its name, or a function.
-        candidates: candidate pairs per query.
         queries: whether unrelated pairs are compared, or clips are sorted, and how.
         n_clips: clips to sort; None to add clips as labels are asked for.
         null_action_clip: whether the first clip to sort shows null actions.
@@ -64,7 +61,6 @@ class LabelPlan:
     is_person: bool = False
     teacher: str | Callable[..., Any] = "oracle"
     teacher_strength: float | None = None
-    answer_timeout_s: float | None = None
     total: int | None = 0
     first: int = 0
     schedule: str | Callable[..., Any] = "constant"
@@ -75,7 +71,6 @@ class LabelPlan:
     steps_between: int = 2_000
     is_paced: bool = False
     selector: str | Callable[..., Any] = "disagreement"
-    candidates: int = 10
     queries: QueryMethod = "pairs"
     n_clips: int | None = None
     null_action_clip: bool = False
@@ -140,23 +135,6 @@ class AgentPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PagePlan:
-    """The page that is served during a run.
-
-    Attributes:
-        host: its address.
-        port: its port; the next free one if it is taken; 0: any.
-        no_browser: whether the link is only printed.
-        media: storage of clips; None for the default.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 8765
-    no_browser: bool = False
-    media: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunPlan:
     """Plan of a run of `rl-teacher teach` or `collect`.
 
@@ -179,12 +157,10 @@ class RunPlan:
         workers: threads that step the environments; None: one per core.
         has_videos: whether videos of episodes are written.
         has_tensorboard: whether TensorBoard logs are written.
-        tensorboard_dir: folder of these logs; None for that of the home.
         page: the page that is served; None for none.
         stays_open: whether the page stays open after the last step.
         instructions: instructions for labelers; empty keeps the stored ones.
-        assignment: the options of `ASSIGNMENT` that are given.
-        media: storage of clips; None for the default.
+        overlap: fraction of comparisons that several labelers answer; None keeps the stored one.
         checkpoint_seconds: time between two checkpoints.
         warnings: what the user should know before the run begins.
     """
@@ -206,12 +182,10 @@ class RunPlan:
     workers: int | None
     has_videos: bool
     has_tensorboard: bool
-    tensorboard_dir: str | None
-    page: PagePlan | None
+    page: PageOptions | None
     stays_open: bool
     instructions: str
-    assignment: dict[str, float]
-    media: str | None
+    overlap: float | None
     checkpoint_seconds: float
     warnings: tuple[str, ...] = ()
 
@@ -325,10 +299,9 @@ def resolve(
     asks_a_person, trains = given.asks_a_person, not given.collect_only
     has_warp = env_info.backend == "batch" and options.cluster is None
     is_on_policy = given.agent in ("ppo", "trpo", "a2c", "ga3c")
-    media = run.media
     page = None
     if asks_a_person or run.serve:
-        page = PagePlan(host=run.host, port=run.port, no_browser=run.no_browser, media=media)
+        page = PageOptions(host=run.host, port=run.port, no_browser=run.no_browser)
     plan = RunPlan(
         name=given.name,
         env_info=env_info,
@@ -347,16 +320,10 @@ def resolve(
         workers=None if env_info.backend == "gymnasium" else run.workers,
         has_videos=trains and run.videos,
         has_tensorboard=not run.no_tensorboard,
-        tensorboard_dir=None if run.no_tensorboard else run.tensorboard_dir,
         page=page,
         stays_open=asks_a_person and trains and not run.exit_when_finished,
         instructions=run.instructions if asks_a_person else "",
-        assignment={
-            name: value
-            for name in (ASSIGNMENT if asks_a_person else ())
-            if (value := getattr(run, name)) is not None
-        },
-        media=media,
+        overlap=run.overlap if asks_a_person else None,
         checkpoint_seconds=run.checkpoint_seconds,
     )
     ignored = [
@@ -385,7 +352,6 @@ def _agent(given: Reading, env_info: EnvInfo, *, shows_ends: bool) -> AgentPlan:
         explores = given.asks and not is_warm and given.first_labels > 0
         unread |= set() if given.learns else {"no_relabel"}
         unread |= set() if explores else {"no_explore"}
-        unread |= set() if explores and not given.sac.no_explore else {"compared_states"}
         unread |= {"learning_starts", "initial_temperature"} if is_warm else set()
     elif env_info.has_image_observations:
         unread |= {"hidden"}
@@ -449,7 +415,6 @@ def resolve_labels(
     *,
     is_paced: bool = False,
     steps_between: int | None = None,
-    answer_timeout_s: float | None = None,
 ) -> LabelPlan:
     """Resolve the settings of the labels that are asked for.
 
@@ -457,7 +422,6 @@ def resolve_labels(
         given: the settings.
         is_paced: whether training waits for labels that are due.
         steps_between: environment steps between two labels of the constant schedule.
-        answer_timeout_s: longest wait for a person's answers.
     """
     if not given.asks:
         return LabelPlan()
@@ -471,13 +435,10 @@ def resolve_labels(
     is_fitted = given.predictor_path is not None
     compares_pairs = given.queries == "pairs"
     is_selected = compares_pairs and (is_fitted or asks_later)
-    selector = given.selector if is_selected else TeachConfig.selector
-    has_scores = is_selected and selector != "uniform"
     return LabelPlan(
         is_person=is_person,
         teacher=TeachConfig.teacher if is_person else given.teacher,
         teacher_strength=None if is_person else given.teacher_strength,
-        answer_timeout_s=answer_timeout_s,
         total=given.n_labels,
         first=given.first_labels,
         schedule=schedule,
@@ -489,8 +450,7 @@ def resolve_labels(
         seconds_between=SECONDS_BETWEEN if is_person and steps_between is None else 0.0,
         steps_between=steps_between or LabelPlan.steps_between,
         is_paced=is_paced,
-        selector=selector,
-        candidates=given.candidates if has_scores else TeachConfig.candidates,
+        selector=given.selector if is_selected else TeachConfig.selector,
         queries=given.queries,
         n_clips=None if compares_pairs else given.n_clips,
         null_action_clip=not compares_pairs and given.null_action_clip,
@@ -533,10 +493,8 @@ def refuse_contradictions(settings: TeachConfig, spell: Spelling = as_flag) -> N
         BadConfig: names the settings, and what to do.
     """
     total, first, source = settings.n_labels, settings.pretrain_labels, settings.predictor
-    n_labels, saved = spell("n_labels", total), spell("predictor_path", "...")
-    n_clips, keep_asking = spell("n_clips", settings.n_clips), spell("keep_asking", True)
-    schedule = settings.schedule
-    starts_fitted, wants_labels = settings.starts_fitted, settings.wants_labels
+    n_labels = spell("n_labels", total)
+    n_clips, schedule = spell("n_clips", settings.n_clips), settings.schedule
     max_labels = math.comb(settings.n_clips or 0, 2)
     rules = {
         f"{spell('pretrain_labels', first)} is more than {n_labels}. Lower the one, or raise the "
@@ -551,21 +509,15 @@ def refuse_contradictions(settings: TeachConfig, spell: Spelling = as_flag) -> N
         f"{spell('n_labels', '...')}.": (
             total is None and schedule in ("annealed", "hyperbolic", "upfront")
         ),
-        f"{keep_asking} continues with a saved predictor or saved labels, and none was given. Give "
-        f"{saved} or {spell('labels', '...')}.": settings.keep_asking and not starts_fitted,
         "No source of rewards was given. Give -p rl, -p synth or -p human, a saved predictor with "
-        "--predictor-path, or labels with --labels.": source is None and not starts_fitted,
+        "--predictor-path, or labels with --labels.": source is None and not settings.starts_fitted,
         "-p rl uses the environment's reward, and a predictor or labels were given. Omit one of "
-        "them.": source == "rl" and starts_fitted,
-        "-p rl asks for no labels. Omit -l, -L and --collect-only, or give -p synth or -p human.": (
-            source == "rl" and (wants_labels or settings.collect_only)
-        ),
-        f"-p {source} was given, but no labels are asked for: a saved predictor, or saved labels, "
-        f"are used as they are. Give -l or {keep_asking}, or omit -p.": (
-            source in ("synth", "human") and starts_fitted and not wants_labels
+        "them.": source == "rl" and settings.starts_fitted,
+        "-p rl asks for no labels. Omit -l and -L, or give -p synth or -p human.": (
+            source == "rl" and settings.wants_labels
         ),
         "Labels need a source. Give -p synth or -p human.": (
-            source is None and (wants_labels or settings.collect_only)
+            source is None and settings.wants_labels
         ),
         f"{spell('teacher', settings.teacher)} is a synthetic teacher, and -p human asks people. "
         "Omit one of them.": source == "human" and settings.teacher != TeachConfig.teacher,

@@ -5,8 +5,6 @@ loads what the run starts from. The functions after it create what is needed bef
 """
 
 import contextlib
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from rl_teacher.agents.agent import Agent
@@ -14,8 +12,6 @@ from rl_teacher.agents.registry import check_agent, make_agent
 from rl_teacher.clips.renderer import check_renderable, check_videos
 from rl_teacher.common import runtime
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound
-from rl_teacher.common.files import check_writable
-from rl_teacher.common.paths import user_path
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.datasets.given_labels import GivenLabels, given_labels
 from rl_teacher.envs.check import check_environment
@@ -24,15 +20,13 @@ from rl_teacher.plan import RunPlan, resolve
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.rewards.factory import named_teacher
 from rl_teacher.rewards.memory import check_memory
-from rl_teacher.runs.folder import Experiment, home, media_url, open_store, validate_name
-from rl_teacher.runs.opening import ExperimentSpec, OpenExperiment
+from rl_teacher.runs.folder import Experiment, home, open_store, validate_name
+from rl_teacher.runs.opening import ExperimentSpec
 from rl_teacher.runs.warm_start import (
     WarmStart,
     load_warm_start,
 )
-from rl_teacher.store.experiments import check_assignment
-from rl_teacher.store.media import MediaFiles
-from rl_teacher.store.records import AssignmentPolicy, Control
+from rl_teacher.store.records import Control
 from rl_teacher.web.address import one_time_link
 from rl_teacher.web.service_process import PageService, check_page, open_in_browser
 
@@ -78,15 +72,18 @@ def prepare(
         runtime.prefer_cpu()
     check_machine(plan)
     config = replace(config, env_id=env_info.id, name=validate_name(config.name))
-    starts_over = options.force_new
-    stored = AssignmentPolicy() if starts_over else stored_assignment(config.name)
-    check_assignment(replace(stored, **plan.assignment))
     warm_start = load_warm_start(config)
-    given = given_labels(config, env_info, plan.segment_steps, force_new=starts_over)
+    given = given_labels(config, env_info, plan.segment_steps, force_new=options.force_new)
     if given is not None:
         check_memory(plan, len(given.dataset))
-    # The saved configuration keeps the original numbers, and must equal the given one to resume.
-    config, extension = (config, None) if starts_over else split_extension(config)
+    config, extension = warm_start.with_hashes(config), None
+    to_plan = config
+    if not options.force_new:
+        # The saved configuration keeps the original numbers, and must equal the given one to
+        # resume.
+        config, extension = split_extension(config)
+        to_plan = with_labels_to_collect(config, extension)
+    plan = replace(resolve(to_plan, options, env_info), warnings=plan.warnings)
     return PreparedRun(config, plan, warm_start, given, extension)
 
 
@@ -112,17 +109,9 @@ def check_machine(plan: RunPlan) -> None:
     """Check what a run needs of this machine before anything is created.
 
     Raises:
-        BadInput: videos cannot be rendered, there is no GPU for the physics, the page cannot be
-            served at its address, or the URL of the media is invalid.
-        StoreUnavailable: the storage of the media does not answer.
-        RunFolderUnusable: the folder of clips or of TensorBoard logs cannot be written.
+        BadInput: videos cannot be rendered, there is no GPU for the physics, or the page cannot be
+            served at its address.
     """
-    media = MediaFiles(media_url(plan.media))
-    media.check()
-    if plan.media is not None and not media.is_remote:
-        check_writable(user_path(plan.media), "--media")
-    if plan.tensorboard_dir is not None:
-        check_writable(user_path(plan.tensorboard_dir), "--tensorboard-dir")
     if plan.page is not None:
         check_page(plan.page)
     if plan.has_videos:
@@ -131,13 +120,6 @@ def check_machine(plan: RunPlan) -> None:
         from rl_teacher.envs.mujoco.warp import find_gpu  # noqa: PLC0415 - optional
 
         find_gpu()
-
-
-def stored_assignment(name: str) -> AssignmentPolicy:
-    """Return the assignment policy of an experiment; the default if the database has none."""
-    with open_store() as store, contextlib.suppress(ExperimentNotFound):
-        return store.experiments.assignment(store.experiments.get(name).id)
-    return AssignmentPolicy()
 
 
 def stored_control(name: str) -> Control:
@@ -207,37 +189,19 @@ def experiment_spec(config: TeachConfig, plan: RunPlan, *, force_new: bool) -> E
         asks_a_person=plan.asks_a_person,
         max_labels=config.n_labels,
         instructions=plan.instructions,
-        media=plan.media,
         force_new=force_new,
     )
 
 
-def with_labels_to_collect(config: TeachConfig, experiment: OpenExperiment) -> TeachConfig:
+def with_labels_to_collect(config: TeachConfig, extension: Control | None) -> TeachConfig:
     """Return the configuration with the labels of extensions, for a run that only collects.
 
     Other runs ask for these labels during training, which this one does not have.
     """
     if not config.collect_only:
         return config
-    target = experiment.store.experiments.control(experiment.id).target_labels
+    target = (extension or Control()).target_labels or stored_control(config.name).target_labels
     return replace(config, n_labels=max(config.n_labels or 0, target or 0))
-
-
-def start_page(
-    stack: contextlib.ExitStack, plan: RunPlan, display: Display
-) -> Callable[[], None] | None:
-    """Start to serve the page, until the stack is closed.
-
-    Returns:
-        A function that waits until the page is shown, and raises if it cannot be; None for a run
-        without a page.
-    """
-    if plan.page is None:
-        return None
-    waiting = stack.enter_context(ThreadPoolExecutor(1, "page"))
-    page = PageService(plan.page)
-    stack.callback(page.close)
-    return waiting.submit(show_page, page, plan, display).result
 
 
 def show_page(page: PageService, plan: RunPlan, display: Display) -> None:

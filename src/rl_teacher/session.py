@@ -138,7 +138,6 @@ class PreferenceSession:
         experiment.wait.is_stopped = lambda: bool(self.stop)
         experiment.wait.report = self.status.waiting_for_database
         self.renderer = renderer
-        starts_whole = settings.starts_with_whole_episodes
         watcher = None
         if settings.records_episodes:
             # Training, and a resumed run, begin in the middle of an episode.
@@ -152,7 +151,9 @@ class PreferenceSession:
         )
         if settings.has_videos:
             self._reporter.videos = experiment.folder.videos
-        self._true_returns = EpisodeReturns(settings.num_envs, starts_at_reset=starts_whole)
+        self._true_returns = EpisodeReturns(
+            settings.num_envs, starts_at_reset=settings.starts_with_whole_episodes
+        )
         # Predicted rewards exist from the start of training on, in the middle of episodes.
         self._predicted_returns = EpisodeReturns(settings.num_envs, starts_at_reset=False)
         self._parts: dict[str, Checkpointable] = {
@@ -356,7 +357,7 @@ class PreferenceSession:
                 self.set_phase(Phase.PAUSED, "paused on the page; resume or stop it there")
                 time.sleep(WAITING_POLL_S)
 
-    def wait_for_answers(self, num: int, then: str, timeout_s: float | None = None) -> bool:
+    def wait_for_answers(self, num: int, then: str) -> None:
         """Wait until this many comparisons are answered, or none waits for an answer.
 
         Comparisons that depend on the answers are asked meanwhile.
@@ -364,10 +365,6 @@ class PreferenceSession:
         Args:
             num: comparisons.
             then: what happens after that, for people.
-            timeout_s: maximum time to wait; None for no limit.
-
-        Returns:
-            False if the time was over before.
         """
 
         def num_missing(learner: RewardLearner) -> int:
@@ -375,7 +372,7 @@ class PreferenceSession:
             self.ask()
             return missing if learner.queue.num_waiting else 0
 
-        return self._wait(num_missing, then, timeout_s)
+        self._wait(num_missing, then)
 
     def wait_for_due_labels(self) -> None:
         """Wait until all labels are given that are due at this step of training."""
@@ -387,26 +384,17 @@ class PreferenceSession:
 
         self._wait(num_missing, "training continues")
 
-    def _wait(
-        self,
-        num_missing: Callable[[RewardLearner], int],
-        then: str,
-        timeout_s: float | None = None,
-    ) -> bool:
-        """Wait until no label is missing; return False if the time was over before."""
+    def _wait(self, num_missing: Callable[[RewardLearner], int], then: str) -> None:
+        """Wait until no label is missing."""
         if self.learner is None:
-            return True
-        began_s = time.monotonic()
+            return
         with self.timer.paused():
             while (missing := num_missing(self.learner)) > 0 and self.should_continue():
-                if timeout_s is not None and time.monotonic() - began_s > timeout_s:
-                    return False
                 labels = counted(missing, "more label")
                 self.set_phase(Phase.WAITING, f"{labels} until {then}", missing)
                 # No answers are read during a fit in the background.
                 self.finish_fit()
                 time.sleep(WAITING_POLL_S)
-        return True
 
     def wait_for_extension(self) -> bool:
         """Wait, at the end, until the owner extends the run; return False if it is stopped."""

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from cyclopts import App, Parameter
 from pydantic.dataclasses import dataclass
 
-from rl_teacher.cli import PARSING, confirm, print_summary, print_table, table_of
+from rl_teacher.cli import PARSING, confirm_deletion, print_summary, print_table, table_of
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.text import counted
 from rl_teacher.config.arguments import Given, given_type, merged
-from rl_teacher.config.experiment import RunOptions, TeachConfig
+from rl_teacher.config.experiment import PageOptions, RunOptions, ServeOptions, TeachConfig
 from rl_teacher.config.fields import STRICT, WHAT, as_flag, build, fields_of
 from rl_teacher.config.presets import PresetName, preset
-from rl_teacher.play.options import PlayOptions
+from rl_teacher.play.options import CircusOptions, PlayOptions
 
 if TYPE_CHECKING:
     from rl_teacher.sweep import Run, Sweep
@@ -64,7 +64,7 @@ def teach(*, given: Given = NOTHING) -> int:
 
 @takes(TeachConfig, RunOptions, PresetChoice)
 def collect(*, given: Given = NOTHING) -> int:
-    """Collect labels without training: `teach --collect-only`, by default of people."""
+    """Collect labels without training, by default of people."""
     given = {"predictor": "human", "preset": "vectors"} | given
     return run_experiment(*settings_of_teach(given | {"collect_only": True}))
 
@@ -134,7 +134,7 @@ def run_experiment(config: TeachConfig, options: RunOptions, defaults: TeachConf
     handler = RichHandler(console=console, show_path=False)
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler])
     name = config.name
-    if options.force_new and not options.yes:
+    if options.force_new:
         confirm_force_new(name)
     outcome = run(config, options, defaults)
     experiment = Experiment.find(name)
@@ -143,7 +143,7 @@ def run_experiment(config: TeachConfig, options: RunOptions, defaults: TeachConf
         print(f"{counted(num_labels, 'label')} in experiment {name}")
     else:
         print_summary(experiment, console)
-        console.out(f"plot: {outcome.plot_path}", highlight=False)
+        console.out(f"plot: {experiment.plot_path}", highlight=False)
     if not outcome.is_finished:
         print("The run was stopped and saved. Repeat the command to continue it.")
     elif config.collect_only:
@@ -163,7 +163,7 @@ def confirm_force_new(name: str) -> None:
     name = validate_name(name)
     # A home that shares the database may have an experiment that has no folder in this one.
     if name in experiment_names() or name in stored_experiments():
-        confirm(name, "delete", "Choose another name with -n, or omit --force-new.")
+        confirm_deletion(name, "Choose another name with -n, or omit --force-new.")
 
 
 # --- fit ---
@@ -236,6 +236,50 @@ def play(name: str, /, *, given: Given = NOTHING) -> int:
     from rl_teacher.play.commands import play as run
 
     return run(build(PlayOptions, given | {"name": name}))
+
+
+@takes(CircusOptions, shows_all=True)
+def circus(*, given: Given = NOTHING) -> int:
+    """Teach four tricks and build a page that compares them with agents of the true reward.
+
+    Walker balances on one leg, Reacher keeps away from its target, Hopper turns backflips, and
+    Cheetah dances on its hind leg. Eight agents are trained, one after another; experiments that
+    exist are continued. The page works from its file.
+
+    Args:
+        given: options
+    """
+    from rl_teacher.play.circus import circus as run
+
+    return run(build(CircusOptions, given))
+
+
+@takes(ServeOptions, shows_all=True)
+def serve(*, given: Given = NOTHING) -> int:
+    """Serve the page: label and monitor all experiments.
+
+    Args:
+        given: options
+    """
+    from rl_teacher.web import serve as service
+
+    options = build(ServeOptions, given)
+    return service.serve(options, options.end_after_runs, options.public_url)
+
+
+@takes(PageOptions, shows_all=True)
+def label(name: str, /, *, given: Given = NOTHING) -> None:
+    """Label an experiment's comparisons with L, R, E and Enter; the page shows the clips.
+
+    If no service is running, the command serves the page until it ends.
+
+    Args:
+        name: name of the experiment
+        given: options
+    """
+    from rl_teacher.web.terminal import label_at_terminal
+
+    label_at_terminal(name, build(PageOptions, given))
 
 
 # --- sweep ---

@@ -13,35 +13,24 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rl_teacher.agents.agent import Agent
-from rl_teacher.agents.collector import Collector, RolloutInterrupted, RolloutSettings
+from rl_teacher.agents.collector import Act, Collector, RolloutInterrupted, RolloutSettings
 from rl_teacher.agents.registry import check_losses
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadConfig, TeacherFailed
 from rl_teacher.common.files import folder_errors, jsonable
-from rl_teacher.common.paths import user_path
 from rl_teacher.common.runtime import stop_requests
 from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.config.predecessors import teach_command
 from rl_teacher.datasets.given_labels import GivenLabels, labelled_pairs
-from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.first_labels import add_null_action_clip, ask_first_comparisons
-from rl_teacher.plan import RunPlan, resolve
+from rl_teacher.plan import RunPlan
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.preparation import (
-    experiment_spec,
-    initial_agent,
-    prepare,
-    start_page,
-    with_labels_to_collect,
-)
+from rl_teacher.preparation import experiment_spec, initial_agent, prepare, show_page
 from rl_teacher.report.progress import Progress as Display
 from rl_teacher.report.tensorboard import TensorBoard
 from rl_teacher.rewards.factory import make_reward_source
@@ -52,6 +41,7 @@ from rl_teacher.runs.history import is_due
 from rl_teacher.runs.opening import OpenExperiment, open_experiment
 from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.session import PreferenceSession, SessionSettings, query_store
+from rl_teacher.web.service_process import PageService
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +50,11 @@ if TYPE_CHECKING:
 
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
+FIRST_STEPS = 32_000
+"""Environment steps of whole episodes from which a person's first comparisons are chosen, at most;
+there are more if the comparisons need them."""
+MAX_EXPLORATION_ROLLOUTS = 100
+"""Rollouts, at most, until enough different segments are recorded for the first comparisons."""
 MAX_STOP_WAIT_S = 1.0
 """Seconds that a stop request waits for the end of a rollout."""
 
@@ -71,16 +66,36 @@ class Outcome:
     Attributes:
         is_finished: False if the run was stopped, and saved.
         step: environment steps of training done.
-        plot_path: plot of the learning curves.
     """
 
     is_finished: bool
     step: int
-    plot_path: Path
 
 
 class TrainingLoop:
     """The loop of one run: environments and agent, around a `PreferenceSession`."""
+
+    def train_step(self) -> None:
+        """Take one turn of the loop (Christiano et al. 2017, 2.2)."""
+        session, agent = self.session, self._agent
+        # 1. The policy acts, and is updated by reinforcement learning from predicted rewards.
+        with session.timer.part("rollout"):
+            rollout = self._collect(agent.act, agent.rollout_steps)
+        session.count_steps(rollout.num_steps)
+        rewards = session.observe(rollout).rewards
+        with session.timer.part("update"):
+            losses = agent.learn(rollout, rewards)
+        # Before the next checkpoint, which would replace the last good one.
+        check_losses(self._plan.agent.name, self._plan.agent.settings, losses)
+        # 2. Pairs of segments are selected and sent to the teacher.
+        session.ask()
+        # 3. The predictor is fitted to the labels; the session then relabels the replay buffer.
+        if not session.fit():
+            self._relabel_if_due(rollout.num_steps)
+        self._reset_agent_if_due()
+        # Custom agents may return numbers of another library.
+        session.losses = {f"agent/{name}": jsonable(value) for name, value in losses.items()}
+        session.report_if_due()
 
     def __init__(
         self,
@@ -99,7 +114,6 @@ class TrainingLoop:
             agent: its agent, see `initial_agent`.
             pretrained: saved predictor to start from.
         """
-        self._await_page: Callable[[], None] | None = None
         self._plan = plan
         self._display = display
         self._collector = self._make_collector()
@@ -111,27 +125,34 @@ class TrainingLoop:
         self._num_given = 0
         self._tensorboard: TensorBoard | None = None
 
-    def train_step(self) -> None:
-        """Take one turn of the loop (Christiano et al. 2017, 2.2)."""
-        session, agent = self.session, self._agent
-        # 1. The policy acts, and is updated by reinforcement learning from predicted rewards.
-        with session.timer.part("rollout"):
-            rollout = self._collect()
-        session.count_steps(rollout.num_steps)
-        rewards = session.observe(rollout).rewards
-        with session.timer.part("update"):
-            losses = agent.learn(rollout, rewards)
-        # Before the next checkpoint, which would replace the last good one.
-        check_losses(self._plan.agent.name, self._plan.agent.settings, losses)
-        # 2. Pairs of segments are selected and sent to the teacher.
-        session.ask()
-        # 3. The predictor is fitted to the labels; the session then relabels the replay buffer.
-        if not session.fit():
-            self._relabel_if_due(rollout.num_steps)
-        self._reset_agent_if_due()
-        # Custom agents may return numbers of another library.
-        session.losses = {f"agent/{name}": jsonable(value) for name, value in losses.items()}
-        session.report_if_due()
+    def run(self) -> Outcome:
+        """Train until all steps are done or a stop is requested.
+
+        A person may extend a finished run on the page, which then trains again.
+        """
+        session, plan = self.session, self._plan
+        is_resumed = self._resume()
+        with stop_requests() as session.stop:
+            if plan.sorts_from_null_actions and not is_resumed:
+                self._add_null_action_clip()
+            if plan.collects_only:
+                self._collect_labels()
+                assert session.learner is not None  # noqa: S101 - a run that collects labels
+                is_finished = session.learner.read_answers() >= plan.first_labels
+                session.report()
+                return self._end(is_finished=is_finished)
+            # The first checkpoint is written after the first fit, so a resumed run has done this.
+            if (plan.first_labels or self._num_given) and not is_resumed:
+                self._pretrain()
+            session.timer.begin_training()
+            while True:
+                self._train()
+                outcome = self._end(is_finished=session.step >= session.num_steps)
+                if not (outcome.is_finished and plan.stays_open):
+                    return outcome
+                if not session.wait_for_extension():
+                    session.set_phase(Phase.FINISHED, "finished")
+                    return outcome
 
     def _train(self) -> None:
         """Train until all steps are done or a stop is requested; save."""
@@ -157,8 +178,8 @@ class TrainingLoop:
             session.report()
             session.save()
 
-    def _collect(self) -> Rollout:
-        """Collect the next rollout of the agent; a stop request waits for its end, but not long.
+    def _collect(self, act: Act, num_steps: int) -> Rollout:
+        """Collect a rollout; a stop request waits for its end, but not long.
 
         Raises:
             RolloutInterrupted: it had not ended `MAX_STOP_WAIT_S` after the request.
@@ -167,47 +188,14 @@ class TrainingLoop:
 
         def is_overdue() -> bool:
             nonlocal deadline_s
-            if not self._is_stop_requested():
+            if not self.session.is_stop_requested():
                 return False
+            self._display.status("stopping")
             now_s = time.monotonic()
             deadline_s = min(deadline_s, now_s + MAX_STOP_WAIT_S)
             return now_s >= deadline_s
 
-        return self._collector.collect(self._agent.act, self._agent.rollout_steps, is_overdue)
-
-    def run(self, await_page: Callable[[], None] | None = None) -> Outcome:
-        """Train until all steps are done or a stop is requested.
-
-        A person may extend a finished run on the page, which then trains again.
-
-        Args:
-            await_page: waits until the page is shown, and raises if it cannot be.
-        """
-        self._await_page = await_page
-        session, plan = self.session, self._plan
-        is_resumed = self._resume()
-        with stop_requests() as session.stop:
-            if plan.sorts_from_null_actions and not is_resumed:
-                add_null_action_clip(session, plan, self._collector, self._is_stop_requested)
-            if plan.collects_only:
-                self._collect_labels()
-                assert session.learner is not None  # noqa: S101 - a run that collects labels
-                is_finished = session.learner.read_answers() >= plan.first_labels
-                session.report()
-                return self._end(is_finished=is_finished)
-            # The first checkpoint is written after the first fit, so a resumed run has done this.
-            if (plan.first_labels or self._num_given) and not is_resumed:
-                self._pretrain()
-            self._wait_for_page()
-            session.timer.begin_training()
-            while True:
-                self._train()
-                outcome = self._end(is_finished=session.step >= session.num_steps)
-                if not (outcome.is_finished and plan.stays_open):
-                    return outcome
-                if not session.wait_for_extension():
-                    session.set_phase(Phase.FINISHED, "finished")
-                    return outcome
+        return self._collector.collect(act, num_steps, is_overdue)
 
     def _follow_extension(self) -> None:
         """Adopt the number of steps of the whole run, which the owner may have extended."""
@@ -257,6 +245,8 @@ class TrainingLoop:
         if predictor is not None and not has_true_rewards:
             self._agent.relabel_buffer(predictor)
 
+    # --- the first labels ---
+
     def _pretrain(self) -> None:
         """Collect the first labels and fit the first predictor.
 
@@ -285,18 +275,89 @@ class TrainingLoop:
 
     def _collect_labels(self) -> None:
         """Ask the first comparisons, and wait for all answers."""
-        ask_first_comparisons(
-            self.session, self._plan, self._agent, self._collector, self._is_stop_requested
-        )
-        self._wait_for_page()
+        with contextlib.suppress(RolloutInterrupted):
+            self._ask_first_comparisons()
         then = "the run ends" if self._plan.collects_only else "training starts"
         self.session.wait_for_answers(self._plan.first_labels, then)
 
-    def _wait_for_page(self) -> None:
-        if self._await_page is not None:
-            self.session.set_phase(Phase.WAITING, "starting the page")
-            self._await_page()
-            self._await_page = None
+    def _ask_first_comparisons(self) -> None:
+        """Act for long enough to cut the first segments, and ask; stop early if requested.
+
+        Raises:
+            RolloutInterrupted: a stop was requested.
+            TeacherFailed: too few different segments are found.
+        """
+        session, plan, agent = self.session, self._plan, self._agent
+        assert session.learner is not None  # noqa: S101 - there are labels to collect
+        queue, length, num = session.learner.queue, plan.segment_steps, plan.first_labels
+        num_steps, episode_steps = 2 * num * length, self._episode_steps()
+        if plan.asks_a_person:
+            # A person is asked about whole episodes, so that the clips differ.
+            num_steps = max(num_steps, episode_steps)
+        act, doing = self._exploration()
+        segments = counted(num_steps // length, "segment")
+        per_rollout = self._collector.num_envs * agent.rollout_steps
+        # At least these steps, then more rollouts for as long as too few distinct pairs are found.
+        most = num_steps + MAX_EXPLORATION_ROLLOUTS * per_rollout
+        for steps in range(0, most, per_rollout):
+            if not session.should_continue():
+                return
+            recorded = min(steps, num_steps) // length
+            text = f"{doing}, for the first comparisons: {recorded:,} of {segments}"
+            session.set_phase(Phase.RANDOM, text)
+            if steps >= num_steps:
+                while queue.num_asked < num and session.ask():
+                    pass
+                # The next clips to sort follow from answers that are missing.
+                if queue.num_asked >= num or (plan.sorts_clips and queue.num_waiting):
+                    return
+            elif plan.asks_a_person and steps >= episode_steps:
+                # A person compares the first clips while the agent explores.
+                session.ask(limit=num * steps // num_steps)
+            rollout = self._collect(act, agent.rollout_steps)
+            session.observe(rollout, is_training=False)
+            agent.observe(rollout)
+        raise TeacherFailed(
+            f"No two different clips of {plan.env_info.id} were found in "
+            f"{MAX_EXPLORATION_ROLLOUTS} rollouts before training, so there is nothing to compare. "
+            "Use an environment whose observations change, longer clips (-c), or another agent to "
+            "begin with (--agent-path)."
+        )
+
+    def _exploration(self) -> tuple[Act, str]:
+        """Return the policy that acts before the first labels, and what it does, for people."""
+        # The first comparisons are about the agent, if it is warm-started.
+        if self._plan.agent.is_warm:
+            return self._agent.predict, "acting as the agent it starts from"
+        explore = getattr(self._agent, "explore", None)
+        if explore is not None:
+            return explore, "exploring"
+        return self._collector.random_actions, "acting at random"
+
+    def _episode_steps(self) -> int:
+        """Return the steps of one episode in all environments, at most `FIRST_STEPS`."""
+        env_info = self._plan.env_info
+        episode = env_info.max_episode_steps or FIRST_STEPS
+        # Steps with images are slower, and a person waits for the first clips.
+        limit = FIRST_STEPS // (4 if env_info.has_image_observations else 1)
+        return min(episode * self._collector.num_envs, limit)
+
+    def _add_null_action_clip(self) -> None:
+        """Begin the ranking with a clip of null actions, from which no other clip is cut.
+
+        A run that was killed before its first checkpoint repeats the steps and finds the same clip.
+        """
+        session = self.session
+        assert session.learner is not None  # noqa: S101 - only a learner sorts clips
+        session.set_phase(Phase.RANDOM, "taking null actions, for the first clip")
+        is_added = False
+        with contextlib.suppress(RolloutInterrupted):
+            while not is_added and session.should_continue():
+                # In twice the length, there is a whole segment or a complete episode.
+                num_steps = 2 * self._plan.segment_steps
+                rollout = self._collect(self._collector.null_actions, num_steps)
+                session.count_episodes(rollout)
+                is_added = session.learner.add_clip_to_sort(rollout)
 
     # --- start and end ---
 
@@ -308,7 +369,7 @@ class TrainingLoop:
         settings = RolloutSettings(
             plan.env_info,
             plan.seed,
-            stagger_steps(plan.env_info),
+            plan.env_info.stagger_steps,
             plan.hides_ends,
             kept,
             plan.frames,
@@ -340,7 +401,7 @@ class TrainingLoop:
         settings = SessionSettings(
             num_envs=self._venv.num_envs,
             num_steps=plan.num_steps,
-            starts_with_whole_episodes=not stagger_steps(env_info),
+            starts_with_whole_episodes=not env_info.stagger_steps,
             # Poses cost nothing, but a video is rendered in a process of its own.
             records_episodes=renderer.kind == "poses" or plan.page is not None or plan.has_videos,
             # A run that collects more labels chooses other comparisons.
@@ -382,16 +443,10 @@ class TrainingLoop:
         if not self._plan.collects_only:
             self._follow_extension()
         if self._plan.has_tensorboard:
-            self._open_tensorboard(self.session.step if is_resumed else None)
+            resumed_at = self.session.step if is_resumed else None
+            self._tensorboard = TensorBoard(tensorboard_folder(self._plan.name), resumed_at)
+            self.session.metrics.add_sink(self._tensorboard.write)
         return is_resumed
-
-    def _open_tensorboard(self, resumed_at: int | None) -> None:
-        """Log metrics to TensorBoard, in a resumed run from the step where it continues."""
-        folder = tensorboard_folder(self._plan.name)
-        if self._plan.tensorboard_dir is not None:
-            folder = user_path(self._plan.tensorboard_dir) / self._plan.name
-        self._tensorboard = TensorBoard(folder, resumed_at)
-        self.session.metrics.add_sink(self._tensorboard.write)
 
     def _show_status(self, status: RunStatus) -> None:
         """Show the status in the terminal; while waiting, the numbers of labels too."""
@@ -401,13 +456,6 @@ class TrainingLoop:
         waiting = f"; waiting since {since.astimezone():%H:%M:%S}" if since else ""
         self._display.status(status.message + waiting)
 
-    def _is_stop_requested(self) -> bool:
-        """Return whether the run should stop, and show that it does."""
-        is_requested = self.session.is_stop_requested()
-        if is_requested:
-            self._display.status("stopping")
-        return is_requested
-
     def _end(self, *, is_finished: bool) -> Outcome:
         """Save the predictor, plot the curves, and report the end."""
         from rl_teacher.report.plot import plot  # noqa: PLC0415 - imports matplotlib
@@ -416,12 +464,12 @@ class TrainingLoop:
         if not self._plan.collects_only:
             session.save_predictor()
         with folder_errors(folder.folder):
-            path = plot([(folder.name, folder.metrics())], folder.plot_path)
+            plot([(folder.name, folder.metrics())], folder.plot_path)
         if is_finished:
             session.set_phase(Phase.FINISHED, "finished")
         else:
             session.set_phase(Phase.STOPPED, "stopped and saved")
-        return Outcome(is_finished, session.step, path)
+        return Outcome(is_finished, session.step)
 
     def finish_videos(self) -> None:
         """Wait until all videos are written; everything else has been saved by then."""
@@ -453,51 +501,42 @@ def teach(
         RlTeacherError: the input cannot be used; the text states why and what to do.
     """
     options = options or RunOptions()
-    prepared = prepare(config, options, defaults)
-    for text in prepared.plan.warnings:
+    run = prepare(config, options, defaults)
+    plan, given = run.plan, run.given_labels
+    for text in plan.warnings:
         logger.warning(text)
-    config, env_info = prepared.config, prepared.plan.env_info
-    warm_start, given, extension = prepared.warm_start, prepared.given_labels, prepared.extension
     with contextlib.ExitStack() as stack:
-        if prepared.plan.cluster is not None:
+        if plan.cluster is not None:
             from rl_teacher.cluster.connection import connected  # noqa: PLC0415 - optional
 
-            stack.enter_context(connected(prepared.plan.cluster))
-        agent = initial_agent(config, warm_start)
+            stack.enter_context(connected(plan.cluster))
+        agent = initial_agent(run.config, run.warm_start)
         # Everything that could fail is done: an earlier experiment of this name may be deleted now.
-        config = warm_start.with_hashes(config)
-        spec = experiment_spec(config, prepared.plan, force_new=options.force_new)
+        spec = experiment_spec(run.config, plan, force_new=options.force_new)
         experiment = stack.enter_context(open_experiment(spec))
         if given is not None:
             given.keep(experiment.folder)
-        if extension is not None:
-            experiment.store.experiments.set_control(experiment.id, extension)
-        config = with_labels_to_collect(config, experiment)
-        plan = resolve(config, options, env_info)
+        if run.extension is not None:
+            experiment.store.experiments.set_control(experiment.id, run.extension)
         metrics = experiment.folder.metrics_file.last()
-        display = Display(plan.name, env_info.id, plan.num_steps, metrics)
+        display = Display(plan.name, plan.env_info.id, plan.num_steps, metrics)
         stack.enter_context(display)
         display.status("setting up")
-        # The service starts while the environments are made and the first clips recorded.
-        await_page = start_page(stack, plan, display)
-        loop = TrainingLoop(plan, experiment, display, agent, warm_start.predictor)
+        page = None if plan.page is None else PageService(plan.page)
+        if page is not None:
+            stack.callback(page.close)
+        # The service starts while the environments are made.
+        loop = TrainingLoop(plan, experiment, display, agent, run.warm_start.predictor)
         stack.callback(loop.close)
-        loop.session.control.set_assignment(plan.assignment)
+        if plan.overlap is not None:
+            loop.session.control.set_overlap(plan.overlap)
         if given is not None:
             loop.add_given_labels(given)
-        outcome = loop.run(await_page)
+        if page is not None:
+            show_page(page, plan, display)
+        outcome = loop.run()
         loop.finish_videos()
         return outcome
-
-
-def stagger_steps(env_info: EnvInfo) -> int:
-    """Return the steps over which the first episodes of the environments start; 0 for together.
-
-    Environments of equal episode length start at different ages, so that every rollout shows all
-    parts of an episode.
-    """
-    is_batched = env_info.backend in ("batch", "atari")
-    return 0 if env_info.can_terminate or not is_batched else env_info.max_episode_steps or 0
 
 
 if __name__ == "__main__":

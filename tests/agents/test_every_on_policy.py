@@ -18,9 +18,9 @@ from tests.agents.rollouts import new_agent, state_after, train
 SIZE: dict[str, Any] = {"num_envs": 4, "rollout_steps": 16}
 AGENTS: dict[Any, Any] = {
     PPO: PPOConfig(**SIZE, minibatch_size=32, num_epochs=2),
-    TRPO: TRPOConfig(**SIZE, minibatch_size=32, num_epochs=2),
+    TRPO: TRPOConfig(**SIZE),
     A2C: A2CConfig(**SIZE),
-    GA3C: GA3CConfig(**SIZE, batch_envs=2),
+    GA3C: GA3CConfig(**SIZE),
 }
 pytestmark = pytest.mark.parametrize(("kind", "config"), AGENTS.items())
 

@@ -36,7 +36,7 @@ SETTINGS = {
         final_learning_rate=3e-4,
     ),
     A2C: A2CConfig(num_envs=8, learning_rate=7e-3, final_learning_rate=7e-4),
-    GA3C: GA3CConfig(num_envs=8, batch_envs=8, learning_rate=7e-3, final_learning_rate=7e-4),
+    GA3C: GA3CConfig(num_envs=8, learning_rate=7e-3, final_learning_rate=7e-4),
 }
 
 

@@ -81,7 +81,7 @@ def test_unknown_keyword_suggests_the_nearest():
 
 
 @pytest.mark.parametrize(
-    "given", [{"overlap": 1.5}, {"gold": float("nan")}, {"overlap_labelers": 1}, {"workers": 0}]
+    "given", [{"overlap": 1.5}, {"checkpoint_seconds": float("nan")}, {"workers": 0}]
 )
 def test_option_of_a_run_out_of_bounds_is_refused(given):
     [name] = given

@@ -42,7 +42,7 @@ def test_bad_input_is_refused_before_training(
 
 
 def test_agents_of_an_act_differ_only_in_their_reward():
-    options = CircusOptions(Path(), steps=5, labels=3, seed=7, has_videos=False)
+    options = CircusOptions(Path(), steps=5, labels=3, seed=7, video=False)
     for act in ACTS:
         taught, peer = act.configs(options)
         assert (taught.predictor, peer.predictor) == ("synth", "rl")

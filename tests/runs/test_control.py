@@ -34,9 +34,9 @@ def test_starting_run_overrides_earlier_command_and_keeps_settings(owner, state)
     assert owner.store.experiments.control(owner.id).target_labels == 70
 
 
-def test_unset_assignment_options_keep_stored_values(owner):
-    policy = AssignmentPolicy(overlap=0.3, overlap_labelers=3)
+def test_overlap_of_a_run_keeps_the_other_assignment(owner):
+    policy = AssignmentPolicy(overlap_labelers=3, repeats=0.1)
     owner.store.experiments.set_assignment(owner.id, policy)
-    run_control_of(owner).set_assignment({"repeats": 0.1})
+    run_control_of(owner).set_overlap(0.3)
     expected = AssignmentPolicy(overlap=0.3, overlap_labelers=3, repeats=0.1)
     assert owner.store.experiments.assignment(owner.id) == expected

@@ -218,6 +218,6 @@ def test_commands_rename_archive_and_delete(store, capsys):
     assert store.experiments.get("walker").archived_at is not None
     assert main(["archive", "restore", "walker"]) == 0
     assert main(["delete", "walker"]) == 2
-    assert "Add --yes" in capsys.readouterr().err
+    assert "delete walker --yes" in capsys.readouterr().err
     assert main(["delete", "walker", "--yes"]) == 0
     assert names(store) == []

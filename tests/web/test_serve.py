@@ -34,10 +34,10 @@ from tests.web.conftest import Trainer, label
 CODE = """
 import logging, sys
 from rl_teacher.web import serve
-from rl_teacher.plan import PagePlan
+from rl_teacher.config.experiment import PageOptions
 logging.basicConfig(level=logging.DEBUG)
 serve.HEADER_TIMEOUT_S = 1
-sys.exit(serve.serve(PagePlan(port=0, no_browser=True)))
+sys.exit(serve.serve(PageOptions(port=0, no_browser=True)))
 """
 
 

@@ -8,24 +8,24 @@ import time
 
 import pytest
 
-from rl_teacher.plan import PagePlan
+from rl_teacher.config.experiment import PageOptions
 from rl_teacher.runs.folder import home
 from rl_teacher.web import service_process
 from rl_teacher.web.address import running_service, running_services
 from rl_teacher.web.service_process import PageService
 
-OPTIONS = PagePlan(port=0)
+OPTIONS = PageOptions(port=0)
 TIMEOUT_S = 30.0
 
 RUN = """
 import sys
 from rl_teacher.web import service_process
-from rl_teacher.plan import PagePlan
+from rl_teacher.config.experiment import PageOptions
 service_process.END_AFTER_S = float(sys.argv[1])
 service_process.END_TIMEOUT_S = 60.0
 print("ready", flush=True)
 sys.stdin.readline()
-page = service_process.PageService(PagePlan(port=0))
+page = service_process.PageService(PageOptions(port=0))
 print(page.link("mine", True), flush=True)
 sys.stdin.read()
 page.close()

@@ -123,7 +123,7 @@ def quick_with(keywords: dict[str, Any]) -> dict[str, Any]:
     """Add the keywords of `QUICK` that have an effect beside the given ones."""
     quick = set(QUICK)
     if "predictor_path" in keywords:
-        quick = quick - {"reward"} if keywords.get("keep_asking") else set()
+        quick = quick - {"reward"} if keywords.get("teacher") else set()
     if "labels" in keywords and "n_labels" not in keywords:
         quick &= {"fit", "segment_length", "reward"}
     elif keywords.get("collect_only"):

@@ -9,7 +9,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import BadInput, NoPredictor
+from rl_teacher.common.errors import BadInput
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.runs.folder import home
 from rl_teacher.store.database import default_url
@@ -108,33 +108,6 @@ def test_person_is_shown_clips_of_vector_with_converted_observations():
     venv = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)
     env = PreferenceVectorWrapper(gym.wrappers.vector.NormalizeObservation(venv), **HUMAN)
     label_all(env, "video")
-    env.close()
-
-
-def test_waiting_for_answers_ends_after_timeout(caplog):
-    env = PreferenceWrapper(
-        gym.make("InvertedPendulum-v5"), wait_for_labels=True, answer_timeout_s=0.3, **HUMAN
-    )
-    env.reset(seed=0)
-    began_s = time.monotonic()
-    env.action_space.seed(0)
-    for _ in range(400):
-        _, reward, terminated, _, _ = env.step(env.action_space.sample())
-        assert reward == 0
-        if terminated:
-            env.reset()
-    assert time.monotonic() - began_s > 0.3
-    assert caplog.text.count("does not wait again") == 1
-    assert "rl-teacher serve" in caplog.text
-    env.close()
-
-
-def test_pretraining_waits_again_after_timeout_without_saying_otherwise(caplog):
-    env = PreferenceWrapper(gym.make("InvertedPendulum-v5"), answer_timeout_s=0.3, **HUMAN)
-    with pytest.raises(NoPredictor):
-        env.pretrain(max_steps=1_000)
-    assert "rl-teacher serve" in caplog.text
-    assert "does not wait again" not in caplog.text
     env.close()
 
 

@@ -62,7 +62,7 @@ def test_step_and_reset_after_close_are_refused():
 def segments_of(venv):
     """Return hashes of segments sampled from episodes 3 to 29 of each environment."""
     learner = venv.session.learning.learner
-    venv.session._observe_buffer()
+    venv.session._observe_steps()
     cuts = learner.recorder.cut(6_000, np.random.default_rng(0))
     segments = learner.recorder.segments(cuts)
     return {each.content_hash for each in segments if each.observations[0, 0] in range(3, 30)}
@@ -154,7 +154,7 @@ def test_steps_to_a_start_point_are_not_recorded(monkeypatch):
     for _ in range(22):
         *_, infos = venv.step(np.zeros(2, np.int64))
         acts.append(infos["_true_reward"])
-    rollout = venv.session._buffer.take()
+    rollout = venv.session._take_rollout()
     venv.close()
     # Each episode: three steps to its start point, then eight of the agent.
     episode = [False] * 3 + [True] * 8

@@ -44,14 +44,14 @@ class ActorCriticSettings(OnPolicySettings):
     """entropy coefficient of the loss"""
     max_grad_norm: ClassVar[float] = 0.5
     """maximum norm of the gradient"""
-    image_encoder: NetworkSize = "small"
-    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
 
 
 @dataclass(frozen=True, config=STRICT)
 class PPOConfig(ActorCriticSettings):
     """Settings of PPO (Schulman et al. 2017)."""
 
+    image_encoder: NetworkSize = "small"
+    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
     minibatch_size: Count = 64
     """samples per gradient step"""
     num_epochs: Count = 10
@@ -78,9 +78,9 @@ class TRPOConfig(OnPolicySettings):
     """maximum number of line search steps"""
     line_search_shrinkage: ClassVar[float] = 0.8
     """factor between the step sizes of the line search"""
-    minibatch_size: Count = 128
+    minibatch_size: ClassVar[int] = 128
     """samples per gradient step of the value function"""
-    num_epochs: Count = 10
+    num_epochs: ClassVar[int] = 10
     """passes of the value function over each rollout"""
     learning_rate: Positive = 1e-3
     """learning rate of the value function's Adam"""
@@ -106,6 +106,8 @@ class A2CConfig(RMSPropSettings):
     """Settings of A2C (Mnih et al. 2016, synchronous)."""
 
     num_envs: Count = 16
+    image_encoder: NetworkSize = "small"
+    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
     gae_lambda: Fraction = 1.0
     """lambda of generalised advantage estimation (GAE); 1 is plain A2C"""
 
@@ -115,7 +117,8 @@ class GA3CConfig(RMSPropSettings):
     """Settings of GA3C (Babaeizadeh et al. 2017), with V-trace (Espeholt et al. 2018)."""
 
     num_envs: Count = 64
-    batch_envs: Count = 16
+    image_encoder: ClassVar[NetworkSize] = "small"
+    batch_envs: ClassVar[int] = 16
     """minimum number of environments whose rollouts form one gradient step"""
     rho_bar: ClassVar[float] = 1.0
     """clipping threshold of V-trace's importance weights (rho bar)"""
@@ -145,7 +148,7 @@ class SACConfig:
     """learning rate of Adam, for actor, critics and temperature"""
     gamma: Fraction = 0.99
     """discount factor"""
-    tau: Fraction = 0.005
+    tau: ClassVar[float] = 0.005
     """coefficient of the target networks' soft update (tau)"""
     initial_temperature: Positive = 1.0
     """initial entropy temperature; it adapts to a target entropy of -1 nat per action dimension"""
@@ -157,9 +160,9 @@ class SACConfig:
     """do not relabel the replay buffer after each fit of the reward predictor"""
     no_explore: bool = False
     """act at random before the first labels, without PEBBLE's unsupervised exploration"""
-    compared_states: Natural = 512
+    compared_states: ClassVar[int] = 512
     """states of the replay buffer in which nearest neighbours are searched for the exploration
-    reward; 0: all"""
+    reward"""
 
 
 @dataclass(frozen=True, config=STRICT)

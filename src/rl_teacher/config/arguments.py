@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_orig
 
 from cyclopts import Parameter, Token
 
-from rl_teacher.config.fields import fields_of, help_of
+from rl_teacher.config.fields import NO_FLAG, fields_of, help_of
 
 Given = dict[str, Any]
 """Settings that were given, by name; sections are mappings."""
@@ -40,6 +40,8 @@ def given_type(*models: type, only: Iterable[str] = (), shows_all: bool = False)
             if only and name not in only:
                 continue
             notes = [note for note in field.metadata if isinstance(note, Parameter)]
+            if NO_FLAG in notes:
+                continue
             kind = argument_type(field.annotation)
             if hasattr(kind, "__pydantic_fields__"):
                 hints[name] = Annotated[given_type(kind, shows_all=shows_all), Parameter(help="")]

@@ -22,6 +22,7 @@ from rl_teacher.config.fields import (
     LABELS,
     MAX_SEED,
     NEGATABLE,
+    NO_FLAG,
     PAGE,
     STRICT,
     TEACHER,
@@ -87,8 +88,6 @@ class PredictorConfig:
     """weight decay, divided by the number of labels (or clips) that are fitted; 0: none"""
     reward_std: Positive = 1.0
     """standard deviation of the normalised predicted reward"""
-    window_steps: Count = 20_000
-    """environment steps over which the predicted reward is normalised"""
     label_buffer: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     """number of most recent labels that are fitted; 0: all"""
 
@@ -105,7 +104,7 @@ class TeachConfig:
     """environment, for example ShortHopper-v1; `rl-teacher envs` lists them"""
     predictor: Annotated[Literal["rl", "synth", "human"] | None, TEACHER, short("-p")] = None
     """source of rewards: rl (the environment), synth (labels of a synthetic teacher) or human
-    (labels of people); optional with --predictor-path or --labels"""
+    (labels of people); without it, --predictor-path or --labels is used as it is"""
     _: KW_ONLY
     name: Annotated[str, WHAT, short("-n")] = ""
     """name of the experiment; repeating the command continues it"""
@@ -135,16 +134,13 @@ class TeachConfig:
     default B-Pref's value"""
     labels: Annotated[str | None, TEACHER] = None
     """existing labels to fit the predictor to, before training and in all later fits: name of an
-    experiment, or a data set (a .zip file). New labels are requested only with
-    --n-labels, --pretrain-labels or --keep-asking, which do not count these"""
+    experiment, or a data set (a .zip file). New labels are requested only with -p synth or -p
+    human; --n-labels does not count these"""
     predictor_path: Annotated[str | None, TEACHER] = None
-    """saved reward predictor: name of an experiment, or a folder; it stays frozen unless
-    --keep-asking, --n-labels, --pretrain-labels or --labels is given"""
+    """saved reward predictor: name of an experiment, or a folder; it stays frozen unless -p synth,
+    -p human or --labels is given"""
     agent_path: str | None = None
     """warm start of the agent: name or folder of an experiment"""
-    keep_asking: Annotated[bool, TEACHER] = False
-    """request new labels in a run that starts with labels or a predictor, and fit the predictor to
-    them as well"""
     held_out: str | None = None
     """labels that the predictor is never fitted to, only evaluated on: name of an experiment, or a
     data set"""
@@ -165,8 +161,6 @@ class TeachConfig:
     labels; by default 1, and 0.5 with -a sac"""
     selector: SelectorName | Callable[..., Any] = "disagreement"
     """query selection: how pairs are chosen among the candidates"""
-    candidates: Count = 10
-    """candidate pairs per query, from which the selector chooses"""
     queries: Annotated[QueryMethod, LABELS] = "pairs"
     """comparisons of unrelated pairs (pairs), or comparisons that sort clips: by binary insertion
     (tree), or between neighbours in the current ranking (sort)"""
@@ -177,7 +171,7 @@ class TeachConfig:
     """the first clip to sort shows null actions (zeros, or NOOP), as a reference for the others"""
     reuse_clips: bool = False
     """also compare clips from other experiments in the same environment"""
-    collect_only: bool = False
+    collect_only: Annotated[bool, NO_FLAG] = False
     """request all labels and stop without training"""
 
     num_timesteps: Annotated[Count, TRAINING, short("-t")] = 5_000_000
@@ -247,14 +241,13 @@ class TeachConfig:
     @property
     def wants_labels(self) -> bool:
         """True if a setting asks for labels explicitly."""
-        wanted = self.n_labels, self.pretrain_labels
-        return self.keep_asking or any(number is not None for number in wanted)
+        numbers = self.n_labels, self.pretrain_labels
+        return self.collect_only or any(number is not None for number in numbers)
 
     @property
     def asks(self) -> bool:
         """True if labels are requested from a teacher."""
-        is_taught = self.predictor in ("synth", "human")
-        return is_taught and (not self.starts_fitted or self.wants_labels)
+        return self.predictor in ("synth", "human")
 
     @property
     def asks_upfront(self) -> bool:
@@ -288,8 +281,31 @@ class TeachConfig:
         return DEFAULT_PRETRAIN_LABELS if total is None else max(total // 4, 1)
 
 
-@dataclass(frozen=True, config=STRICT)
-class RunOptions:
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class PageOptions:
+    """Options of a command that serves the page."""
+
+    host: str = "127.0.0.1"
+    """address of the page; 0.0.0.0 listens on every network of this machine"""
+    port: Port = 8765
+    """port of the page; the next free one if it is taken; 0: any"""
+    no_browser: bool = False
+    """print the link to the page without opening a browser"""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class ServeOptions(PageOptions):
+    """Options of `rl-teacher serve`."""
+
+    end_after_runs: Annotated[float, Field(ge=0)] | None = None
+    """seconds after the last run until the service ends; by default it does not end"""
+    public_url: str | None = None
+    """address that browsers open, in printed links, such as https://label.example.org behind a
+    reverse proxy; by default that of --host and --port"""
+
+
+@dataclass(frozen=True, kw_only=True, config=STRICT)
+class RunOptions(PageOptions):
     """Options of a run; they may change when an experiment is continued."""
 
     workers: Annotated[Count | None, TRAINING, short("-w")] = None
@@ -303,9 +319,6 @@ class RunOptions:
     folder of the experiment"""
     no_tensorboard: bool = False
     """write no TensorBoard logs"""
-    tensorboard_dir: str | None = None
-    """folder of TensorBoard logs, one subfolder per experiment; by default the tensorboard folder
-    of RL_TEACHER_HOME"""
     checkpoint_seconds: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 20.0
     """seconds between checkpoints"""
     instructions: Annotated[str, PAGE] = ""
@@ -318,29 +331,10 @@ class RunOptions:
     experiment can be extended on it"""
     overlap: Fraction | None = None
     """fraction of comparisons that several labelers answer; unchanged if omitted, initially 0"""
-    overlap_labelers: Annotated[int, Field(ge=2)] | None = None
-    """labelers per comparison with overlap; unchanged if omitted, initially 2"""
-    repeats: Fraction | None = None
-    """fraction of comparisons that a labeler is asked a second time; unchanged if omitted,
-    initially 0"""
-    gold: Fraction | None = None
-    """fraction of gold comparisons, whose answer is known; unchanged if omitted,
-    initially 0"""
     serve: Annotated[bool, PAGE] = False
     """serve the page during the run; always on with -p human"""
-    host: str = "127.0.0.1"
-    """address of the page; 0.0.0.0 listens on every network of this machine"""
-    port: Port = 8765
-    """port of the page; the next free one if it is taken; 0: any"""
-    no_browser: bool = False
-    """print the link to the page without opening a browser"""
-    media: str | None = None
-    """storage of clips: a folder, or a URL such as s3://bucket/folder; by default
-    RL_TEACHER_MEDIA_URL, or the media folder of RL_TEACHER_HOME"""
     force_new: Annotated[bool, WHAT] = False
     """start over: delete the labels and checkpoints of this experiment, after confirmation"""
-    yes: bool = False
-    """delete without confirmation"""
 
 
 def label_budget(queries: QueryMethod, num_labels: int | None, num_clips: int | None) -> int | None:

@@ -40,6 +40,9 @@ PAGE = Parameter(group=Group("Page", sort_key=5))
 NEGATABLE = Parameter(negative_bool="no-")
 """Mark of a flag that a preset may switch on, so that `--no-FLAG` switches it off."""
 
+NO_FLAG = Parameter(parse=False)
+"""Mark of a setting that a command of its own sets, or a keyword in Python."""
+
 Model = TypeVar("Model")
 
 

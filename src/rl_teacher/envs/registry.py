@@ -80,6 +80,16 @@ class EnvInfo:
     description: str
     has_image_observations: bool = False
 
+    @property
+    def stagger_steps(self) -> int:
+        """Steps over which the first episodes of a run's environments start; 0 for together.
+
+        Environments of equal episode length start at different ages, so that every rollout shows
+        all parts of an episode.
+        """
+        is_batched = self.backend in ("batch", "atari")
+        return 0 if self.can_terminate or not is_batched else self.max_episode_steps or 0
+
 
 def get_env_info(env_id: str) -> EnvInfo:
     """Return the properties of an environment.

@@ -12,13 +12,10 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
-from pydantic import Field
-from pydantic.dataclasses import dataclass as checked
 from rich.console import Console
 from rich.table import Table
 
@@ -27,42 +24,21 @@ from rl_teacher.clips.renderer import SegmentRenderer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.files import check_writable, write_atomically, write_errors
+from rl_teacher.common.paths import user_path
 from rl_teacher.config.experiment import RunOptions, TeachConfig
-from rl_teacher.config.fields import MAX_SEED, STRICT, Count
 from rl_teacher.play.actors import Actor
 from rl_teacher.play.commands import open_actors
 from rl_teacher.play.episodes import record_episode
 from rl_teacher.play.film import write_film
-from rl_teacher.play.options import PlayOptions
+from rl_teacher.play.options import EPISODES, CircusOptions, PlayOptions
 from rl_teacher.teach import teach
 from rl_teacher.teachers.tasks import TASKS, TaskTeacher
 from rl_teacher.web.schemas.shared import Clip
 from rl_teacher.web.settings import BUILT_PAGE
 
-EPISODES = 10
-"""Episodes over which the measures are averaged; the first one is shown."""
 PAGE = BUILT_PAGE / "circus.html"
 DATA = '<script id="circus" type="application/json">null</script>'
 """Place of the data in the built page."""
-
-
-@checked(frozen=True, config=STRICT)
-class CircusOptions:
-    """Options of `rl-teacher circus`.
-
-    Attributes:
-        out: folder for page, measures and videos.
-        steps: environment steps of each agent.
-        labels: labels of each taught agent.
-        seed: seed of all experiments and episodes.
-        has_videos: whether to write videos.
-    """
-
-    out: Path
-    steps: Count
-    labels: Count
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED - EPISODES)]
-    has_videos: bool
 
 
 @dataclass(frozen=True)
@@ -119,6 +95,7 @@ def circus(options: CircusOptions) -> int:
     Raises:
         RlTeacherError: an option is out of range, or something cannot be trained or written.
     """
+    options = replace(options, out=user_path(options.out))
     check(options)
     console = Console()
     if not train(options, console):
@@ -158,7 +135,7 @@ def check(options: CircusOptions) -> None:
             "contains it."
         )
     check_writable(options.out, "--out")
-    if options.has_videos:
+    if options.video:
         OffscreenRenderer().close()
 
 
@@ -187,7 +164,7 @@ def perform(
         actors = stack.enter_context(open_actors(played))
         renderer = stack.enter_context(closing(SegmentRenderer(actors[0].env_info)))
         both = [record(actor, options.seed) for actor in actors]
-        for ending in ("mp4", "gif") if options.has_videos else ():
+        for ending in ("mp4", "gif") if options.video else ():
             write_film(actors, played, options.out / f"{act.task}.{ending}", console)
         clips = [encode_clip(renderer, segments[0]) for segments in both]
         sides = [

@@ -43,14 +43,12 @@ def play(options: PlayOptions) -> int:
 
 def play_on_page(actors: Sequence[Actor], options: PlayOptions) -> int:
     """Serve the page until a signal arrives."""
-    from rl_teacher.plan import PagePlan  # noqa: PLC0415 - heavy
-    from rl_teacher.play.player import Player  # noqa: PLC0415
+    from rl_teacher.play.player import Player  # noqa: PLC0415 - heavy
     from rl_teacher.web.serve import serve  # noqa: PLC0415
 
     player = Player(actors, options)
     with contextlib.closing(player):
-        page = PagePlan(host=options.host, port=options.port, no_browser=options.no_browser)
-        return serve(page, player=player)
+        return serve(options, player=player)
 
 
 @contextlib.contextmanager

@@ -8,15 +8,18 @@ from pydantic.dataclasses import dataclass
 
 from rl_teacher.common.errors import BadInput
 from rl_teacher.common.paths import user_path
-from rl_teacher.config.fields import MAX_SEED, STRICT, Port, short
+from rl_teacher.config.experiment import PageOptions
+from rl_teacher.config.fields import MAX_SEED, STRICT, Count, short
 
 MAX_EPISODES = 100
 """All episodes stay in memory so that each can be watched again."""
+EPISODES = 10
+"""Episodes over which the circus averages its measures; the first one is shown."""
 VIDEO_ENDINGS = (".mp4", ".gif")
 
 
 @dataclass(frozen=True, config=STRICT)
-class PlayOptions:
+class PlayOptions(PageOptions):
     """Options of `rl-teacher play`."""
 
     name: str
@@ -37,12 +40,22 @@ class PlayOptions:
     """reward predictor to show instead of the agent's own: name of an experiment, or a folder"""
     video: Path | None = None
     """write a video to this .mp4 or .gif file instead of opening the page; needs no display"""
-    host: str = "127.0.0.1"
-    """address of the page; 0.0.0.0 listens on every network of this machine"""
-    port: Port = 8765
-    """port of the page; the next free one if it is taken; 0: any"""
-    no_browser: bool = False
-    """print the link to the page without opening a browser"""
+
+
+@dataclass(frozen=True, config=STRICT)
+class CircusOptions:
+    """Options of `rl-teacher circus`."""
+
+    out: Path = Path("circus")
+    """folder for circus.html, circus.json and the videos"""
+    steps: Count = 1_000_000
+    """environment steps of training of each agent"""
+    labels: Count = 700
+    """labels of each taught agent"""
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED - EPISODES)] = 1
+    """seed of all agents, and of the first of the episodes that are measured"""
+    video: bool = False
+    """also write videos of each trick, as .gif and .mp4"""
 
 
 def validate(options: PlayOptions) -> None:

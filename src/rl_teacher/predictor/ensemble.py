@@ -76,6 +76,10 @@ class ImageEnsemble:
         return np.concatenate(rewards).reshape(len(self._members), size, 1)[:, :num]
 
 
+WINDOW_STEPS = 20_000
+"""Environment steps over which the predicted reward is normalised: about ten rollouts of PPO."""
+
+
 class WindowedMeanStd:
     """Mean and standard deviation of each member's rewards over the latest steps.
 
@@ -86,7 +90,7 @@ class WindowedMeanStd:
     M: members, S: steps.
     """
 
-    def __init__(self, num_members: int, window_steps: int) -> None:
+    def __init__(self, num_members: int, window_steps: int = WINDOW_STEPS) -> None:
         self._window_steps = window_steps
         self._num_members = num_members
         # Sums in place of rewards: each is [3, M], the count, the sum and the sum of squares.
@@ -171,7 +175,7 @@ class RewardPredictor:
         self.space = space.for_encoder(config.image_encoder)
         self.config = config
         self.normaliser = InputNormaliser.identity(self.space)
-        self.recent = WindowedMeanStd(config.ensemble_size, config.window_steps)
+        self.recent = WindowedMeanStd(config.ensemble_size)
         self.keeps_zero = False
         self.set_networks(new_networks(self.space, config, seed), self.normaliser)
 

@@ -25,6 +25,8 @@ experiment."""
 ALIKE_SHARE = 0.25
 """Share of the candidate pairs, those with the most similar segments, that a person is not asked:
 people cannot tell them apart."""
+CANDIDATES_PER_PAIR = 10
+"""Candidate pairs per chosen pair (Christiano et al. 2017, 2.2.4)."""
 PIXEL_STRIDE = 16
 """Subsampling stride of the image bytes by which segments are told apart."""
 EPSILON = 1e-8
@@ -80,7 +82,7 @@ class PairChooser:
         """Initialise.
 
         Args:
-            labels: how candidates are chosen, and whether a person compares them: pairs of similar
+            labels: how pairs are chosen, and whether a person compares them: pairs of similar
                 segments are left out then.
             recorder: recent steps from which segments are cut.
             predictor: predicts the returns of segments, once it is fitted.
@@ -88,7 +90,6 @@ class PairChooser:
             shared_segments: segments of other experiments in the same environment.
         """
         self._is_person = labels.is_person
-        self._candidates_per_pair = labels.candidates
         chosen = labels.selector
         self._select = chosen if callable(chosen) else selector(chosen)
         self._recorder = recorder
@@ -120,7 +121,7 @@ class PairChooser:
         if num <= 0:
             return []
         is_evaluated = is_fitted or self._is_person
-        left, right = self._candidate_cuts(num * (self._candidates_per_pair if is_evaluated else 1))
+        left, right = self._candidate_cuts(num * (CANDIDATES_PER_PAIR if is_evaluated else 1))
         if not len(left):
             return []
         # Before the first fit, the networks' disagreement means nothing.

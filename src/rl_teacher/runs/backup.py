@@ -64,12 +64,11 @@ KNOWN = re.compile(
 """Names in a backup; everything else in a home is made again, and refused in a backup."""
 
 
-def save_backup(target: Path, media: str | Path | None = None) -> str:
+def save_backup(target: Path) -> str:
     """Copy the home to a new zip file, with every label that was acknowledged before.
 
     Args:
         target: File to create.
-        media: Storage of the clips; None for the default.
 
     Returns:
         A summary of the contents.
@@ -100,7 +99,7 @@ def save_backup(target: Path, media: str | Path | None = None) -> str:
                 save_snapshot(store.database, Path(folder) / DATABASE)
                 archive.write(Path(folder) / DATABASE, DATABASE)
                 add_files(archive, source, "segments")
-                add_media(archive, store, MediaFiles(media or default_media(source)))
+                add_media(archive, store, MediaFiles(default_media(source)))
                 summary = summary_of(archive, store.database)
             sync_file(unfinished)
         sync_folder(target.parent)

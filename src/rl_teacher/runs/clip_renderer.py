@@ -111,7 +111,7 @@ class ClipRenderer:
     def missing(self, content_hashes: Iterable[str]) -> set[str]:
         """Return the hashes of clips that are neither stored nor about to be.
 
-        The file of a clip may have been deleted, or be in the folder of another --media.
+        The file of a clip may have been deleted, or be in another storage.
         """
         others = (each for each in content_hashes if each not in self._pending)
         return {each for each in others if not self._is_stored(each)}

@@ -1,7 +1,7 @@
 """Commands of the owner to a run, read from the store."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -57,10 +57,10 @@ class RunControl:
         """True if the owner switched the agent to the true reward."""
         return self.latest().reward == "true"
 
-    def set_assignment(self, given: Mapping[str, float]) -> None:
-        """Store the assignment policy; options that are not given keep their stored values."""
+    def set_overlap(self, overlap: float) -> None:
+        """Store the fraction of comparisons that several labelers answer."""
         before = self._store.experiments.assignment(self._experiment_id)
-        policy = replace(before, **given)
+        policy = replace(before, overlap=overlap)
         if policy != before:
             self._store.experiments.set_assignment(self._experiment_id, policy)
 

@@ -43,11 +43,8 @@ class Check:
     faults: list[str]
 
 
-def examine(media: str | None = None) -> list[Check]:
+def examine() -> list[Check]:
     """Examine the home and its database, also while they are used.
-
-    Args:
-        media: Storage of the clips; None for the default.
 
     Raises:
         BadInput: There is no home.
@@ -59,7 +56,7 @@ def examine(media: str | None = None) -> list[Check]:
         with open_store() as store:
             checks += [
                 check_segments(store),
-                check_clips(store, MediaFiles(media_url(media))),
+                check_clips(store, MediaFiles(media_url())),
                 check_counts(store),
             ]
     return [*checks, check_run_folders()]

@@ -108,9 +108,9 @@ def segment_files() -> SegmentFiles:
     return SegmentFiles(home() / "segments")
 
 
-def media_url(given: str | None) -> str:
-    """Return the folder or URL of the clips: the given one, or else the home's."""
-    return given or default_media(home())
+def media_url() -> str:
+    """Return the folder or URL of the clips."""
+    return default_media(home())
 
 
 def experiments_folder() -> Path:

@@ -30,7 +30,6 @@ class ExperimentSpec:
         asks_a_person: whether a person labels; their answers are synced to disk.
         max_labels: labels wanted in all; None without a limit.
         instructions: instructions for labelers; empty keeps the stored ones.
-        media: folder of rendered clips; None for the default.
         force_new: delete an existing experiment of this name.
     """
 
@@ -40,7 +39,6 @@ class ExperimentSpec:
     asks_a_person: bool
     max_labels: int | None = None
     instructions: str = ""
-    media: str | None = None
     force_new: bool = False
 
 
@@ -67,7 +65,7 @@ class OpenExperiment:
     @property
     def media(self) -> MediaFiles:
         """Storage of rendered clips."""
-        return MediaFiles(media_url(self.spec.media))
+        return MediaFiles(media_url())
 
 
 @contextlib.contextmanager
@@ -78,7 +76,7 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
         RlTeacherError: the name or the folder cannot be used, the experiment is in use, or it
             exists with another configuration.
     """
-    MediaFiles(media_url(spec.media)).check()
+    MediaFiles(media_url()).check()
     with contextlib.ExitStack() as stack:
         # Without syncing, a power cut may lose synthetic answers; they are computed again.
         wait = DatabaseWait()

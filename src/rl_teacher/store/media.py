@@ -196,7 +196,7 @@ class MediaFiles:
         if sealed is None:
             raise MediaNotFound(
                 f"{key} is not in the storage of the media. Name the storage where the trainer "
-                "puts them with --media, or put the file back from a backup."
+                "puts them with RL_TEACHER_MEDIA_URL, or put the file back from a backup."
             )
         return unseal(key, sealed)
 

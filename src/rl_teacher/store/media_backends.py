@@ -135,13 +135,13 @@ def open_backend(url_or_path: str | Path) -> LocalFolder | RemoteFolder:
         file_system, root = url_to_fs(url_or_path, **(S3_OPTIONS if extra == "s3" else {}))
     except ImportError as error:
         raise BadInput(
-            f"--media {protocol}://... needs a driver that cannot be imported: {error}. "
-            f'Install it with `pip install "rl-teacher[{extra}]"`, or name a local folder.'
+            f"RL_TEACHER_MEDIA_URL={protocol}://... needs a driver that cannot be imported: "
+            f'{error}. Install it with `pip install "rl-teacher[{extra}]"`, or name a local folder.'
         ) from error
     except ValueError as error:
         raise BadInput(
-            f"--media {protocol[:40]}://... cannot be used: {error}. Give a local folder, "
-            "s3://bucket/folder or gs://bucket/folder."
+            f"RL_TEACHER_MEDIA_URL={protocol[:40]}://... cannot be used: {error}. Give a local "
+            "folder, s3://bucket/folder or gs://bucket/folder."
         ) from error
     if isinstance(file_system, LocalFileSystem):
         return LocalFolder(Path(root))

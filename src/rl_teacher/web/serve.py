@@ -20,9 +20,8 @@ from granian.server.embed import Server
 from granian.utils.proxies import wrap_asgi_with_proxy_headers
 from rich.console import Console
 
-from rl_teacher.common.errors import BadInput
 from rl_teacher.common.runtime import handled_signals
-from rl_teacher.plan import PagePlan
+from rl_teacher.config.experiment import PageOptions
 from rl_teacher.runs.folder import database_url, home, media_url
 from rl_teacher.store.media_cache import CACHE_FOLDER, open_cached
 from rl_teacher.store.store import Store
@@ -57,7 +56,7 @@ LOOPBACK = ("127.", "::1", "localhost")
 
 
 def serve(
-    page: PagePlan,
+    page: PageOptions,
     end_after_runs: float | None = None,
     public_url: str | None = None,
     player: EpisodePlayer | None = None,
@@ -76,12 +75,8 @@ def serve(
         StoreUnavailable: The database, or a remote storage of media, cannot be used.
         RunFolderUnusable: The home cannot be written.
     """
-    if end_after_runs is not None and not end_after_runs >= 0:  # NaN, too
-        raise BadInput(
-            f"--end-after-runs {end_after_runs:g} was given; a number of seconds from 0 is needed."
-        )
     public_url = None if public_url is None else base_url(public_url)
-    database, media = database_url(), media_url(page.media)
+    database, media = database_url(), media_url()
     media_files = open_cached(media, home() / CACHE_FOLDER)
     if player is None:
         media_files.check()

@@ -13,7 +13,7 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 
-from rl_teacher.plan import PagePlan
+from rl_teacher.config.experiment import PageOptions
 from rl_teacher.runs.folder import home, media_url
 from rl_teacher.store.lock import FolderLock, SharedLock
 from rl_teacher.web.address import (
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 class PageService:
     """Service that shows the page of a run; it is started if none runs."""
 
-    def __init__(self, options: PagePlan) -> None:
+    def __init__(self, options: PageOptions) -> None:
         """Find a service of this store and these media, or start one.
 
         Its standard error is written to `<home>/logs/service-errors.log`.
@@ -57,7 +57,7 @@ class PageService:
         errors = log_folder(home()) / ERRORS_NAME
         # Held before services are looked for, so that the one that is found does not stop.
         self._shown.acquire(BEGIN_TIMEOUT_S)
-        self._served = database_id(), location_id(media_url(options.media))
+        self._served = database_id(), location_id(media_url())
         self._found = running_service(*self._served)
         self._process = None if self._found else start_service(options, errors)
         if self._found is not None:
@@ -102,20 +102,20 @@ class PageService:
         exclusive_lock.release()
 
 
-def check_page(options: PagePlan) -> None:
+def check_page(options: PageOptions) -> None:
     """Check that the page of a run is served already, or can be served at its address.
 
     Raises:
         BadInput: The address is unavailable.
     """
-    if running_service(database_id(), location_id(media_url(options.media))) is None:
+    if running_service(database_id(), location_id(media_url())) is None:
         with listening(options.host, options.port):
             pass
 
 
-def warn_of_ignored_options(options: PagePlan, found: Address) -> None:
+def warn_of_ignored_options(options: PageOptions, found: Address) -> None:
     """Warn that a service which runs already keeps its own host and port."""
-    defaults = PagePlan()
+    defaults = PageOptions()
     for name, given, default, used in (
         ("host", options.host, (defaults.host,), found.bound_host),
         ("port", options.port, (defaults.port, 0), found.port),
@@ -138,11 +138,10 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def start_service(options: PagePlan, errors: Path) -> "subprocess.Popen[bytes]":
+def start_service(options: PageOptions, errors: Path) -> "subprocess.Popen[bytes]":
     """Start `rl-teacher serve` in a session of its own, so that Ctrl-C reaches only the run."""
     command = [sys.executable, "-m", "rl_teacher.cli", "serve", "--no-browser"]
     command += ["--host", options.host, "--port", str(options.port)]
-    command += ["--media", options.media] if options.media else []
     command += ["--end-after-runs", str(END_AFTER_S)]
     # What was written since the service last started is enough; requests are logged elsewhere.
     is_small = not errors.exists() or errors.stat().st_size < MAX_ERRORS_BYTES

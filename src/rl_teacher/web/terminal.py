@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.common.text import counted
-from rl_teacher.plan import PagePlan
+from rl_teacher.config.experiment import PageOptions
 from rl_teacher.runs.config_comparison import RUN, kind_of
 from rl_teacher.runs.folder import open_store
 from rl_teacher.runs.status import ENDED
@@ -31,7 +31,7 @@ KEYS = "[L]eft, [R]ight, [E]qual, Enter cannot tell, [U]ndo, [Q]uit"
 POLL_S = 0.5
 
 
-def label_at_terminal(name: str, options: PagePlan) -> int:
+def label_at_terminal(name: str, options: PageOptions) -> int:
     """Label an experiment's comparisons in the terminal and return their number.
 
     Args:

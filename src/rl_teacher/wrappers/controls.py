@@ -136,7 +136,7 @@ class Controls:
         if self.session.learning is None:
             raise BadInput(
                 "A frozen predictor asks for no labels, so there are none to save. Give "
-                "keep_asking=True to ask for labels and fine-tune it."
+                "teacher='oracle' or another one to ask for labels and fine-tune it."
             )
         self.session.learning.labels().save(path)
 

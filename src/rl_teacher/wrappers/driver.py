@@ -3,17 +3,17 @@
 N: number of environments.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from jaxtyping import Bool, Float, Shaped
 
-from rl_teacher.common.errors import BadInput, BadObservation
+from rl_teacher.common.errors import BadConfig, BadInput, BadObservation
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.wrappers.environments import WrappedEnvs
-from rl_teacher.wrappers.factory import pretrained_predictor
 from rl_teacher.wrappers.learning import WrapperLearning
 from rl_teacher.wrappers.settings import WrapperSettings, resolve_wrapper
 
@@ -23,57 +23,8 @@ ROLLOUT_SIZE = 128
 """Minimum size of a rollout, in steps of all environments together."""
 
 
-@dataclass(frozen=True)
-class StepResult:
-    """Result of one step of N environments.
-
-    Attributes:
-        observations: [N, ...] inputs of the predictor, after any reset.
-        next_observations: [N, ...] the same before any reset.
-        rewards: [N] true rewards.
-        terminated: [N] True where the episode terminated.
-        truncated: [N] True where the episode was truncated.
-    """
-
-    observations: Shaped[np.ndarray, "env ..."]
-    next_observations: Shaped[np.ndarray, "env ..."]
-    rewards: Float[np.ndarray, " env"]
-    terminated: Bool[np.ndarray, " env"]
-    truncated: Bool[np.ndarray, " env"]
-
-
 StepColumns = dict[str, np.ndarray]
 """One step of N environments: the columns of a `Rollout`, [N, ...] each."""
-
-
-class StepBuffer:
-    """Buffer of the latest steps."""
-
-    def __init__(self, num_steps: int) -> None:
-        self._num_steps = num_steps
-        self._steps: list[StepColumns] = []
-
-    @property
-    def is_full(self) -> bool:
-        """True if a rollout is due."""
-        return len(self._steps) >= self._num_steps
-
-    def append(self, step: StepColumns) -> None:
-        """Add a step."""
-        self._steps.append(step)
-
-    def truncate(self, envs: Bool[np.ndarray, " env"]) -> None:
-        """Mark the latest step truncated in environments that were reset."""
-        if self._steps:
-            last = self._steps[-1]
-            last["truncated"][envs & last["is_valid"] & ~last["terminated"]] = True
-
-    def take(self) -> Rollout | None:
-        """Return and remove all steps as one rollout; None if there are none."""
-        if not self._steps:
-            return None
-        steps, self._steps = self._steps, []
-        return Rollout(**{name: np.stack([step[name] for step in steps]) for name in steps[0]})
 
 
 class WrapperDriver:
@@ -93,19 +44,20 @@ class WrapperDriver:
         has_images = envs.input_space.image is not None
         env_info = replace(envs.env_info, has_image_observations=has_images)
         plan = resolve_wrapper(settings, env_info)
-        predictor = pretrained_predictor(plan, envs.input_space)
+        if plan.predictor is not None:
+            _check_predictor(plan.predictor, envs.input_space)
         self._envs = envs
+        self._frozen = plan.predictor
         self.learning: WrapperLearning | None = None
         if plan.learning is not None:
             self.learning = WrapperLearning(envs, plan, plan.learning)
-        elif predictor is not None:
-            self._frozen = predictor
         self.uses_prediction: bool | None = None
         self._is_collecting = True
         # Without fits, the environment keeps its own reward.
         self._hides_true_reward = not (plan.true_reward_until_fit or plan.collects_only)
         self.is_closed = False
-        self._buffer = StepBuffer(max(ROLLOUT_STEPS, -(-ROLLOUT_SIZE // envs.num_envs)))
+        self._rollout_steps = max(ROLLOUT_STEPS, -(-ROLLOUT_SIZE // envs.num_envs))
+        self._steps: list[StepColumns] = []
         self._observations: np.ndarray | None = None
         self._scene_states = envs.scene_states()
         self.is_over = np.zeros(envs.num_envs, bool)
@@ -140,19 +92,27 @@ class WrapperDriver:
         _check_finite("observations", observations)
         was_reset = np.ones(self._envs.num_envs, bool) if was_reset is None else was_reset
         # A reset in mid-episode ends the episode, as a time limit would.
-        self._buffer.truncate(was_reset)
+        self._truncate(was_reset)
         self.is_over = self.is_over & ~was_reset
         self._observations = observations
         self._scene_states = self._envs.scene_states()
 
     def step(
-        self, actions: Shaped[np.ndarray, "env ..."], result: StepResult
+        self,
+        actions: Shaped[np.ndarray, "env ..."],
+        observations: Shaped[np.ndarray, "env ..."],
+        next_observations: Shaped[np.ndarray, "env ..."],
+        true_rewards: Float[np.ndarray, " env"],
+        ends: tuple[Bool[np.ndarray, " env"], Bool[np.ndarray, " env"]],
     ) -> Float[np.ndarray, " env"]:
         """Record one step and return its rewards.
 
         Args:
             actions: [N, ...] actions passed to the environments, see `WrappedEnvs.actions`.
-            result: what the environments returned.
+            observations: [N, ...] inputs of the predictor, after any reset.
+            next_observations: [N, ...] the same before any reset.
+            true_rewards: [N] rewards of the environments.
+            ends: where the episode terminated [N], and where it was truncated [N].
 
         Returns:
             [N] rewards for the agent; 0 where the step is not a transition.
@@ -166,25 +126,26 @@ class WrapperDriver:
             raise BadInput("step was called before reset. Call reset first.")
         # First, since environments must not be blamed for what the agent did.
         _check_actions(actions)
-        _check_finite("observations", result.next_observations)
+        _check_finite("observations", next_observations)
         # With SAME_STEP autoreset, these may be the first ones of the next episode.
-        _check_finite("observations", result.observations)
-        _check_finite("rewards", result.rewards)
+        _check_finite("observations", observations)
+        _check_finite("rewards", true_rewards)
         # Before this step is added, since a reset may still truncate the latest one.
-        if self._buffer.is_full:
-            self._observe_buffer()
+        if len(self._steps) >= self._rollout_steps:
+            self._observe_steps()
         is_valid = ~self.is_over
+        terminated, truncated = (each & is_valid for each in ends)
         columns = {
             "observations": self._observations,
             "actions": actions,
-            "rewards": result.rewards.astype(np.float32),
-            "next_observations": result.next_observations,
-            "terminated": result.terminated & is_valid,
-            "truncated": result.truncated & is_valid,
+            "rewards": true_rewards.astype(np.float32),
+            "next_observations": next_observations,
+            "terminated": terminated,
+            "truncated": truncated,
             "is_valid": is_valid,
             "scene_states": self._scene_states,
         }
-        ended = columns["terminated"] | columns["truncated"]
+        ended = terminated | truncated
         if self._envs.autoreset_mode == AutoresetMode.NEXT_STEP:
             self.is_over = ended
         elif self._envs.autoreset_mode == AutoresetMode.DISABLED:
@@ -192,15 +153,15 @@ class WrapperDriver:
             self.is_over = self.is_over | ended
         # Input rows are computed only where the predictor or `RelabelReplay` needs them.
         self._latest_inputs, self._latest_rows = (self._observations, actions), None
-        rewards = result.rewards
+        rewards = true_rewards
         if self.using_predicted_reward:
             rewards = np.where(is_valid, self.predictor.predict_rows(self.latest_rows), 0.0)
         elif self.uses_prediction is None and self._hides_true_reward:
-            rewards = np.zeros_like(result.rewards)
+            rewards = np.zeros_like(true_rewards)
         self.num_steps += 1
         self.latest_rewards = rewards
-        self._buffer.append(columns)
-        self._observations = result.observations
+        self._steps.append(columns)
+        self._observations = observations
         self._scene_states = self._envs.scene_states()
         return rewards
 
@@ -211,9 +172,22 @@ class WrapperDriver:
             self._latest_rows = self.predictor.space.rows(*self._latest_inputs)
         return self._latest_rows
 
-    def _observe_buffer(self) -> None:
+    def _truncate(self, envs: Bool[np.ndarray, " env"]) -> None:
+        """Mark the latest step truncated in environments that were reset."""
+        if self._steps:
+            last = self._steps[-1]
+            last["truncated"][envs & last["is_valid"] & ~last["terminated"]] = True
+
+    def _take_rollout(self) -> Rollout | None:
+        """Return and remove the buffered steps as one rollout; None if there are none."""
+        if not self._steps:
+            return None
+        steps, self._steps = self._steps, []
+        return Rollout(**{name: np.stack([step[name] for step in steps]) for name in steps[0]})
+
+    def _observe_steps(self) -> None:
         """Pass the buffered steps to the learner as a rollout."""
-        rollout = self._buffer.take()
+        rollout = self._take_rollout()
         if rollout is not None and self.learning is not None:
             self.learning.observe(rollout, is_collecting=self._is_collecting)
 
@@ -221,8 +195,8 @@ class WrapperDriver:
         """Start or stop to cut segments, to ask and to fit."""
         if is_collecting != self._is_collecting:
             # Later steps must not continue the buffered episodes.
-            self._buffer.truncate(np.ones(self._envs.num_envs, bool))
-            self._observe_buffer()
+            self._truncate(np.ones(self._envs.num_envs, bool))
+            self._observe_steps()
             self._is_collecting = is_collecting
 
     # --- state ---
@@ -235,7 +209,10 @@ class WrapperDriver:
     @property
     def predictor(self) -> RewardPredictor:
         """Current reward predictor."""
-        return self._frozen if self.learning is None else self.learning.predictor
+        if self.learning is not None:
+            return self.learning.learner.predictor
+        assert self._frozen is not None  # noqa: S101 - there is one, or one is fitted
+        return self._frozen
 
     @property
     def using_predicted_reward(self) -> bool:
@@ -260,7 +237,16 @@ class WrapperDriver:
             return
         self.is_closed = True
         if self.learning is not None:
-            self.learning.close(self._buffer.take())
+            self.learning.close(self._take_rollout())
+
+
+def _check_predictor(predictor: RewardPredictor, space: InputSpace) -> None:
+    if predictor.space != space:
+        raise BadConfig(
+            f"The predictor was made for {predictor.space.description}, but this environment has "
+            f"{space.description}. Use one that was fitted in this environment, with the same "
+            "observation_transform."
+        )
 
 
 def _check_actions(actions: np.ndarray) -> None:

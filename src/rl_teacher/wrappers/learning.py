@@ -1,31 +1,33 @@
 """Reward learning while the user's own loop steps the environments."""
 
 import contextlib
+import hashlib
 import logging
+import secrets
 import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 
-from rl_teacher.datasets import Dataset
-from rl_teacher.datasets.given_labels import labelled_pairs
-from rl_teacher.datasets.import_export import from_experiment
+from rl_teacher.common.errors import BadInput
+from rl_teacher.datasets import Dataset, load
+from rl_teacher.datasets.given_labels import Labelled, labelled_pairs
+from rl_teacher.datasets.import_export import SPACES, from_experiment
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.plan import LearningPlan
-from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.rewards.factory import make_learner
 from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.memory import learning_arrays, refuse_excess
 from rl_teacher.runs.clip_renderer import ClipRenderer
-from rl_teacher.runs.opening import open_experiment
+from rl_teacher.runs.folder import shortened_name
+from rl_teacher.runs.opening import ExperimentSpec, open_experiment
 from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.session import PreferenceSession, SessionSettings, query_store
+from rl_teacher.store.media import slug
 from rl_teacher.wrappers.environments import WrappedEnvs
-from rl_teacher.wrappers.factory import (
-    clips_of,
-    experiment_spec,
-    given_labels,
-    pretrained_predictor,
-)
 from rl_teacher.wrappers.settings import WrapperPlan
 
 REMIND_EVERY_S = 60.0
@@ -59,9 +61,7 @@ class WrapperLearning:
         arrays = learning_arrays(envs.input_space, envs.num_envs, learning)
         refuse_excess(arrays, spell=str)
         self._has_given = bool(given)
-        self._fitted_step = 0
         self._reminded_s = -np.inf
-        self._waits = plan.waits
         self._is_training = False
         with contextlib.ExitStack() as stack:
             experiment = stack.enter_context(open_experiment(spec))
@@ -74,14 +74,19 @@ class WrapperLearning:
             )
             stack.callback(renderer.close)
             store = query_store(experiment, renderer)
-            pretrained = pretrained_predictor(plan, envs.input_space)
             self.learner: RewardLearner = make_learner(
-                envs.env_info.id, envs.input_space, envs.num_envs, learning, store, pretrained
+                envs.env_info.id, envs.input_space, envs.num_envs, learning, store, plan.predictor
             )
             stack.callback(self.learner.close)
-            self.session = PreferenceSession(
-                experiment, self.learner, renderer, session_settings(envs, plan)
+            settings = SessionSettings(
+                num_envs=envs.num_envs,
+                num_steps=plan.num_timesteps,
+                starts_with_whole_episodes=True,
+                records_episodes=False,
+                repeats_steps=False,
+                checkpoint_steps=plan.checkpoint_interval,
             )
+            self.session = PreferenceSession(experiment, self.learner, renderer, settings)
             self.session.status.listener = self.warn_person
             self.learner.trainer.add_given(given)
             self.learner.chooser.leave_out(clips_of(training), are_shared=False)
@@ -94,22 +99,14 @@ class WrapperLearning:
             # Labels of a data set or of an earlier run are fitted without any step.
             self.learner.read_answers()
             # A pretrained predictor counts as fitted, but not to given labels.
-            must_fit = bool(given) and not is_resumed
-            while (
-                self._is_ready_to_fit
-                and (must_fit or not self.has_fitted)
-                and (self.session.fit(force=True) or self.session.finish_fit())
-            ):
-                must_fit = False
+            must_fit = (bool(given) and not is_resumed) or not self.has_fitted
+            if self._is_ready_to_fit and must_fit:
+                self.session.fit(force=True)
+                self.session.finish_fit()
             self._begin_training_if_fitted()
             self._stack = stack.pop_all()
 
     # --- state ---
-
-    @property
-    def predictor(self) -> RewardPredictor:
-        """Current reward predictor."""
-        return self.learner.predictor
 
     @property
     def has_predictor(self) -> bool:
@@ -123,8 +120,8 @@ class WrapperLearning:
 
     @property
     def has_fitted(self) -> bool:
-        """True if enough fits are done to return the predicted reward, and there are to be fits."""
-        return not self.never_fits and self.learner.num_fits >= self._plan.initial_fits
+        """True if the predicted reward can be returned: a fit is done, and there are to be fits."""
+        return not self.never_fits and self.has_predictor
 
     # --- learn ---
 
@@ -166,21 +163,12 @@ class WrapperLearning:
         if self.learner.queue.num_asked < first and is_early:
             return
         self.session.ask()
-        if self._waits and not self._wait_for_answers():
-            self._waits = False
-            logger.warning(
-                "%s: %d of %d comparisons were answered within %g s. Training continues with these "
-                "labels and does not wait again. Increase answer_timeout_s to wait longer.",
-                self.name,
-                self.learner.queue.num_answered,
-                self.learner.queue.num_asked,
-                self._labels.answer_timeout_s,
-            )
+        if self._plan.waits:
+            self._wait_for_answers()
 
-    def _wait_for_answers(self) -> bool:
-        """Wait until every comparison is answered; return False at the timeout."""
-        num, limit_s = self.learner.queue.num_asked, self._labels.answer_timeout_s
-        return self.session.wait_for_answers(num, "the program continues", limit_s)
+    def _wait_for_answers(self) -> None:
+        """Wait until every comparison is answered."""
+        self.session.wait_for_answers(self.learner.queue.num_asked, "the program continues")
 
     def wait_for_first_answers(self) -> None:
         """Wait for the answers that the first fit needs, once all of them are asked for."""
@@ -205,11 +193,7 @@ class WrapperLearning:
                     Phase.WAITING, f"{answered}/{self.learner.queue.num_asked} comparisons labeled"
                 )
             return
-        since_fit = self.session.step - self._fitted_step
-        if self.has_fitted and since_fit < self._plan.refresh_interval:
-            return
-        if self.session.fit(force=not self.has_fitted):
-            self._fitted_step = self.session.step
+        self.session.fit(force=not self.has_fitted)
         self._begin_training_if_fitted()
 
     def _begin_training_if_fitted(self) -> None:
@@ -272,13 +256,81 @@ class WrapperLearning:
             self.session.set_phase(Phase.STOPPED, "stopped and saved")
 
 
-def session_settings(envs: WrappedEnvs, plan: WrapperPlan) -> SessionSettings:
-    """Return the settings of a wrapper's session."""
-    return SessionSettings(
-        num_envs=envs.num_envs,
-        num_steps=plan.num_timesteps,
-        starts_with_whole_episodes=True,
-        records_episodes=False,
-        repeats_steps=False,
-        checkpoint_steps=plan.checkpoint_interval,
+def experiment_spec(
+    envs: WrappedEnvs, plan: WrapperPlan, learning: LearningPlan, given: Sequence[Labelled]
+) -> ExperimentSpec:
+    """Return the identity of a wrapper's experiment: what must be unchanged to resume it.
+
+    Args:
+        envs: the environments.
+        plan: plan of the wrapper.
+        learning: its reward predictor.
+        given: initial labels, which the experiment does not store.
+    """
+    env_id, labels = envs.env_info.id, learning.labels
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H.%M.%S")
+    config = {
+        "env_id": env_id,
+        "num_envs": envs.num_envs,
+        SPACES: envs.input_space.to_json(),
+        "segment_steps": learning.segment_steps,
+        "teacher": "human" if labels.is_person else labels.teacher_name,
+        "teacher_strength": labels.teacher_strength,
+        "seed": learning.seed,
+        "given_labels": {"number": len(given), "digest": digest_of(given)},
+        "shows_ends": learning.shows_ends,
+        "is_warm": plan.predictor is not None,
+        "reward": asdict(learning.predictor),
+    }
+    return ExperimentSpec(
+        name=plan.name or shortened_name(slug(env_id), f" {now} {secrets.token_hex(2)}"),
+        env_info=envs.env_info,
+        config=config,
+        asks_a_person=labels.is_person,
+        max_labels=labels.total,
+        instructions=plan.instructions,
     )
+
+
+def given_labels(
+    labels: str | Path | Iterable[Labelled] | None, num_steps: int
+) -> tuple[list[Labelled], list[Labelled]]:
+    """Load initial labels.
+
+    Args:
+        labels: path of a data set, or labelled comparisons.
+        num_steps: L, the maximum length of a segment.
+
+    Returns:
+        The labels to fit to, and the held-out ones.
+
+    Raises:
+        BadInput: segments are longer than L.
+    """
+    if labels is None:
+        return [], []
+    training: list[Labelled] = []
+    held_out: list[Labelled] = []
+    for each in load(labels) if isinstance(labels, str | Path) else labels:
+        (held_out if getattr(each, "is_held_out", False) else training).append(each)
+    longest = max((len(side) for each in training for side in (each.left, each.right)), default=0)
+    if longest > num_steps:
+        raise BadInput(
+            f"The given labels compare segments of up to {longest} steps, but segments have "
+            f"{num_steps} here. Give segment_length={longest}."
+        )
+    return training, held_out
+
+
+def digest_of(comparisons: Iterable[Labelled]) -> str:
+    """Return a digest of labels and their clips, in order."""
+    digest = hashlib.sha256()
+    for each in comparisons:
+        facts = each.left.content_hash, each.right.content_hash, float(each.target)
+        digest.update(f"{facts}\n".encode())
+    return digest.hexdigest()
+
+
+def clips_of(comparisons: Iterable[Labelled]) -> set[str]:
+    """Return the content hashes of the clips of comparisons."""
+    return {side.content_hash for each in comparisons for side in (each.left, each.right)}

@@ -17,7 +17,6 @@ from rl_teacher.config.fields import (
     STRICT,
     Count,
     Natural,
-    Positive,
     Seed,
     as_keyword,
     build,
@@ -55,7 +54,7 @@ class WrapperSettings(TeachConfig):
     """label schedule"""
     labels: Any = None
     """initial labels: the path of a data set, or comparisons; new labels are requested only with
-    `n_labels`, `pretrain_labels` or `keep_asking`"""
+    `teacher`, `n_labels` or `pretrain_labels`"""
     predictor_path: Any = None
     """saved reward predictor: its folder, or the predictor; it stays frozen unless labels are given
     or requested"""
@@ -63,21 +62,15 @@ class WrapperSettings(TeachConfig):
     """environment steps of training; `annealed` and `hyperbolic` distribute the labels over them"""
     segment_length: Count | None = None
     """steps of a segment, in place of `clip_length`"""
-    initial_fits: Count = 1
-    """fits before the predicted reward is returned"""
     true_reward_until_fit: bool = False
-    """return the true reward until then, instead of 0"""
+    """return the true reward until the first fit, instead of 0"""
     steps_between_labels: Count | None = None
     """environment steps per comparison of the constant schedule; by default 2,000, or one every 3 s
     where a person answers"""
     wait_for_labels: bool = False
     """block `step` until every comparison is answered"""
-    answer_timeout_s: Positive | None = None
-    """seconds to wait for a person before training continues without an answer; None: no limit"""
     checkpoint_interval: Count = 10_000
     """environment steps between checkpoints"""
-    refresh_interval: Natural = 0
-    """environment steps between fits; 0: as soon as there are new labels"""
     observation_transform: Annotated[Callable[[Any], np.ndarray] | None, Field()] = None
     """function of one observation, whose result predictor and teacher receive; by default,
     observations other than Box are flattened"""
@@ -94,12 +87,11 @@ class WrapperPlan:
         learning: the reward predictor that is fitted; None if it stays as it was saved.
         predictor: the saved predictor; None for a new one.
         collects_only: whether nothing is ever fitted.
-        initial_fits: fits before the predicted reward is returned.
-        true_reward_until_fit: whether the true reward is returned until then, instead of 0.
+        true_reward_until_fit: whether the true reward is returned until the first fit, instead of
+            0.
         waits: whether a step waits until every comparison is answered.
         num_timesteps: environment steps of training; 0 if they are not known.
         checkpoint_interval: environment steps between checkpoints.
-        refresh_interval: environment steps between fits.
         instructions: instructions for labelers.
     """
 
@@ -107,12 +99,10 @@ class WrapperPlan:
     learning: LearningPlan | None
     predictor: RewardPredictor | None
     collects_only: bool
-    initial_fits: int
     true_reward_until_fit: bool
     waits: bool
     num_timesteps: int
     checkpoint_interval: int
-    refresh_interval: int
     instructions: str
 
 
@@ -137,7 +127,8 @@ def settings_of(keywords: dict[str, Any]) -> WrapperSettings:
         given["predictor"] = "human"
         del given["teacher"]
     settings = build(WrapperSettings, given, as_keyword).with_label_budget()
-    if settings.starts_fitted and not settings.wants_labels and not settings.collect_only:
+    asks = keywords.get("teacher") is not None or settings.wants_labels
+    if settings.starts_fitted and not asks:
         settings = replace(settings, predictor=None)
     refuse_contradictions(settings, as_keyword)
     if settings.schedule in ("annealed", "hyperbolic") and not settings.num_timesteps:
@@ -161,11 +152,7 @@ def resolve_wrapper(settings: WrapperSettings, env_info: EnvInfo) -> WrapperPlan
     if isinstance(predictor, str | Path):
         predictor = RewardPredictor.load(predictor)
     if given.learns:
-        labels = resolve_labels(
-            given,
-            steps_between=given.steps_between_labels,
-            answer_timeout_s=given.answer_timeout_s,
-        )
+        labels = resolve_labels(given, steps_between=given.steps_between_labels)
         learning = resolve_learning(
             given, env_info, segment_steps(given, env_info, warnings), labels
         )
@@ -179,12 +166,10 @@ def resolve_wrapper(settings: WrapperSettings, env_info: EnvInfo) -> WrapperPlan
         learning=learning,
         predictor=predictor,
         collects_only=given.collect_only,
-        initial_fits=given.initial_fits if learning else 1,
         true_reward_until_fit=given.true_reward_until_fit,
         waits=given.asks and given.wait_for_labels,
         num_timesteps=given.num_timesteps,
         checkpoint_interval=given.checkpoint_interval,
-        refresh_interval=given.refresh_interval,
         instructions=given.instructions if given.asks_a_person else "",
     )
     if ignored := given.ignored(WrapperSettings(), as_keyword):

@@ -8,7 +8,7 @@ import numpy as np
 
 from rl_teacher.envs.interface import ACTION_MASK, sample_allowed
 from rl_teacher.wrappers.controls import Controls
-from rl_teacher.wrappers.driver import StepResult, WrapperDriver
+from rl_teacher.wrappers.driver import WrapperDriver
 from rl_teacher.wrappers.environments import describe_env
 from rl_teacher.wrappers.observations import seeded
 from rl_teacher.wrappers.settings import settings_of
@@ -68,16 +68,11 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         actions = self._envs.actions(action)
         observation, reward, terminated, truncated, info = self.env.step(action)
         converted = self._converter.one(observation)[None]
-        result = StepResult(
-            observations=converted,
-            next_observations=converted,
-            # Some environments return an array with one number.
-            rewards=np.array(reward, np.float64).reshape(1),
-            terminated=np.array([terminated], bool),
-            truncated=np.array([truncated], bool),
-        )
-        rewards = self.session.step(actions, result)
-        info = {**info, "true_reward": float(result.rewards[0])}
+        # Some environments return an array with one number.
+        true_rewards = np.array(reward, np.float64).reshape(1)
+        ends = np.array([terminated], bool), np.array([truncated], bool)
+        rewards = self.session.step(actions, converted, converted, true_rewards, ends)
+        info = {**info, "true_reward": float(true_rewards[0])}
         return observation, float(rewards[0]), terminated, truncated, info
 
     def _random_steps(self, infos: dict[str, Any]) -> Iterator[int]:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Shaped
 
 from rl_teacher.agents.collector import IGNORES_ACTION, first_masks, updated_masks
 from rl_teacher.wrappers.controls import Controls
-from rl_teacher.wrappers.driver import StepResult, WrapperDriver
+from rl_teacher.wrappers.driver import WrapperDriver
 from rl_teacher.wrappers.environments import describe_vector
 from rl_teacher.wrappers.observations import seeded
 from rl_teacher.wrappers.settings import settings_of
@@ -83,14 +83,9 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         converted = self._converter.many(observations)
         # As of this step: `session.step` updates it for the next one.
         is_valid = ~self.session.is_over
-        result = StepResult(
-            observations=converted,
-            next_observations=self._next_observations(converted, terminated | truncated, infos),
-            rewards=true_rewards,
-            terminated=np.array(terminated, bool),
-            truncated=np.array(truncated, bool),
-        )
-        rewards = self.session.step(taken, result)
+        next_observations = self._next_observations(converted, terminated | truncated, infos)
+        ends = np.array(terminated, bool), np.array(truncated, bool)
+        rewards = self.session.step(taken, converted, next_observations, true_rewards, ends)
         self._skip_ignored_actions(infos)
         infos = {**infos, "true_reward": true_rewards, "_true_reward": is_valid}
         return observations, rewards, terminated, truncated, infos
