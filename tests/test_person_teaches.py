@@ -342,25 +342,19 @@ def test_run_whose_clips_are_deleted_while_it_waits_is_taught_to_its_end(monkeyp
 
 def test_revised_answer_reaches_predictor(monkeypatch):
     """The answer is withdrawn and given again, which the run may read in one step or in two."""
-    rebuilt, fitted = [], []
-    rebuild, fit_if_due = PredictorTrainer.rebuild, PredictorTrainer.fit_if_due
-
-    def record_rebuild(self, *args):
-        rebuild(self, *args)
-        rebuilt.append(self.labels)
+    fitted = []
+    fit_if_due = PredictorTrainer.fit_if_due
 
     def record_fit(self, **options):
         labels = self.labels
         fitted.append(dict(zip(labels.comparison_ids, labels.targets, strict=True)))
         return fit_if_due(self, **options)
 
-    monkeypatch.setattr(PredictorTrainer, "rebuild", record_rebuild)
     monkeypatch.setattr(PredictorTrainer, "fit_if_due", record_fit)
     with Labeler(revises_first=True) as labeler:
         teach(replace(CONFIG, num_timesteps=8192), OPTIONS)
     first = min(labeler.answers)
     assert labeler.answers[first] is Answer.EQUAL
-    assert rebuilt
     assert fitted[0][first] != 0.5
     assert fitted[-1][first] == 0.5
 

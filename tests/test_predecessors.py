@@ -154,7 +154,7 @@ def test_command_to_use_stands_on_the_page_and_is_accepted(command, monkeypatch,
     monkeypatch.setattr(
         "rl_teacher.fit_offline.fit_labels", lambda config, _: called.append(config) or outcome
     )
-    monkeypatch.setattr(serve, "serve", lambda options: called.append(options) or 0)
+    monkeypatch.setattr(serve, "serve", lambda options, *_: called.append(options) or 0)
     program, *arguments = command.split()
     if program == "rl-teacher":
         assert main(arguments) == 0

@@ -170,7 +170,7 @@ async def run(
 
 
 @contextlib.contextmanager
-def announced(address: Address, page: PagePlan, *, plays: bool) -> Iterator[None]:
+def announced(address: Address, page: PageOptions, *, plays: bool) -> Iterator[None]:
     """Publish the address of a service that listens, print the link, and open the browser.
 
     Args:
