@@ -5,7 +5,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
-from rl_teacher.teachers.synthetic import ORACLE, SYNTHETIC, SyntheticTeacher
+from rl_teacher.teachers.synthetic import SYNTHETIC, SyntheticTeacher
 from rl_teacher.teachers.teacher import TeacherContext, comparison_rng
 
 
@@ -29,13 +29,33 @@ def share_of_left(teacher, left, right, tries=4000):
     return np.mean([answer is Answer.LEFT for answer in answers])
 
 
-def test_oracle_prefers_larger_return():
-    assert ORACLE(segment(1, 2), segment(1, 1), context()) is Answer.LEFT
-    assert ORACLE(segment(1, 1), segment(1, 2), context()) is Answer.RIGHT
-
-
-def test_oracle_answers_equal_for_equal_returns():
-    assert ORACLE(segment(1, 2), segment(2, 1), context()) is Answer.EQUAL
+@pytest.mark.parametrize(
+    ("name", "left", "right", "answer"),
+    [
+        ("oracle", [1, 2], [1, 1], "left"),
+        ("oracle", [1, 1], [1, 2], "right"),
+        ("oracle", [1, 2], [2, 1], "equal"),
+        # 0.9^1 * 10 + 1 = 10 against 0 + 10.5
+        ("oracle", [10, 1], [0, 10.5], "left"),
+        ("myopic", [10, 1], [0, 10.5], "right"),
+        # A termination cut one short, whose missing steps count as the latest: 0.9^2 + 0.9 + 1 =
+        # 2.71 against (0.9 * 1.5 + 1.5) * 0.9 = 2.57, and 2.85 without the last step.
+        ("myopic", [1, 1, 1], [1.5, 1.5], "left"),
+        ("myopic", [1.5, 1.5], [1, 1, 1], "right"),
+        # 100 in 10 steps are 20 in two, of which a tenth is 2.
+        ("skip", [1, 0.9], [0, 0], "cannot_tell"),
+        ("skip", [1, 1.1], [0, 0], "left"),
+        ("equal", [11.5, 0], [10, 0], "equal"),
+        ("equal", [13, 0], [10, 0], "left"),
+        # The thresholds are those of the longer segment, on either side.
+        ("skip", [0.5], [0.9, 1.0], "cannot_tell"),
+        ("skip", [0.9, 1.0], [0.5], "cannot_tell"),
+        ("equal", [0.5], [0.9, 1.0], "equal"),
+        ("equal", [0.9, 1.0], [0.5], "equal"),
+    ],
+)
+def test_teacher_compares_true_returns(name, left, right, answer):
+    assert SYNTHETIC[name](segment(*left), segment(*right), context()) == answer
 
 
 def test_mistake_teacher_errs_with_probability_one_tenth():
@@ -46,48 +66,6 @@ def test_mistake_teacher_errs_with_probability_one_tenth():
 def test_noisy_teacher_answers_by_softmax_of_returns():
     share = share_of_left(SYNTHETIC["noisy"], segment(1.5), segment(0.5))
     assert share == pytest.approx(1 / (1 + math.exp(-1)), abs=0.025)
-
-
-def test_myopic_teacher_discounts_earlier_steps():
-    # 0.9^1 * 10 + 1 = 10 against 0 + 10.5
-    left, right = segment(10, 1), segment(0, 10.5)
-    assert ORACLE(left, right, context()) is Answer.LEFT
-    assert SYNTHETIC["myopic"](left, right, context()) is Answer.RIGHT
-
-
-def test_myopic_teacher_counts_missing_steps_of_a_terminated_clip_as_the_latest():
-    # 0.9^2 + 0.9 + 1 = 2.71 against (0.9 * 1.5 + 1.5) * 0.9 = 2.57, and 2.85 without the last step
-    left, right = segment(1, 1, 1), segment(1.5, 1.5)
-    assert SYNTHETIC["myopic"](left, right, context()) is Answer.LEFT
-    assert SYNTHETIC["myopic"](right, left, context()) is Answer.RIGHT
-
-
-def test_skip_teacher_cannot_tell_two_poor_clips():
-    # the threshold is 0.1 * 100 * 2 / 10 = 2
-    teacher = SYNTHETIC["skip"]
-    assert teacher(segment(1, 0.9), segment(0, 0), context()) is Answer.CANNOT_TELL
-    assert teacher(segment(1, 1.1), segment(0, 0), context()) is Answer.LEFT
-
-
-def test_equal_teacher_answers_equal_for_near_returns():
-    teacher = SYNTHETIC["equal"]
-    assert teacher(segment(11, 0), segment(10, 0), context()) is Answer.EQUAL
-    assert teacher(segment(13, 0), segment(10, 0), context()) is Answer.LEFT
-
-
-@pytest.mark.parametrize("swaps", [False, True])
-def test_thresholds_are_those_of_the_longer_segment_on_either_side(swaps):
-    """A termination cut one short; 20 are expected of two steps, so that both thresholds are 2."""
-    pair = segment(0.5), segment(0.9, 1.0)
-    left, right = pair[::-1] if swaps else pair
-    assert SYNTHETIC["skip"](left, right, context()) is Answer.CANNOT_TELL
-    assert SYNTHETIC["equal"](left, right, context()) is Answer.EQUAL
-
-
-def test_threshold_is_scaled_by_epsilon_once():
-    teacher = SYNTHETIC["equal"]
-    for _ in range(5):
-        assert teacher(segment(11.5, 0), segment(10, 0), context()) is Answer.EQUAL
 
 
 def test_negative_mean_return_gives_positive_threshold():

@@ -264,7 +264,7 @@ def check_compatible(first: Dataset, other: Dataset) -> None:
 
 
 def merged_rows(datasets: Sequence[Dataset]) -> tuple[Row, ...]:
-    """Merge and renumber labels; of a labeler's answers to a comparison the newest is current."""
+    """Merge labels; of a labeler's answers to a comparison the newest is current."""
     by_request: dict[tuple[Pair, str], Row] = {}
     for row in (row for dataset in datasets for row in dataset.rows):
         key = pair_of(row), row["request_id"]
@@ -276,13 +276,7 @@ def merged_rows(datasets: Sequence[Dataset]) -> tuple[Row, ...]:
                 "is_current": known["is_current"] and row["is_current"],
                 "is_excluded": known["is_excluded"] or row["is_excluded"],
             }
-    number_of: dict[Pair, int] = {}
-    rows = []
-    for number, ((pair, _), row) in enumerate(by_request.items(), 1):
-        place = number_of.setdefault(pair, len(number_of) + 1)
-        ids = {"label_id": number, "comparison_id": place, "comparison_number": place}
-        rows.append({**row, **ids})
-    return with_newest_current(rows)
+    return with_newest_current([*by_request.values()])
 
 
 def with_newest_current(rows: Sequence[Row]) -> tuple[Row, ...]:
