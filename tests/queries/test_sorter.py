@@ -155,7 +155,7 @@ def test_resumed_tree_whose_answers_came_in_another_order_has_equal_order_and_fi
                 tree.queue.read_answers()
                 tree.sorter.choose(1, is_fitted=False)
 
-    groups, qualities = tree.sorter._order.groups, tree.sorter._fit(None)
+    groups, qualities = copy.deepcopy(tree.sorter._order.groups), tree.sorter._fit(None)
     resume(tree, settings, saved(tree))
     tree.sorter._read()
     assert tree.sorter._order.groups == groups

@@ -25,32 +25,26 @@ class InsertionOrder:
 
     Attributes:
         num_clips: number of clips.
+        groups: groups of equal clips, from the worst to the best.
         pending: clips that have no place yet, in order of arrival.
     """
 
     def __init__(self, num_clips: int = 0) -> None:
         self.pending: dict[int, None] = {}
-        # Each group is named after the clip that founded it.
-        self._order: list[int] = []
-        self._members: dict[int, list[int]] = {}
-        self._group: dict[int, int] = {}
+        self.groups: list[list[int]] = []
+        self._group: dict[int, list[int]] = {}
         self._answers: defaultdict[int, list[tuple[int, Answer]]] = defaultdict(list)
         self._hidden: set[int] = set()
         self.num_clips = 0
         for _ in range(num_clips):
             self.add_clip()
 
-    @property
-    def groups(self) -> list[list[int]]:
-        """Groups of equal clips, from the worst to the best."""
-        return [list(self._members[name]) for name in self._order]
-
     def add_clip(self) -> int:
         """Add a clip without a place; the first clip founds the order. Return its number."""
         clip = self.num_clips
         self.num_clips += 1
         self.pending[clip] = None
-        if not self._order:
+        if not self.groups:
             self._found_group(clip, 0)
         return clip
 
@@ -77,21 +71,21 @@ class InsertionOrder:
                 # No further answer about it may be possible.
                 self._place(clip)
 
-    def bounds(self, clip: int) -> tuple[int, int, int | None]:
+    def bounds(self, clip: int) -> tuple[int, int, list[int] | None]:
         """Compute where a pending clip belongs, given the answers about it.
 
         Returns:
             The smallest and the largest number of groups below it, and the group that it equals.
         """
-        low, high = 0, len(self._order)
+        low, high = 0, len(self.groups)
         for other, answer in self._answers[clip]:
             if answer is Answer.CANNOT_TELL or other not in self._group:
                 continue
-            place = self._order.index(self._group[other])
+            place = self.groups.index(self._group[other])
             if not low <= place < high:
                 continue
             if answer is Answer.EQUAL:
-                return place, place, self._order[place]
+                return place, place, self.groups[place]
             low, high = (place + 1, high) if answer is Answer.LEFT else (low, place)
         return low, high, None
 
@@ -109,19 +103,18 @@ class InsertionOrder:
         return clip not in self.pending
 
     def _found_group(self, clip: int, place: int) -> None:
-        self._order.insert(place, clip)
-        self._members[clip] = []
-        self._join_group(clip, clip)
+        self.groups.insert(place, [])
+        self._join_group(clip, self.groups[place])
 
-    def _join_group(self, clip: int, group: int) -> None:
-        self._members[group].append(clip)
+    def _join_group(self, clip: int, group: list[int]) -> None:
+        group.append(clip)
         self._group[clip] = group
         del self.pending[clip]
 
     def _askable(self, clip: int, place: int, busy: Collection[int]) -> list[int]:
         """Return the clips of a group that may be compared with a clip."""
         compared = self._hidden.union(other for other, _ in self._answers[clip])
-        members = self._members[self._order[place]]
+        members = self.groups[place]
         return [each for each in members if each not in compared and each not in busy]
 
     # --- questions ---
