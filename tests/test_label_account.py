@@ -126,10 +126,11 @@ def fits(monkeypatch):
     recorded = []
     fit = trainer.fit
 
-    def fit_and_record(state, labels, *args, **options):
+    def fit_and_record(state, examples, *args, **options):
+        labels = examples.labels
         ids = labels.comparison_ids
         recorded.append({each: float(labels.targets[labels.index_of(each)]) for each in ids})
-        return fit(state, labels, *args, **options)
+        return fit(state, examples, *args, **options)
 
     monkeypatch.setattr(trainer, "fit", fit_and_record)
     return recorded
