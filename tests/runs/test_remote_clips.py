@@ -60,7 +60,7 @@ def test_comparison_is_open_once_its_clips_are_in_the_object_store(s3, clip_stor
 
 
 @pytest.mark.slow
-def test_comparison_waits_until_a_stopped_server_is_back(s3, clip_store, caplog):
+def test_comparison_waits_until_a_stopped_server_is_back(s3, clip_store):
     with asked(clip_store) as (renderer, segments, num_open):
         s3.stop()
         renderer.show(segments)
@@ -74,8 +74,6 @@ def test_comparison_waits_until_a_stopped_server_is_back(s3, clip_store, caplog)
         finish(renderer)
         assert num_open() == 1
         assert renderer.waiting_since is None
-    assert s3.url not in caplog.text
-    assert s3.endpoint not in caplog.text
 
 
 @pytest.mark.slow
