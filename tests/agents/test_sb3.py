@@ -39,11 +39,6 @@ OFF_POLICY = {
     "sb3:DQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16", SMALL),
     "sb3:QRDQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16", SMALL),
 }
-WITH_JAX = {
-    "sbx:PPO": ("n_steps=16", "batch_size=16", "n_epochs=2"),
-    "sbx:SAC": ("learning_starts=8", "batch_size=16", SMALL),
-    "sbx:DQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16"),
-}
 FAST = ("sb3:PPO", "sb3:TRPO", "sb3:MaskablePPO", "sb3:SAC", "sb3:DQN")
 """One agent of each kind for every test run; the others are marked slow."""
 EVERY = [
@@ -267,7 +262,9 @@ def test_rewards_of_reset_steps_are_ignored(name):
 # --- saving and restoring ---
 
 
-def assert_continues_exactly(name, arguments):
+@pytest.mark.parametrize("name", EVERY)
+def test_restored_library_agent_continues_exactly(name):
+    arguments = (ON_POLICY | OFF_POLICY)[name]
     agent = create_agent(name, *arguments)
     collector = collector_for(name)
     train(agent, collector, rollouts_of(name))
@@ -283,17 +280,6 @@ def assert_continues_exactly(name, arguments):
     assert_same(agent.state(), other.state())
     weights = [key for key in saved if key.startswith("weights/policy")]
     assert any(not np.array_equal(saved[key], agent.state()[key]) for key in weights)
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_restored_library_agent_continues_exactly(name):
-    assert_continues_exactly(name, (ON_POLICY | OFF_POLICY)[name])
-
-
-@pytest.mark.sbx
-@pytest.mark.parametrize("name", WITH_JAX)
-def test_restored_sbx_agent_continues_exactly(name):
-    assert_continues_exactly(name, WITH_JAX[name])
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
@@ -462,9 +448,6 @@ def test_lin_learning_rate_anneals_linearly():
     assert group["lr"] == pytest.approx(0.75e-3)
 
 
-# --- learning ---
-
-
 # --- whole runs ---
 
 
@@ -502,8 +485,3 @@ def test_library_agent_run_is_reproducible(name):
     assert curve(row) == curve(run_teach(name, *arguments, name="other"))
     assert Experiment.find("one").config["agent"] == name
     assert RewardPredictor.load(Experiment.find("one").folder / "predictor") is not None
-
-
-@pytest.mark.sbx
-def test_sbx_agent_learns_from_labels():
-    assert run_teach("sbx:SAC", *WITH_JAX["sbx:SAC"])["labels_answered"] == 12

@@ -12,7 +12,6 @@ from rl_teacher.agents.agent import LEARNING_RATE_ARGUMENT, Agent, agent_diverge
 from rl_teacher.agents.custom import custom_agent_class, installed_agents, make_custom_agent
 from rl_teacher.agents.sb3.libraries import (
     ALGORITHMS,
-    LIBRARIES,
     algorithm_class,
     check_algorithm,
     is_on_policy,
@@ -57,8 +56,7 @@ def check_agent(config: TeachConfig) -> None:
 
 def is_library_agent(name: str) -> bool:
     """Return whether a name denotes an algorithm of another library, such as `sb3:PPO`."""
-    library, colon, _ = name.partition(":")
-    return bool(colon) and library in LIBRARIES
+    return name.startswith("sb3:")
 
 
 def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
