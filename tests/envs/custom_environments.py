@@ -115,17 +115,6 @@ def the_same_point():
     return ONLY_POINT
 
 
-class CloseRaises(Point):
-    def close(self):
-        raise KeyError("viewer")
-
-
-class CloseRaisesAfterReset(Point):
-    def close(self):
-        if self.place:
-            raise KeyError("viewer")
-
-
 class NoMetadata(Point):
     metadata = None
 
@@ -171,11 +160,6 @@ class IsAList(Point):
 class IsNaN(Point):
     def observation(self):
         return np.array([np.nan], np.float32)
-
-
-class OutOfBounds(Point):
-    def observation(self):
-        return np.array([1000.0], np.float32)
 
 
 class OtherType(Point):

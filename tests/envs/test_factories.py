@@ -1,7 +1,5 @@
 """Environments created by user-defined functions or classes."""
 
-import sys
-
 import gymnasium
 import numpy as np
 import pytest
@@ -102,17 +100,3 @@ def test_model_attribute_of_other_type_is_not_mujoco():
 def test_factory_without_usable_environment_is_refused(name, message):
     with pytest.raises(BadInput, match=message):
         get_env_info(own(name))
-
-
-@pytest.mark.parametrize(
-    ("env_id", "requirement"),
-    [
-        ("dm_control/finger-spin-v0", r"pip install 'shimmy\[dm-control\]'"),
-        ("Meta-World/MT1", "pip install 'metaworld'"),
-    ],
-)
-def test_missing_package_is_refused_with_install_command(env_id, requirement, monkeypatch):
-    for module in ("shimmy", "metaworld"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(BadInput, match=requirement):
-        get_env_info(env_id)

@@ -33,6 +33,7 @@ from rl_teacher.nn.encoders import image_layout_of
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.predictor.inputs import InputSpace
 from tests.envs.custom_environments import MODULE
+from tests.envs.steps import take_random_steps
 
 ONE = FrameSettings(stacked=1, size=0, grey=False)
 LAMP = f"{MODULE}:Lamp"
@@ -60,18 +61,6 @@ class Shows(gymnasium.Env):
 
 def of(number, shape=(2, 2)):
     return np.full(shape, number, np.uint8)
-
-
-def take_random_steps(venv, num_steps, seed=3):
-    """Take random steps and return the observation and scene state before each, [T, N, ...]."""
-    venv.reset(seed=seed)
-    venv.action_space.seed(seed)
-    observations, scene_states = [], []
-    for _ in range(num_steps):
-        observations.append(venv.observations.copy())
-        scene_states.append(venv.scene_states.astype(int))
-        venv.step(venv.action_space.sample())
-    return np.array(observations), np.array(scene_states)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +120,7 @@ class TestImageSpace:
     )
     def test_guessed_channel_axis_is_last_if_short_else_first(self, shape, height, width, channels):
         layout = ImageLayout.guess(shape)
-        assert (layout.height, layout.width, layout.num_channels) == (height, width, channels)
+        assert (*layout.size, layout.num_channels) == (height, width, channels)
 
     def test_tables_are_flattened(self):
         heights = make_single_env(f"{MODULE}:Heights")
@@ -265,36 +254,6 @@ class TestVectorEnvironment:
         assert rollout.next_observations[end, 0, 0].any()
         assert not rollout.observations[end + 1, 0, :2].any()
         assert rollout.observations[end + 1, 0, 2].any()
-
-    def test_restored_state_continues_bit_for_bit(self):
-        venv, restored = (make_vector(LAMP, 2, frames=SMALL) for _ in range(2))
-        take_random_steps(venv, 50)
-        restored.set_state(venv.get_state())
-        np.testing.assert_array_equal(restored.observations, venv.observations)
-        for _ in range(45):
-            actions = venv.action_space.sample()
-            np.testing.assert_array_equal(venv.step(actions)[0], restored.step(actions)[0])
-
-    def test_rendering_verifies_observations(self):
-        frames = FrameSettings(stacked=2, size=30)
-        venv = make_vector("MovingDot-v0", 2, frames=frames)
-        observations, scene_states = take_random_steps(venv, 20)
-        episode = int(scene_states[-1, 1, 0])
-        steps = np.arange(3, 18, 5)
-        replayed, images = zip(
-            *iterate_frames("MovingDot-v0", venv.replay_record(episode), steps, frames), strict=True
-        )
-        np.testing.assert_array_equal(replayed, observations[steps, 1])
-        assert images[0].shape == (210, 160, 3)
-
-    def test_rendering_with_other_preprocessing_is_refused(self):
-        venv = make_vector("MovingDot-v0", 1, frames=SMALL)
-        observations, _ = take_random_steps(venv, 8)
-        steps = np.arange(4, 8)
-        record = venv.replay_record(0)
-        render_steps("MovingDot-v0", record, steps, observations[4:, 0], SMALL)
-        with pytest.raises(BadInput, match="gave other observations"):
-            render_steps("MovingDot-v0", record, steps, observations[3:7, 0], SMALL)
 
 
 class TestRendering:

@@ -29,14 +29,12 @@ from rl_teacher.envs.preprocessing import (
 from rl_teacher.envs.registry import (
     EnvInfo,
     atari_game,
-    closing_env,
     get_env_info,
     make_rendered_env,
     make_single_env,
     mujoco_model,
 )
 from rl_teacher.envs.rendering import find_frame_fault
-from rl_teacher.envs.snapshots import Generator
 from rl_teacher.nn.image_layout import ImageLayout
 
 logger = logging.getLogger(__name__)
@@ -62,7 +60,7 @@ class Fault:
 
 
 class CheckFailed(Exception):
-    """A fault after which the check cannot continue."""
+    """A fatal fault, after which the check cannot continue."""
 
 
 def check_environment(env_info: EnvInfo) -> None:
@@ -119,39 +117,37 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
     """
     if env_info.backend != "gymnasium":
         return []
-    found: dict[str, Fault] = {}
+    minor: dict[str, Fault] = {}
 
-    def note(text: str, *, is_fatal: bool = True) -> None:
+    def warn(text: str) -> None:
         # One fault of each kind: the values after the colon differ from step to step.
-        found.setdefault(text.partition(":")[0], Fault(text, is_fatal))
-        if is_fatal:
-            raise CheckFailed
+        minor.setdefault(text.partition(":")[0], Fault(text, is_fatal=False))
 
-    with warnings.catch_warnings(), closing_env(env_info.id, make_single_env(env_info.id)) as env:
+    fatal = []
+    with warnings.catch_warnings(), closing(make_single_env(env_info.id)) as env:
         warnings.simplefilter("ignore")
         try:
-            check_returns(env, check_reset(env, note), note)
-            step_randomly(env, num_steps, note)
+            check_returns(env, check_reset(env))
+            step_randomly(env, num_steps, warn)
             if env_info.max_episode_steps is None:
-                note(
+                warn(
                     "Its episodes have no time limit: the actions of each are kept until it ends, "
-                    "so memory grows. Wrap it in gymnasium.wrappers.TimeLimit.",
-                    is_fatal=False,
+                    "so memory grows. Wrap it in gymnasium.wrappers.TimeLimit."
                 )
-            check_independence(env, env_info.id, note)
-            check_generator(env, note)
-            check_determinism(env_info.id, note)
-        except CheckFailed:
-            pass
-    return list(found.values())
+            check_independence(env, env_info.id)
+            check_generator(env)
+            check_determinism(env_info.id, warn)
+        except CheckFailed as error:
+            fatal = [Fault(str(error), is_fatal=True)]
+    return [*minor.values(), *fatal]
 
 
-Note = Callable[..., None]
-"""Records a fault. A fatal one raises `CheckFailed`, which ends the check."""
+Warn = Callable[[str], None]
+"""Records a minor fault."""
 
 
-def attempt(what: str, call: Callable[[], Any], note: Note) -> Any:
-    """Return the result of a call, and record an exception as a fault.
+def attempt(what: str, call: Callable[[], Any]) -> Any:
+    """Return the result of a call.
 
     Raises:
         CheckFailed: the call raised.
@@ -161,13 +157,15 @@ def attempt(what: str, call: Callable[[], Any], note: Note) -> Any:
     except CheckFailed:
         raise
     except Exception as error:
-        note(f"{what} raised {type(error).__name__}: {error}. Correct that first.")
+        raise CheckFailed(
+            f"{what} raised {type(error).__name__}: {error}. Correct that first."
+        ) from error
 
 
 # --- the form of results ---
 
 
-def check_reset(env: gymnasium.Env, note: Note) -> dict[str, Any]:
+def check_reset(env: gymnasium.Env) -> dict[str, Any]:
     """Check that `reset` takes a seed and returns an observation and a dict; return the latter."""
     # Without Gymnasium's wrappers, whose assertions would hide the fault.
     own = env.unwrapped
@@ -179,41 +177,43 @@ def check_reset(env: gymnasium.Env, note: Note) -> dict[str, Any]:
             # Python names an argument when the signature does not fit; others are raised within.
             if "argument" not in str(error):
                 raise
-            note(
+            raise CheckFailed(
                 f"reset() does not take the required arguments: {error}. Declare it as "
                 "`def reset(self, *, seed=None, options=None)`, and call super().reset(seed=seed)."
-            )
+            ) from error
 
-    returned = attempt("reset(seed=7)", begin, note)
+    returned = attempt("reset(seed=7)", begin)
     if not isinstance(returned, tuple) or len(returned) != 2:
-        note(
+        raise CheckFailed(
             f"reset() returned {describe_returned(returned)}: an observation and a dict, as two "
             "values, are needed. The old gym returned the observation alone; "
             "return `observation, {}`."
         )
     if not isinstance(returned[1], dict):
-        note(f"reset() returned {type_name(returned[1])} after the observation: a dict is needed.")
+        kind = type_name(returned[1])
+        raise CheckFailed(f"reset() returned {kind} after the observation: a dict is needed.")
     return returned[1]
 
 
-def check_returns(env: gymnasium.Env, reset_info: dict[str, Any], note: Note) -> None:
+def check_returns(env: gymnasium.Env, reset_info: dict[str, Any]) -> None:
     """Check that `step` returns five values."""
     own = env.unwrapped
     # Wrappers may have other actions.
-    check_mask(own, reset_info, "reset()", note)
+    check_mask(own, reset_info, "reset()")
     action = sample_action(own, np.random.default_rng(SEED), reset_info.get(ACTION_MASK))
-    returned = attempt("step()", lambda: own.step(action), note)
+    returned = attempt("step()", lambda: own.step(action))
     num_values = len(returned) if isinstance(returned, tuple) else None
     if num_values != 5:
         old = ""
         if num_values == 4:
             old = " The old gym returned four: its `done` is now `terminated` and `truncated`."
-        note(
+        raise CheckFailed(
             f"step() returned {describe_returned(returned)}: observation, reward, terminated, "
             f"truncated and a dict, as five values, are needed.{old}"
         )
     if not isinstance(returned[4], dict):
-        note(f"step() returned {type_name(returned[4])} for its last value: a dict is needed.")
+        kind = type_name(returned[4])
+        raise CheckFailed(f"step() returned {kind} for its last value: a dict is needed.")
 
 
 def describe_returned(returned: Any) -> str:
@@ -231,114 +231,97 @@ def sample_action(env: gymnasium.Env, rng: np.random.Generator, mask: Any) -> An
 # --- random steps ---
 
 
-def step_randomly(env: gymnasium.Env, num_steps: int, note: Note) -> None:
+def step_randomly(env: gymnasium.Env, num_steps: int, warn: Warn) -> None:
     """Take random steps and check every result."""
     rng = np.random.default_rng(SEED)
-    obs, info = attempt("reset(seed=7)", lambda: env.reset(seed=SEED), note)
-    check_observation(env, obs, "reset()", note)
+    obs, info = attempt("reset(seed=7)", lambda: env.reset(seed=SEED))
+    check_observation(env, obs, "reset()", warn)
     mask = info.get(ACTION_MASK)
     for _ in range(num_steps):
         action = sample_action(env, rng, mask)
-        obs, reward, terminated, truncated, info = attempt(
-            "step()", lambda a=action: env.step(a), note
-        )
-        check_observation(env, obs, "step()", note)
-        check_mask(env, info, "step()", note)
-        check_reward(reward, note)
+        obs, reward, terminated, truncated, info = attempt("step()", lambda a=action: env.step(a))
+        check_observation(env, obs, "step()", warn)
+        check_mask(env, info, "step()")
+        check_reward(reward)
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool | np.bool_):
-                note(
+                raise CheckFailed(
                     f"step() returned {flag!r:.40} ({type_name(flag)}) for {name}: True or False "
                     f"is needed. Return bool({name})."
                 )
         if terminated or truncated:
-            obs, info = attempt("reset()", env.reset, note)
-            check_observation(env, obs, "reset()", note)
-            check_mask(env, info, "reset()", note)
+            obs, info = attempt("reset()", env.reset)
+            check_observation(env, obs, "reset()", warn)
+            check_mask(env, info, "reset()")
         # An info without a mask leaves the previous one valid, as in training.
         mask = info.get(ACTION_MASK, mask)
 
 
-def check_observation(env: gymnasium.Env, obs: Any, source: str, note: Note) -> None:
+def check_observation(env: gymnasium.Env, obs: Any, source: str, warn: Warn) -> None:
     """Check that an observation is as its space declares."""
     space = env.observation_space
-    check_array(space, obs, source, note)
+    check_array(space, obs, source)
     if not np.isfinite(obs).all():
         index = tuple(np.argwhere(~np.isfinite(obs))[0].tolist())
-        note(
+        raise CheckFailed(
             f"{source} returned an observation that is not finite: {obs[index]} at {index}. "
             "Training needs finite numbers; find where it comes from."
         )
     if obs.dtype != space.dtype:
-        is_converted = np.can_cast(obs.dtype, space.dtype or obs.dtype, "same_kind")
-        note(
+        text = (
             f"{source} returned an observation of {obs.dtype}: observation_space declares "
-            f"{space.dtype}. {'It is converted; use' if is_converted else 'Use'} `.astype` to "
-            "return the declared type.",
-            is_fatal=not is_converted,
+            f"{space.dtype}. Use `.astype` to return the declared type."
         )
-    check_bounds(space, obs, source, note)
+        # Within a kind it is converted.
+        if not np.can_cast(obs.dtype, space.dtype or obs.dtype, "same_kind"):
+            raise CheckFailed(text)
+        warn(text)
 
 
-def check_array(space: gymnasium.Space, obs: Any, source: str, note: Note) -> None:
+def check_array(space: gymnasium.Space, obs: Any, source: str) -> None:
     """Check that an observation is an array of numbers with the shape of its space."""
     shape, dtype = space.shape or (), space.dtype
     if not isinstance(obs, np.ndarray):
-        note(
+        raise CheckFailed(
             f"{source} returned {type_name(obs)} as the observation: a NumPy array is needed. "
             f"Return np.array(..., {dtype})."
         )
     if isinstance(space, gymnasium.spaces.Box) and is_image_space(space):
         fault = find_image_fault(space, obs)
         if fault is not None:
-            note(f"{source} returned {fault}")
+            raise CheckFailed(f"{source} returned {fault}")
     if obs.shape != shape:
-        note(
+        raise CheckFailed(
             f"{source} returned an observation of shape {obs.shape}: observation_space "
             f"declares {shape}. Make them agree."
         )
     if obs.dtype.kind not in "fiub":
-        note(f"{source} returned an observation of {obs.dtype}: numbers are needed.")
+        raise CheckFailed(f"{source} returned an observation of {obs.dtype}: numbers are needed.")
 
 
-def check_bounds(space: gymnasium.Space, obs: np.ndarray, source: str, note: Note) -> None:
-    """Check that an observation is within its bounds, which training does not depend on."""
-    if not isinstance(space, gymnasium.spaces.Box):
-        return
-    outside = (obs < space.low) | (obs > space.high)
-    if outside.any():
-        index = tuple(np.argwhere(outside)[0].tolist())
-        note(
-            f"{source} returned an observation outside its space: {obs[index]} at {index}, where "
-            f"{space.low[index]} to {space.high[index]} was declared. Training does not depend on "
-            "it, but other programs may: widen observation_space.",
-            is_fatal=False,
-        )
-
-
-def check_reward(reward: Any, note: Note) -> None:
+def check_reward(reward: Any) -> None:
     """Check that a reward is one finite number."""
     is_single = isinstance(reward, np.ndarray) and reward.shape == ()
     if not isinstance(reward, numbers.Real | np.number | np.bool_) and not is_single:
-        note(
+        raise CheckFailed(
             f"step() returned {type_name(reward)} as the reward: a number is needed. Return "
             "float(reward), or 0.0 if the environment has none."
         )
     if not math.isfinite(float(reward)):
-        note(
+        raise CheckFailed(
             f"step() returned a reward that is not finite: {float(reward)}. Return a finite "
             "number, or 0.0 if the environment has none."
         )
 
 
-def check_mask(env: gymnasium.Env, info: dict[str, Any], source: str, note: Note) -> None:
+def check_mask(env: gymnasium.Env, info: dict[str, Any], source: str) -> None:
     """Check that an action mask has one value for each discrete action."""
     space = env.action_space
     if ACTION_MASK not in info or not isinstance(space, gymnasium.spaces.Discrete):
         return
     shape = np.shape(info[ACTION_MASK])
     if shape != (space.n,):
-        note(
+        raise CheckFailed(
             f"{source} returned an action_mask of shape {shape}: one value for each of the "
             f"{space.n} actions is needed, 1 where it is allowed and 0 where it is not."
         )
@@ -347,27 +330,27 @@ def check_mask(env: gymnasium.Env, info: dict[str, Any], source: str, note: Note
 # --- other instances ---
 
 
-def check_independence(env: gymnasium.Env, env_id: str, note: Note) -> None:
+def check_independence(env: gymnasium.Env, env_id: str) -> None:
     """Check that every environment is an object of its own."""
-    with closing_env(env_id, make_single_env(env_id)) as other:
+    with closing(make_single_env(env_id)) as other:
         if other.unwrapped is env.unwrapped:
-            note(
+            raise CheckFailed(
                 "The function that creates the environment returned the same object twice: "
                 "training steps several environments at a time. Create a new one in each call."
             )
 
 
-def check_generator(env: gymnasium.Env, note: Note) -> None:
+def check_generator(env: gymnasium.Env) -> None:
     """Check that a reset without a seed can be repeated from the state of `np_random`."""
-    rng = attempt("np_random", lambda: env.unwrapped.np_random, note)
-    if not isinstance(rng, Generator):
-        note(
+    rng = attempt("np_random", lambda: env.unwrapped.np_random)
+    if not isinstance(rng, np.random.Generator):
+        raise CheckFailed(
             f"np_random is {type_name(rng)}: a numpy.random.Generator is needed, whose state can "
             "be saved. Leave it to super().reset(seed=seed), which creates one."
         )
 
 
-def check_determinism(env_id: str, note: Note) -> None:
+def check_determinism(env_id: str, warn: Warn) -> None:
     """Check that equal seeds and actions give equal observations, as replay needs it."""
     first, second = (list(replay_observations(env_id)) for _ in range(2))
     if len(first) == len(second) and all(map(np.array_equal, first, second)):
@@ -378,17 +361,16 @@ def check_determinism(env_id: str, note: Note) -> None:
         consequence = (
             f"clips are videos of replayed episodes and cannot be shown, and {consequence}"
         )
-    note(
+    warn(
         f"reset(seed=7) and equal actions gave different observations: {consequence}. "
-        "Draw all randomness from self.np_random, after super().reset(seed=seed).",
-        is_fatal=False,
+        "Draw all randomness from self.np_random, after super().reset(seed=seed)."
     )
 
 
 def replay_observations(env_id: str) -> Iterator[np.ndarray]:
     """Yield observations of a few steps, always with the same seed and actions."""
     rng = np.random.default_rng(SEED)
-    with closing_env(env_id, make_single_env(env_id)) as env:
+    with closing(make_single_env(env_id)) as env:
         obs, info = env.reset(seed=SEED)
         mask = info.get(ACTION_MASK)
         yield obs

@@ -4,7 +4,8 @@ The state of the random generator before the episode's reset, its options and th
 determine the whole episode.
 """
 
-from collections.abc import Mapping, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,15 +13,8 @@ import gymnasium
 import numpy as np
 from jaxtyping import Shaped
 
-from rl_teacher.common.state_dict import (
-    StateDict,
-    array_to_lines,
-    concatenated,
-    lines_to_array,
-    nest,
-    part_of,
-)
-from rl_teacher.envs.interface import Shard
+from rl_teacher.common.state_dict import StateDict, array_to_lines, lines_to_array
+from rl_teacher.envs.interface import LINES, Shard
 
 KEEP_STEPS = 50_000
 """Steps, over all environments, for which the record of a finished episode is kept."""
@@ -42,6 +36,22 @@ class ReplayRecord:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        actions = self.actions
+        return {
+            "reset_state": self.reset_state,
+            "actions": b64encode(actions.tobytes()).decode(),
+            "dtype": actions.dtype.str,
+            "shape": actions.shape,
+        }
+
+    @staticmethod
+    def from_json(saved: Mapping[str, Any]) -> "ReplayRecord":
+        """Restore a record from `to_json`."""
+        actions = np.frombuffer(b64decode(saved["actions"]), saved["dtype"])
+        return ReplayRecord(saved["reset_state"], actions.reshape(saved["shape"]))
+
 
 @runtime_checkable
 class SupportsReplay(Protocol):
@@ -54,12 +64,6 @@ class SupportsReplay(Protocol):
             LookupError: the record is no longer kept.
         """
         ...
-
-
-@dataclass(frozen=True)
-class _Finished:
-    record: ReplayRecord
-    finished_at: int
 
 
 class ReplayHistory:
@@ -82,7 +86,8 @@ class ReplayHistory:
         self._first, self._stride = first, stride
         self._num_episodes = 0
         self._num_steps = 0
-        self._finished: dict[int, _Finished] = {}
+        # Records of finished episodes by number, and the step after which each finished.
+        self._finished: dict[int, tuple[ReplayRecord, int]] = {}
 
     def start_episode(self) -> int:
         """Return the number of a new episode; numbers are unique."""
@@ -95,11 +100,11 @@ class ReplayHistory:
 
     def end_episode(self, episode: int, record: ReplayRecord) -> None:
         """Keep a finished episode and drop those that finished too long ago."""
-        self._finished[episode] = _Finished(record, self._num_steps)
+        self._finished[episode] = record, self._num_steps
         # A dict keeps the order of insertion: the episode that finished first comes first.
         while self._finished:
-            oldest = next(iter(self._finished))
-            if self._num_steps - self._finished[oldest].finished_at < self._keep_steps:
+            oldest, (_, finished_at) = next(iter(self._finished.items()))
+            if self._num_steps - finished_at < self._keep_steps:
                 break
             del self._finished[oldest]
 
@@ -114,25 +119,24 @@ class ReplayHistory:
         """
         if episode not in self._finished:
             raise forgotten(episode)
-        return self._finished[episode].record
+        return self._finished[episode][0]
 
-    def get_state(self, action_space: gymnasium.Space) -> StateDict:
-        """Return the whole history as arrays."""
-        finished = list(self._finished.values())
-        records = [each.record for each in finished]
-        return {
-            "counts": np.array([self._num_episodes, self._num_steps]),
-            "episodes": np.array(list(self._finished), np.int64),
-            "finished_at": np.array([each.finished_at for each in finished], np.int64),
-            **nest({"records": pack_replay_records(records, action_space)}),
+    def to_json(self) -> dict[str, Any]:
+        """Return the whole history as JSON values."""
+        finished = [
+            {"episode": episode, "finished_at": finished_at, "record": record.to_json()}
+            for episode, (record, finished_at) in self._finished.items()
+        ]
+        counts = {"num_episodes": self._num_episodes, "num_steps": self._num_steps}
+        return {**counts, "finished": finished}
+
+    def load_json(self, saved: Mapping[str, Any]) -> None:
+        """Restore a history from `to_json`."""
+        self._num_episodes, self._num_steps = saved["num_episodes"], saved["num_steps"]
+        self._finished = {
+            each["episode"]: (ReplayRecord.from_json(each["record"]), each["finished_at"])
+            for each in saved["finished"]
         }
-
-    def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Restore a saved history."""
-        self._num_episodes, self._num_steps = state["counts"].tolist()
-        records = unpack_replay_records(part_of(state, "records"))
-        ended = map(_Finished, records, state["finished_at"].tolist())
-        self._finished = dict(zip(state["episodes"].tolist(), ended, strict=True))
 
 
 def histories_of(shard: Shard, keep_steps: int) -> list[ReplayHistory]:
@@ -149,19 +153,30 @@ def histories_of(shard: Shard, keep_steps: int) -> list[ReplayHistory]:
     return [ReplayHistory(kept, env, shard.num_envs) for env in range(shard.start, shard.stop)]
 
 
+def find_record(histories: Iterable[ReplayHistory], episode: int) -> ReplayRecord:
+    """Return the record of a finished episode.
+
+    Raises:
+        LookupError: the episode finished too long ago.
+    """
+    for history in histories:
+        if episode in history:
+            return history[episode]
+    raise forgotten(episode)
+
+
 def record_in(state: Mapping[str, np.ndarray], episode: int) -> ReplayRecord:
     """Return the record of an episode from the saved state of environments that are replayed.
 
     Raises:
         LookupError: the episode finished more than `keep_steps` steps before.
     """
-    history = part_of(state, "history")
-    for numbers, records in (
-        (state["episodes"], state),
-        (history["episodes"], part_of(history, "records")),
-    ):
-        for place in np.flatnonzero(numbers == episode)[:1].tolist():
-            return unpack_replay_records(slice_records(records, place, place + 1))[0]
+    running = zip(state["episodes"].tolist(), array_to_lines(state["running"]), strict=True)
+    records = dict(running)
+    for history in array_to_lines(state["histories"]):
+        records |= {each["episode"]: each["record"] for each in history["finished"]}
+    if episode in records:
+        return ReplayRecord.from_json(records[episode])
     raise forgotten(episode)
 
 
@@ -181,69 +196,23 @@ def actions_of(
     return np.array(taken, action_space.dtype).reshape(-1, *(action_space.shape or ()))
 
 
-def pack_replay_records(
-    records: Sequence[ReplayRecord], action_space: gymnasium.Space
-) -> StateDict:
-    """Pack records into three arrays."""
-    none_taken = actions_of([], action_space)
+def pack_replays(running: Iterable[ReplayRecord], histories: Iterable[ReplayHistory]) -> StateDict:
+    """Return the records of running episodes and the histories, a line for each environment."""
     return {
-        "reset_states": lines_to_array(record.reset_state for record in records),
-        "lengths": np.array([len(record) for record in records], np.int64),
-        "actions": np.concatenate([none_taken, *(record.actions for record in records)]),
+        "running": lines_to_array(record.to_json() for record in running),
+        "histories": lines_to_array(history.to_json() for history in histories),
     }
 
 
-def unpack_replay_records(arrays: Mapping[str, np.ndarray]) -> list[ReplayRecord]:
-    """Restore records from `pack_replay_records`."""
-    reset_states = array_to_lines(arrays["reset_states"])
-    actions = np.split(arrays["actions"], np.cumsum(arrays["lengths"]))[:-1]
-    return [ReplayRecord(*each) for each in zip(reset_states, actions, strict=True)]
+def unpack_running(state: Mapping[str, np.ndarray]) -> list[ReplayRecord]:
+    """Return the records of the running episodes from `pack_replays`."""
+    return [ReplayRecord.from_json(saved) for saved in array_to_lines(state["running"])]
 
 
-# --- records and histories of several environments ---
-
-
-def slice_records(arrays: Mapping[str, np.ndarray], start: int, stop: int) -> StateDict:
-    """Return consecutive records among packed ones, packed as well."""
-    ends = np.concatenate([[0], np.cumsum(arrays["lengths"])])
-    return {
-        "reset_states": lines_to_array(array_to_lines(arrays["reset_states"])[start:stop]),
-        "lengths": arrays["lengths"][start:stop],
-        "actions": arrays["actions"][ends[start] : ends[stop]],
-    }
-
-
-def pack_histories(histories: Sequence[ReplayHistory], action_space: gymnasium.Space) -> StateDict:
-    """Pack one history per environment into a few arrays."""
-    packed = [each.get_state(action_space) for each in histories]
-    records = concatenated([part_of(each, "records") for each in packed])
-    return {
-        "counts": np.stack([each["counts"] for each in packed]),
-        "num_finished": np.array([len(each["episodes"]) for each in packed]),
-        "episodes": np.concatenate([each["episodes"] for each in packed]),
-        "finished_at": np.concatenate([each["finished_at"] for each in packed]),
-        **nest({"records": records}),
-    }
-
-
-def slice_histories(arrays: Mapping[str, np.ndarray], start: int, stop: int) -> StateDict:
-    """Return the histories of consecutive environments among packed ones, packed as well."""
-    ends = np.concatenate([[0], np.cumsum(arrays["num_finished"])])
-    first, last = int(ends[start]), int(ends[stop])
-    return {
-        "counts": arrays["counts"][start:stop],
-        "num_finished": arrays["num_finished"][start:stop],
-        "episodes": arrays["episodes"][first:last],
-        "finished_at": arrays["finished_at"][first:last],
-        **nest({"records": slice_records(part_of(arrays, "records"), first, last)}),
-    }
-
-
-def unpack_histories(histories: Sequence[ReplayHistory], arrays: Mapping[str, np.ndarray]) -> None:
-    """Restore histories from `pack_histories`."""
-    for env, history in enumerate(histories):
-        own = slice_histories(arrays, env, env + 1)
-        history.set_state(own | {"counts": own["counts"][0]})
+def unpack_histories(histories: Iterable[ReplayHistory], state: Mapping[str, np.ndarray]) -> None:
+    """Restore histories from `pack_replays`."""
+    for history, saved in zip(histories, array_to_lines(state["histories"]), strict=True):
+        history.load_json(saved)
 
 
 def slice_state(state: Mapping[str, np.ndarray], start: int, stop: int) -> StateDict:
@@ -254,11 +223,9 @@ def slice_state(state: Mapping[str, np.ndarray], start: int, stop: int) -> State
         start: number of the first environment.
         stop: number after the last one.
     """
-    sliced: StateDict = {}
-    if "lengths" in state:
-        history = slice_histories(part_of(state, "history"), start, stop)
-        sliced = slice_records(state, start, stop) | nest({"history": history})
-    if "rng" in state:
-        sliced["rng"] = lines_to_array(array_to_lines(state["rng"])[start:stop])
-    rows = {name: array[start:stop] for name, array in state.items() if name not in sliced}
-    return sliced | rows
+    return {
+        name: lines_to_array(array_to_lines(array)[start:stop])
+        if name in LINES
+        else array[start:stop]
+        for name, array in state.items()
+    }

@@ -11,7 +11,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import VectorEnv
 from jaxtyping import Bool, Float, Int, Shaped, UInt8
 
-from rl_teacher.common.errors import BadConfig
+from rl_teacher.common.errors import BadConfig, CorruptCheckpoint
 from rl_teacher.common.state_dict import array_to_lines, lines_to_array
 
 ACTION_MASK = "action_mask"
@@ -70,6 +70,10 @@ def environment_seeds(seed: int, num_envs: int) -> list[int]:
     # 8 is the purpose of these seeds; docs/reproducibility.md lists those of the other streams.
     words = np.random.SeedSequence([seed, 8]).generate_state(num_envs)
     return (words >> 1).tolist()
+
+
+LINES = ("rng", "running", "histories")
+"""Names in the state of environments of lines of JSON; the other arrays have a row for each."""
 
 
 class StatefulVectorEnv(VectorEnv):
@@ -174,6 +178,23 @@ class SeededVectorEnv(StatefulVectorEnv):
             for rng, one, starts in zip(self.np_random, seeds, is_reset, strict=True)
         ]
 
+    def begin_reset(
+        self,
+        seed: int | Sequence[int | None] | None,
+        options: Mapping[str, Any] | None,
+        max_episode_steps: int,
+    ) -> tuple[Bool[np.ndarray, " env"], Int[np.ndarray, " env"]]:
+        """Start new generators where needed.
+
+        Returns:
+            [N] the environments that are reset, and their initial step counts.
+        """
+        options = options or {}
+        is_reset = np.array(options.get("reset_mask", np.ones(self.num_envs)), np.bool_)
+        self.reseed(seed, is_reset)
+        elapsed = options.get("elapsed_steps", np.zeros(self.num_envs))
+        return is_reset, checked_elapsed(elapsed, self.num_envs, max_episode_steps)
+
     def pack_generators(self) -> UInt8[np.ndarray, " byte"]:
         """Return the states of the generators as one array."""
         return lines_to_array(rng.bit_generator.state for rng in self.np_random)
@@ -189,6 +210,23 @@ def final_infos(
     """Return Gymnasium's infos about ended episodes, with their last observations."""
     finals = {"final_obs": observations, "_final_obs": ended}
     return finals | {"final_info": {}, "_final_info": ended}
+
+
+def check_saved_state(saved: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> None:
+    """Check that a saved state has the arrays of these environments.
+
+    Raises:
+        CorruptCheckpoint: it does not.
+    """
+    for name, array in own.items():
+        shape = saved[name].shape if name in saved else "missing"
+        # Lines vary in length.
+        if shape == "missing" or (shape != array.shape and name not in LINES):
+            raise CorruptCheckpoint(
+                f"The environments' saved {name} is {shape}; {array.shape} is needed. It was "
+                "saved for another environment, for another number of them, with other "
+                "preprocessing (-f, --frame-size), or by another version."
+            )
 
 
 def checked_elapsed(

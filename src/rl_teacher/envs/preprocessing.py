@@ -190,9 +190,10 @@ def describe_preprocessing(layout: ImageLayout, settings: FrameSettings) -> str:
     resize = AreaResize.of(layout, settings.size)
     is_grey = layout.num_channels == 1 or converts_to_grey(layout, settings)
     colours = "grey" if is_grey else f"{layout.num_channels} channels"
+    height, width = layout.size
     stack = f"{settings.stacked} stacked" if settings.stacked > 1 else "not stacked"
     return (
-        f"images of {layout.height} x {layout.width} pixels, "
+        f"images of {height} x {width} pixels, "
         f"{counted(layout.num_channels, 'channel')}; "
         f"preprocessed to {resize.height} x {resize.width}, {colours}, {stack}"
     )
@@ -271,13 +272,12 @@ class AreaResize:
     @staticmethod
     def of(layout: ImageLayout, size: int) -> "AreaResize":
         """Reduce height and width to `size` where they are larger; 0 keeps them."""
-        height, width = (min(pixels, size) if size else pixels for pixels in layout.size)
-        return AreaResize(
-            height,
-            width,
-            None if height == layout.height else AreaWeights.of(layout.height, height),
-            None if width == layout.width else AreaWeights.of(layout.width, width),
+        old = layout.size
+        new = tuple(min(pixels, size) if size else pixels for pixels in old)
+        rows, columns = (
+            None if m == n else AreaWeights.of(n, m) for n, m in zip(old, new, strict=True)
         )
+        return AreaResize(*new, rows, columns)
 
     def __call__(self, image: Shaped[np.ndarray, "*channel h w"]) -> Shaped[np.ndarray, "..."]:
         """Return [..., height, width] float32, or the image itself where nothing changes."""

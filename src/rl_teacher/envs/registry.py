@@ -5,7 +5,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
@@ -48,12 +48,6 @@ NAMESPACE = "rl_teacher"
 
 LISTED = "`rl-teacher envs` lists all of them."
 """Says where the environments are listed, which are too many for an error message."""
-
-REGISTERED_BY = {
-    "dm_control": ("shimmy", "shimmy[dm-control]"),
-    "Meta-World": ("metaworld", "metaworld"),
-}
-"""Modules that register ids with a prefix, and the name of their package for pip."""
 
 
 @dataclass(frozen=True)
@@ -194,24 +188,6 @@ def make_single_env(env_id: str) -> gymnasium.Env:
     return _make_gymnasium(_full_id(env_id))
 
 
-@contextmanager
-def closing_env(env_id: str, env: gymnasium.Env) -> Iterator[gymnasium.Env]:
-    """Close an environment at the end of the block.
-
-    Raises:
-        BadInput: `close` raised an exception.
-    """
-    try:
-        yield env
-    finally:
-        try:
-            env.close()
-        except Exception as error:
-            raise BadInput(
-                f"close() of {env_id} raised {type(error).__name__}: {error}. Correct that first."
-            ) from error
-
-
 def make_rendered_env(env_id: str, frames: FrameSettings | None = None) -> gymnasium.Env:
     """Create one environment whose `render` returns images.
 
@@ -339,8 +315,6 @@ def _full_id(env_id: str) -> str:
     spec = gymnasium.registry.get(wanted)
     if wanted in TASKS or (spec is not None and not _is_ale_spec(spec)):
         return wanted
-    # Importing registers ids, which the lookup below then finds.
-    _import_registering(wanted)
     by_lower = _ids_by_lower_name()
     if wanted.lower() in by_lower:
         return by_lower[wanted.lower()]
@@ -360,25 +334,6 @@ def _import_module(module: str, env_id: str) -> ModuleType:
             f"{env_id} cannot be found: importing {module} failed with {type(error).__name__}: "
             f"{error}. It must be module:id or module:function, and the module must be on Python's "
             "path (PYTHONPATH=. for the current folder)."
-        ) from error
-
-
-def _import_registering(env_id: str) -> None:
-    """Import the package that registers ids with this prefix.
-
-    Raises:
-        BadInput: the package is not installed.
-    """
-    prefix = env_id.partition("/")[0]
-    if prefix not in REGISTERED_BY:
-        return
-    module, requirement = REGISTERED_BY[prefix]
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        raise BadInput(
-            f"{env_id} needs a package that is not installed here ({error}). Install it with "
-            f"`pip install '{requirement}'`."
         ) from error
 
 
@@ -471,7 +426,7 @@ _NEVER_TERMINATE = frozenset(
 
 
 def _gymnasium_info(full_id: str) -> EnvInfo:
-    with closing_env(full_id, _make_gymnasium(full_id)) as env:
+    with closing(_make_gymnasium(full_id)) as env:
         _check_spaces(full_id, env)
         fps = frame_rate(full_id, env.metadata)
         longest = time_limit_of(env)

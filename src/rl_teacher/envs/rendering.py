@@ -1,6 +1,6 @@
 """Rendering by replay: the frames of environments without MuJoCo."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -39,29 +39,10 @@ def render_steps(
     Raises:
         BadInput: the environment renders no images, or the replay differs from the record.
     """
-    game = atari_game(env_id)
-    if game is None:
-        images = _iterate_gymnasium_frames(env_id, record, steps, frames)
-        return _stack_frames(env_id, images, observations)
-    from rl_teacher.envs.atari.emulators import frames_of, shared_replayer  # noqa: PLC0415
-
-    agent_frames = None if observations is None else frames_of(record)
-    with shared_replayer(game, agent_frames) as replayer:
-        return _stack_frames(env_id, replayer.iterate_frames(record, steps), observations)
-
-
-def _stack_frames(
-    env_id: str,
-    frames: Iterable[tuple[Observation | None, Frame]],
-    observations: Shaped[np.ndarray, "time ..."] | None,
-) -> UInt8[np.ndarray, "time height width 3"]:
-    """Stack frames, and compare replayed with recorded observations.
-
-    Raises:
-        BadInput: an observation differs.
-    """
     stacked = []
-    for index, (obs, frame) in enumerate(frames):
+    is_observed = observations is not None
+    replayed = iterate_frames(env_id, record, steps, frames, is_observed=is_observed)
+    for index, (obs, frame) in enumerate(replayed):
         if observations is not None:
             check_replayed(env_id, obs, observations[index])
         stacked.append(frame)
@@ -104,12 +85,12 @@ def iterate_frames(
     """
     game = atari_game(env_id)
     if game is None:
-        return _iterate_gymnasium_frames(env_id, record, steps, frames)
-    from rl_teacher.envs.atari.emulators import EpisodeReplayer, frames_of  # noqa: PLC0415
+        yield from _iterate_gymnasium_frames(env_id, record, steps, frames)
+        return
+    from rl_teacher.envs.atari.emulators import frames_of, shared_replayer  # noqa: PLC0415
 
-    return EpisodeReplayer(game, frames_of(record) if is_observed else None).iterate_frames(
-        record, steps
-    )
+    with shared_replayer(game, frames_of(record) if is_observed else None) as replayer:
+        yield from replayer.iterate_frames(record, steps)
 
 
 def _iterate_gymnasium_frames(

@@ -15,25 +15,26 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from jaxtyping import Float, Shaped
 
-from rl_teacher.common.errors import BadConfig, BadObservation, CorruptCheckpoint
-from rl_teacher.common.state_dict import nest, part_of
+from rl_teacher.common.errors import BadConfig, BadObservation
 from rl_teacher.envs.episode_replay import (
     KEEP_STEPS,
     ReplayHistory,
     ReplayRecord,
     actions_of,
-    forgotten,
+    find_record,
     histories_of,
-    pack_histories,
-    pack_replay_records,
+    pack_replays,
     unpack_histories,
-    unpack_replay_records,
+    unpack_running,
 )
 from rl_teacher.envs.factories import find_time_limits, time_limit_of
-from rl_teacher.envs.interface import Shard, StatefulVectorEnv, checked_elapsed, generator_at
-
-Generator = np.random.Generator | np.random.RandomState
-"""Random generator of an environment; NumPy's legacy one in packages such as shimmy."""
+from rl_teacher.envs.interface import (
+    Shard,
+    StatefulVectorEnv,
+    check_saved_state,
+    checked_elapsed,
+    generator_at,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class ReplayableEnv(gymnasium.Wrapper):
         if reset_state["rng"] is not None:
             # Without a seed, `reset` draws from the generator as it is.
             unwrapped: Any = self.unwrapped
-            unwrapped.np_random = generator_from(reset_state["rng"])
+            unwrapped.np_random = generator_at(reset_state["rng"])
         obs, _ = self.reset(seed=reset_state["seed"], options=reset_state.get("options"))
         self.start_at(reset_state["elapsed"])
         return obs
@@ -182,12 +183,10 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         Raises:
             LookupError: the episode finished more than `keep_steps` steps ago.
         """
-        for env, history in zip(self.envs, self._histories, strict=True):
+        for env in self.envs:
             if env.episode == episode:
                 return env.replay_record
-            if episode in history:
-                return history[episode]
-        raise forgotten(episode)
+        return find_record(self._histories, episode)
 
     @property
     def observations(self) -> Shaped[np.ndarray, "env ..."]:
@@ -247,14 +246,10 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Return the records of the running episodes and the history."""
-        running = pack_replay_records(
-            [env.replay_record for env in self.envs], self.single_action_space
-        )
         return {
-            **running,
+            **pack_replays([env.replay_record for env in self.envs], self._histories),
             "episodes": np.array([env.episode for env in self.envs]),
             "observations": self.observations,
-            **nest({"history": pack_histories(self._histories, self.single_action_space)}),
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -263,19 +258,16 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
         Raises:
             CorruptCheckpoint: the state is incomplete or has another number of environments.
         """
-        missing = self.get_state().keys() - state.keys()
-        if missing:
-            raise CorruptCheckpoint(
-                f"The saved state of the environments lacks {', '.join(sorted(missing))}."
-            )
-        running = unpack_replay_records(state)
-        if len(running) != self.num_envs:
-            raise CorruptCheckpoint(
-                f"{len(running)} environments were saved; {self.num_envs} are needed."
-            )
-        replayed = [env.replay(r) for env, r in zip(self.envs, running, strict=True)]
-        # `reset` and `step` convert observations to the declared type, too.
-        self._set_observations(np.array(replayed, self.single_observation_space.dtype))
+        check_saved_state(state, self.get_state())
+        replayed = [
+            env.replay(record) for env, record in zip(self.envs, unpack_running(state), strict=True)
+        ]
+        # Private fields of SyncVectorEnv, from which its next step continues. `reset` and `step`
+        # convert observations to the declared type, too.
+        self._observations = np.array(replayed, self.single_observation_space.dtype)
+        self._env_obs = list(self._observations)
+        self._terminations[:] = self._truncations[:] = False
+        self._autoreset_envs = np.zeros(self.num_envs, dtype=np.bool_)
         if not np.array_equal(self.observations, state["observations"], equal_nan=True):
             logger.warning(
                 "Replaying %s did not reproduce the saved observations: the environment is not "
@@ -283,36 +275,15 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
                 self.envs[0],
             )
         # Only now: replaying counted steps and numbered episodes.
-        unpack_histories(self._histories, part_of(state, "history"))
+        unpack_histories(self._histories, state)
         for env, episode in zip(self.envs, state["episodes"].tolist(), strict=True):
             env.episode = episode
 
-    def _set_observations(self, observations: Shaped[np.ndarray, "env ..."]) -> None:
-        """Set the current observations, with no episode finished."""
-        # Private fields of SyncVectorEnv, from which its next step continues.
-        self._env_obs = list(observations)
-        self._observations = observations
-        self._terminations[:] = False
-        self._truncations[:] = False
-        self._autoreset_envs = np.zeros(self.num_envs, dtype=np.bool_)
 
-
-def generator_state(rng: Generator) -> dict[str, Any]:
+def generator_state(rng: np.random.Generator) -> dict[str, Any]:
     """Return the state of a generator as JSON values."""
-    is_legacy = isinstance(rng, np.random.RandomState)
-    state: Any = rng.get_state(legacy=False) if is_legacy else rng.bit_generator.state
     # Some states contain arrays.
-    return json.loads(json.dumps(state | {"is_legacy": is_legacy}, default=np.ndarray.tolist))
-
-
-def generator_from(state: Mapping[str, Any]) -> Generator:
-    """Return a generator with a state of `generator_state`."""
-    rng = generator_at(state)
-    if not state.get("is_legacy"):
-        return rng
-    legacy = np.random.RandomState(rng.bit_generator)
-    legacy.set_state(dict(state))
-    return legacy
+    return json.loads(json.dumps(rng.bit_generator.state, default=np.ndarray.tolist))
 
 
 def mujoco_positions(env: gymnasium.Env) -> Float[np.ndarray, " nq"] | None:

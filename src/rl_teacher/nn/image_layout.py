@@ -54,16 +54,6 @@ class ImageLayout:
         height, width = (n for axis, n in enumerate(self.shape) if axis != self.channel_axis)
         return height, width
 
-    @property
-    def height(self) -> int:
-        """H."""
-        return self.size[0]
-
-    @property
-    def width(self) -> int:
-        """W."""
-        return self.size[1]
-
     def channels_first(self, image: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "c h w"]:
         """Return a [C, H, W] view of one image."""
         if self.channel_axis is None:

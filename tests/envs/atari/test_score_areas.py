@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.envs.atari.rules import Area, blank, register_score_area
+from rl_teacher.envs.atari.rules import SCORE_AREAS, Area, blank
 
 PAPER_GAMES = {"BeamRider", "Breakout", "Pong", "Qbert", "Seaquest", "SpaceInvaders", "Enduro"}
 
@@ -25,9 +25,8 @@ def test_blank_blackens_only_score_areas():
     assert (images[:, :, 42:] == 9).all()
 
 
-def test_registered_area_is_blanked(monkeypatch):
-    monkeypatch.setattr("rl_teacher.envs.atari.rules.SCORE_AREAS", {})
-    register_score_area("MsPacman", Area(170, 190), Area(190, 210, 0, 60))
+def test_own_area_is_blanked(monkeypatch):
+    monkeypatch.setitem(SCORE_AREAS, "MsPacman", (Area(170, 190), Area(190, 210, 0, 60)))
     images = np.full((1, 210, 160), 9, np.uint8)
     blank(images, "MsPacman")
     assert (images == 0).sum() == 20 * 160 + 20 * 60

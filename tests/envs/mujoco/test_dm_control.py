@@ -108,22 +108,3 @@ def test_episodes_have_1000_steps_and_never_terminate(env_id):
 def test_id_of_shimmy_names_the_batched_task(shimmy_id, task):
     assert get_env_info(shimmy_id).id == task.id
     assert get_env_info(task.id.lower().removesuffix("-v1")).id == task.id
-
-
-@pytest.mark.parametrize("env_id", IDS)
-def test_restored_state_continues_exactly(env_id):
-    envs = make_vector(env_id, 3)
-    envs.reset(seed=1)
-    rng = np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (20, *(envs.action_space.shape or ()))).astype(np.float32)
-    for each in actions[:10]:
-        envs.step(each)
-    state = envs.get_state()
-    expected = [envs.step(each)[:2] for each in actions[10:]]
-    other = make_vector(env_id, 3)
-    other.reset(seed=7)
-    other.set_state(state)
-    for each, (observations, rewards) in zip(actions[10:], expected, strict=True):
-        restored = other.step(each)
-        np.testing.assert_array_equal(restored[0], observations)
-        np.testing.assert_array_equal(restored[1], rewards)

@@ -153,20 +153,15 @@ class Emulators:
             times = times - 1
         return images
 
-    def act(self, actions: Int[np.ndarray, " env"]) -> Outcome:
-        """Step all emulators and return images, rewards, game overs and lives left.
-
-        An emulator whose game is over must be reset before the next step.
-        """
-        self.send(actions)
-        return self.receive()
-
     def send(self, actions: Int[np.ndarray, " env"]) -> None:
-        """Start a step in the emulators' threads."""
+        """Start a step in the emulators' threads.
+
+        An emulator whose game is over must be reset before.
+        """
         self._emulated.send(actions)
 
     def receive(self) -> Outcome:
-        """Wait for the step that `send` started and return its outcome."""
+        """Wait for the step that `send` started; return images, rewards, game overs, lives left."""
         images, rewards, terminated, _, infos = self._emulated.recv()
         return self._observe(images), rewards, terminated, infos["lives"]
 
@@ -234,9 +229,17 @@ class EpisodeReplayer:
 
 @contextmanager
 def shared_replayer(game: AtariGame, frames: FrameSettings | None) -> Iterator[EpisodeReplayer]:
-    """Lend a replayer that keeps its position, since the next clip may be of the same episode."""
-    with _REPLAYER_LOCK:
+    """Lend a replayer that keeps its position, since the next clip may be of the same episode.
+
+    While it is in use, lend another one.
+    """
+    if not _REPLAYER_LOCK.acquire(blocking=False):
+        yield EpisodeReplayer(game, frames)
+        return
+    try:
         yield _cached_replayer(game, frames)
+    finally:
+        _REPLAYER_LOCK.release()
 
 
 _REPLAYER_LOCK = Lock()

@@ -135,17 +135,8 @@ SCORE_AREAS: dict[str, tuple[Area, ...]] = {
     "Seaquest": (Area(7, 19),),
     "SpaceInvaders": (Area(8, 22),),
 }
-"""The score areas by game name (`SpaceInvaders`), for the seven games of the paper."""
-
-
-def register_score_area(name: str, *areas: Area) -> None:
-    """Set the score areas of a game.
-
-    Args:
-        name: name of the game, as in its id: `MsPacman`.
-        areas: the areas; without any, nothing is blanked.
-    """
-    SCORE_AREAS[name] = areas
+"""The score areas by game name (`SpaceInvaders`), for the seven games of the paper. Add your own
+before creating an environment, see docs/atari.md."""
 
 
 def blank(images: UInt8[np.ndarray, "*some height width"], name: str) -> None:

@@ -14,11 +14,6 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float, Float64, Int64, Integer
 
-from rl_teacher.common.errors import CorruptCheckpoint
-from rl_teacher.common.state_dict import (
-    nest,
-    part_of,
-)
 from rl_teacher.config.fields import MAX_SEED
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.atari.emulators import (
@@ -31,14 +26,13 @@ from rl_teacher.envs.atari.rules import CLIP_FPS, RETAINS_MEMORY, rules_of
 from rl_teacher.envs.episode_replay import (
     KEEP_STEPS,
     ReplayRecord,
-    forgotten,
+    find_record,
     histories_of,
-    pack_histories,
-    pack_replay_records,
+    pack_replays,
     unpack_histories,
-    unpack_replay_records,
+    unpack_running,
 )
-from rl_teacher.envs.interface import SeededVectorEnv, Shard, checked_elapsed, final_infos
+from rl_teacher.envs.interface import SeededVectorEnv, Shard, check_saved_state, final_infos
 
 logger = logging.getLogger(__name__)
 
@@ -132,10 +126,7 @@ class AtariVectorEnv(SeededVectorEnv):
         """
         for env in np.flatnonzero(self._episodes == episode).tolist():
             return self._replay_record_of(env)
-        for history in self._histories:
-            if episode in history:
-                return history[episode]
-        raise forgotten(episode)
+        return find_record(self._histories, episode)
 
     def reset(
         self,
@@ -151,16 +142,7 @@ class AtariVectorEnv(SeededVectorEnv):
             options: `elapsed_steps`, [N] initial step counts; `reset_mask`, [N] booleans, the
                 environments to reset (Gymnasium's).
         """
-        options = options or {}
-        is_reset = np.ones(self.num_envs, np.bool_)
-        if "reset_mask" in options and self._reset_states:
-            is_reset = np.asarray(options["reset_mask"], np.bool_)
-        self.reseed(seed, is_reset)
-        elapsed = np.zeros(self.num_envs, np.int64)
-        if "elapsed_steps" in options:
-            elapsed = checked_elapsed(
-                options["elapsed_steps"], self.num_envs, self._rules.max_episode_steps
-            )
+        is_reset, elapsed = self.begin_reset(seed, options, self._rules.max_episode_steps)
         # New seeds, so that what follows `reset(seed)` does not depend on earlier episodes.
         self._observations = self._begin_episodes(is_reset, elapsed, draws_seeds=True)
         return self._observations, self._start_infos()
@@ -219,18 +201,19 @@ class AtariVectorEnv(SeededVectorEnv):
         """Return the full state: replay records, because ALE's vector emulators cannot be saved."""
         running = [self._replay_record_of(env) for env in range(self.num_envs)]
         return {
-            **pack_replay_records(running, self.single_action_space),
+            **pack_replays(running, self._histories),
             "episodes": self._episodes.copy(),
             "start_left": self._start_left.copy(),
             "observations": self._observations.copy(),
             "rng": self.pack_generators(),
-            **nest({"history": pack_histories(self._histories, self.single_action_space)}),
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore a state by replaying its running episodes."""
-        self._check_fits(state)
-        running = unpack_replay_records(state)
+        if not self._reset_states:
+            self.reset(seed=0)
+        check_saved_state(state, self.get_state())
+        running = unpack_running(state)
         self._episodes = state["episodes"].copy()
         self._reset_states = [record.reset_state for record in running]
         self._elapsed = np.array([each["elapsed"] for each in self._reset_states])
@@ -239,7 +222,7 @@ class AtariVectorEnv(SeededVectorEnv):
             taken[: len(record)] = record.actions
         self._start_left = state["start_left"].copy()
         self.unpack_generators(state["rng"])
-        unpack_histories(self._histories, part_of(state, "history"))
+        unpack_histories(self._histories, state)
         self._observations = self._replay(running)
         if not np.array_equal(self._observations, state["observations"]):
             logger.warning(
@@ -309,22 +292,6 @@ class AtariVectorEnv(SeededVectorEnv):
 
     # --- restoring ---
 
-    def _check_fits(self, state: Mapping[str, np.ndarray]) -> None:
-        if not self._reset_states:
-            self.reset(seed=0)
-        needed = self.get_state()
-        missing = needed.keys() - state.keys()
-        if missing:
-            raise CorruptCheckpoint(
-                f"The saved state of the environments lacks {', '.join(sorted(missing))}."
-            )
-        given, wanted = state["observations"].shape, needed["observations"].shape
-        if given != wanted:
-            raise CorruptCheckpoint(
-                f"The saved observations have shape {given}; {wanted} is needed. They have another "
-                "number of environments or other preprocessing (-f, --frame-size)."
-            )
-
     def _replay(self, running: Sequence[ReplayRecord]) -> Images:
         """Replay episodes of different lengths so that all finish in the same step."""
         replays = [
@@ -347,7 +314,8 @@ class AtariVectorEnv(SeededVectorEnv):
         self._emulators.reset(seeds, np.ones(self.num_envs, np.bool_))
         images = self._emulators.skip_episodes(np.where(start_steps == 0, places, 0))
         for step in range(1, longest + 1):
-            images, *_ = self._emulators.act(columns[step - 1])
+            self._emulators.send(columns[step - 1])
+            images, *_ = self._emulators.receive()
             needs_reset = start_steps == step
             if needs_reset.any():
                 self._emulators.reset(seeds[needs_reset], needs_reset)

@@ -116,13 +116,11 @@ def _local_velocity(physics: Physics) -> Float[np.ndarray, "env 3"]:
 
 def score_walker_walk(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Standing, times forward velocity up to 1 m/s; from 0 to 1."""
-    del velocity_x, actions
     return _standing_and_moving(physics, 1.0), None
 
 
 def score_walker_run(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Standing, times forward velocity up to 8 m/s; from 0 to 1."""
-    del velocity_x, actions
     return _standing_and_moving(physics, 8.0), None
 
 
@@ -139,13 +137,11 @@ def _standing_and_moving(physics: Physics, speed: float) -> Float[np.ndarray, " 
 
 def score_cheetah(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity over 10 m/s, from 0 to 1."""
-    del velocity_x, actions
     return np.clip(physics.derived["sensordata"][:, 0] / 10.0, 0.0, 1.0), None
 
 
 def score_quadruped(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Upright, times 0.5 + the torso's own forward velocity up to 0.5 m/s; from 0 to 1."""
-    del velocity_x, actions
     upright = (1 + physics.derived["xmat"][:, TORSO, ZZ]) / 2
     return upright * np.clip(0.5 + _local_velocity(physics)[:, 0], 0.0, 1.0), None
 

@@ -178,13 +178,11 @@ def score_walker_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarra
 
 def score_cheetah_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity - 0.1 * squared torques."""
-    del physics
     return velocity_x - 0.1 * _sum_of_squares(actions), None
 
 
 def score_swimmer_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity - 1e-4 * squared torques."""
-    del physics
     return velocity_x - 1e-4 * _sum_of_squares(actions), None
 
 
@@ -204,7 +202,6 @@ def score_ant_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) 
 
 def score_humanoid_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """1.25 * forward velocity + 5 while upright - torques and contact forces; ends by falling."""
-    del actions
     is_healthy = (physics.qpos[:, 2] > 1.0) & (physics.qpos[:, 2] < 2.0)
     forces = physics.derived["cfrc_ext"]
     contact_cost = np.minimum(5e-7 * _sum_of_squares(forces.reshape(len(forces), -1)), 10.0)
@@ -214,7 +211,6 @@ def score_humanoid_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndar
 
 def score_pendulum_v5(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """1 while the pole stands; ends by falling."""
-    del velocity_x, actions
     is_standing = np.isfinite(physics.state).all(axis=1) & (np.abs(physics.qpos[:, 1]) <= 0.2)
     return is_standing.astype(np.float64), ~is_standing
 
@@ -223,7 +219,6 @@ def score_double_pendulum_v5(
     physics: Physics, velocity_x: np.ndarray, actions: np.ndarray
 ) -> Score:
     """10 while the poles stand - distance of the tip from its place - joint speeds."""
-    del velocity_x, actions
     terminated = physics.derived["site_xpos"][:, 0, 2] <= 1
     return 10.0 * ~terminated - _distance_penalty(physics) - _speed_penalty(physics), terminated
 
@@ -244,50 +239,42 @@ def _speed_penalty(physics: Physics) -> Float[np.ndarray, " env"]:
 
 def score_hopper(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity + height: (velocity + 1) + (height - 1)."""
-    del actions
     return velocity_x + physics.qpos[:, 1], None
 
 
 def score_walker(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity + height - 1: (velocity + 1) + (height - 2)."""
-    del actions
     return velocity_x + physics.qpos[:, 1] - 1.0, None
 
 
 def score_forward(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity."""
-    del physics, actions
     return velocity_x, None
 
 
 def score_reacher(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Minus the distance from the fingertip to the target, after the step."""
-    del velocity_x, actions
     offset = _fingertip_to_target(physics)
     return -np.sqrt(np.vecdot(offset, offset)), None
 
 
 def score_ant(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """Forward velocity + height of the torso - 1.2."""
-    del actions
     return velocity_x + physics.qpos[:, 2] - 1.2, None
 
 
 def score_humanoid(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """1.25 * forward velocity of the centre of mass + 5 * (height of the torso - 1)."""
-    del actions
     return 1.25 * velocity_x + 5.0 * (physics.qpos[:, 2] - 1.0), None
 
 
 def score_pendulum(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """1 - angle squared."""
-    del velocity_x, actions
     return 1.0 - physics.qpos[:, 1] ** 2, None
 
 
 def score_double_pendulum(physics: Physics, velocity_x: np.ndarray, actions: np.ndarray) -> Score:
     """10 - distance of the tip - joint speeds + 10 * (height of the tip - 1)."""
-    del velocity_x, actions
     height = physics.derived["site_xpos"][:, 0, 2]
     upright = 10.0 + 10.0 * (height - 1.0)
     return upright - _distance_penalty(physics) - _speed_penalty(physics), None

@@ -8,6 +8,7 @@
 """
 
 from dataclasses import replace
+from functools import partial
 
 from rl_teacher.envs.mujoco import rules
 from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
@@ -104,10 +105,6 @@ HUMANOID_V5_VIEW = View(
 # --- tasks ---
 
 
-def _plain_task(task: Task) -> Task:
-    return replace(task, id=f"{task.id}-v5", is_suite=False)
-
-
 SHORT_STEPS = {"Reacher": 20, "InvertedPendulum": 20, "InvertedDoublePendulum": 25}
 
 _SUITE = (
@@ -125,26 +122,6 @@ _SUITE = (
         DOUBLE_PENDULUM_VIEW,
         rules.score_double_pendulum,
         50,
-    ),
-)
-
-_PLAIN_WITHOUT_TERMINATION = (
-    Task("Reacher", REACHER, REACHER_VIEW, rules.score_reacher_v5, 50),
-    Task("HalfCheetah", CHEETAH, CHEETAH_VIEW, rules.score_cheetah_v5),
-    Task("Swimmer", SWIMMER, SWIMMER_VIEW, rules.score_swimmer_v5),
-)
-
-_PLAIN_WITH_TERMINATION = (
-    Task("Hopper", HOPPER, HOPPER_V5_VIEW, rules.score_hopper_v5),
-    Task("Walker2d", WALKER, WALKER_V5_VIEW, rules.score_walker_v5),
-    Task("Ant", ANT, ANT_V5_VIEW, rules.score_ant_v5),
-    Task("Humanoid", HUMANOID, HUMANOID_V5_VIEW, rules.score_humanoid_v5),
-    Task("InvertedPendulum", PENDULUM, PENDULUM_VIEW, rules.score_pendulum_v5),
-    Task(
-        "InvertedDoublePendulum",
-        DOUBLE_PENDULUM,
-        DOUBLE_PENDULUM_VIEW,
-        rules.score_double_pendulum_v5,
     ),
 )
 
@@ -171,8 +148,22 @@ SUITE = _by_id(
         )
     )
 )
+_plain = partial(Task, is_suite=False)
+_falling = partial(_plain, can_terminate=True)
 PLAIN = _by_id(
-    *(_plain_task(task) for task in _PLAIN_WITHOUT_TERMINATION),
-    *(_plain_task(replace(task, can_terminate=True)) for task in _PLAIN_WITH_TERMINATION),
+    _plain("Reacher-v5", REACHER, REACHER_VIEW, rules.score_reacher_v5, 50),
+    _plain("HalfCheetah-v5", CHEETAH, CHEETAH_VIEW, rules.score_cheetah_v5),
+    _plain("Swimmer-v5", SWIMMER, SWIMMER_VIEW, rules.score_swimmer_v5),
+    _falling("Hopper-v5", HOPPER, HOPPER_V5_VIEW, rules.score_hopper_v5),
+    _falling("Walker2d-v5", WALKER, WALKER_V5_VIEW, rules.score_walker_v5),
+    _falling("Ant-v5", ANT, ANT_V5_VIEW, rules.score_ant_v5),
+    _falling("Humanoid-v5", HUMANOID, HUMANOID_V5_VIEW, rules.score_humanoid_v5),
+    _falling("InvertedPendulum-v5", PENDULUM, PENDULUM_VIEW, rules.score_pendulum_v5),
+    _falling(
+        "InvertedDoublePendulum-v5",
+        DOUBLE_PENDULUM,
+        DOUBLE_PENDULUM_VIEW,
+        rules.score_double_pendulum_v5,
+    ),
 )
 TASKS = SUITE | _by_id(*DM_CONTROL.values()) | PLAIN

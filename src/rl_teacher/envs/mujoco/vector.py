@@ -12,12 +12,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Float, Inexact, Int, Shaped
 
-from rl_teacher.common.errors import CorruptCheckpoint
-from rl_teacher.envs.interface import (
-    SeededVectorEnv,
-    checked_elapsed,
-    final_infos,
-)
+from rl_teacher.envs.interface import SeededVectorEnv, check_saved_state, final_infos
 from rl_teacher.envs.mujoco.physics import Simulations
 from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.mujoco.task import Task
@@ -75,11 +70,6 @@ class MujocoVectorEnv(SeededVectorEnv):
         self._restored: np.ndarray | None = None
 
     @property
-    def task(self) -> Task:
-        """The task."""
-        return self._simulations.task
-
-    @property
     def model(self) -> mujoco.MjModel:
         """The model, for rendering clips."""
         return self._simulations.model
@@ -110,18 +100,10 @@ class MujocoVectorEnv(SeededVectorEnv):
             options: `elapsed_steps`, [N] initial step counts; `reset_mask`, [N] booleans, the
                 environments to reset (Gymnasium's).
         """
-        options = options or {}
-        is_reset = np.ones(self.num_envs, np.bool_)
-        if "reset_mask" in options:
-            is_reset = np.asarray(options["reset_mask"], np.bool_)
-        self.reseed(seed, is_reset)
+        is_reset, elapsed = self.begin_reset(seed, options, self._max_episode_steps)
         ids = self._env_indices[is_reset]
         self._start_episodes(ids)
-        if "elapsed_steps" in options:
-            elapsed = checked_elapsed(
-                options["elapsed_steps"], self.num_envs, self._max_episode_steps
-            )
-            self._elapsed[ids] = elapsed[ids]
+        self._elapsed[ids] = elapsed[ids]
         if self._restored is not None:
             self._restored[ids] = self._simulations.observe_some(ids)
         return self.observations, {}
@@ -167,16 +149,7 @@ class MujocoVectorEnv(SeededVectorEnv):
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore a state from `get_state` of this or another process, bit for bit."""
-        # Refuse the state of another task, number of environments or MuJoCo version.
-        for name, array in self.get_state().items():
-            shape = state[name].shape if name in state else "missing"
-            # The text of generator states varies in length.
-            if shape != array.shape and (name != "rng" or shape == "missing"):
-                raise CorruptCheckpoint(
-                    f"The environments' saved {name} is {shape}; {array.shape} is needed. It was "
-                    "saved for another environment, for another number of them, or by another "
-                    "MuJoCo."
-                )
+        check_saved_state(state, self.get_state())
         self._simulations.set_state(state)
         self._elapsed[:] = state["elapsed"]
         self._restored = state["observations"].copy()
