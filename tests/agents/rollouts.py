@@ -1,5 +1,6 @@
 """Shared helpers of the agent tests."""
 
+import gymnasium as gym
 import numpy as np
 
 from rl_teacher.agents.actions import ActionScale
@@ -43,3 +44,30 @@ def numpy_policy_of(policy):
     ones = np.ones(num_features, np.float32)
     identity = VectorNormaliser((num_features,), 0 * ones, ones)
     return NumpyPolicy(identity, NumpyMLP.from_jax(network), head)
+
+
+class MaskedEnv(gym.Env):
+    """Environment that allows one action per step; episodes are truncated after five steps."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(3, start=4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.allowed, self.steps = 0, 0
+        return np.zeros(2, np.float32), self._info()
+
+    def step(self, action):
+        assert action - 4 == self.allowed, "a forbidden action was taken"
+        self.steps += 1
+        self.allowed = self.steps % 3
+        return np.zeros(2, np.float32), 1.0, False, self.steps == 5, self._info()
+
+    def _info(self):
+        mask = np.zeros(3, np.int8)
+        mask[self.allowed] = 1
+        return {"action_mask": mask}
+
+
+def masked_vector(mode):
+    return gym.vector.SyncVectorEnv([MaskedEnv] * 2, autoreset_mode=mode)

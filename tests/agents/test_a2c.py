@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from rl_teacher.agents.a2c import (
-    A2C,
     VALUE_BIAS_RATE,
     ParameterLayout,
     actor_critic_loss,
@@ -16,9 +15,7 @@ from rl_teacher.agents.a2c import (
 from rl_teacher.agents.policies import ActorCritic, make_policy
 from rl_teacher.agents.rollout_batch import Batch
 from rl_teacher.config.agents import A2CConfig
-from rl_teacher.envs.registry import make_vector
 from rl_teacher.nn.mlp import MLP
-from tests.agents.rollouts import train
 
 CARTPOLE = A2CConfig(learning_rate=2e-3)
 
@@ -86,23 +83,3 @@ def test_parameter_layout_round_trips():
         np.testing.assert_array_equal(before, after)
     assert layout == ParameterLayout.of(restored)
     assert hash(layout) == hash(ParameterLayout.of(restored))
-
-
-@pytest.mark.slow
-def test_a2c_solves_cartpole():
-    _, _, episodes = train(A2C, make_vector("CartPole-v1", 16), CARTPOLE, 1600, seed=0)
-    assert episodes.mean_return(20) > 400
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a2c_solves_pendulum(seed):
-    config = A2CConfig(
-        rollout_steps=8,
-        gamma=0.9,
-        gae_lambda=0.95,
-        learning_rate=2e-3,
-        final_learning_rate=7e-4,
-    )
-    _, _, episodes = train(A2C, make_vector("Pendulum-v1", 16), config, 8000, seed)
-    assert episodes.mean_return(50) > -400

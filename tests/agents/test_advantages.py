@@ -60,6 +60,30 @@ def test_vtrace_matches_definition(rho_bar, c_bar):
     np.testing.assert_allclose(result.advantages, advantages, rtol=1e-4, atol=1e-5)
 
 
+def column(*values):
+    return jnp.array(values)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("values", "next_values", "terminated", "ended", "expected"),
+    [
+        # delta = r + 0.5 * V' - V = [1 + 1 - 1, 2 + 1.5 - 2] = [1, 1.5]
+        # A_1 = 1.5, A_0 = 1 + 0.5 * 0.8 * 1.5 = 1.6
+        ([1.0, 2.0], [2.0, 3.0], [0.0, 0.0], [0.0, 0.0], [1.6, 1.5]),
+        # Termination: delta_0 = 1 - 0.5, and nothing of the next episode is added.
+        ([0.5, 2.0], [100.0, 3.0], [1.0, 0.0], [1.0, 0.0], [0.5, 1.5]),
+        # Truncation: delta_0 = 1 + 0.5 * 10 - 0.5.
+        ([0.5, 2.0], [10.0, 3.0], [0.0, 0.0], [1.0, 0.0], [5.5, 1.5]),
+    ],
+)
+def test_gae_matches_hand_computation(values, next_values, terminated, ended, expected):
+    columns = [column(*each) for each in (values, next_values, terminated, ended)]
+    advantages = generalized_advantage_estimation(
+        column(1.0, 2.0), *columns, gamma=0.5, gae_lambda=0.8
+    )
+    np.testing.assert_allclose(advantages[:, 0], expected)
+
+
 def test_vtrace_of_two_steps_matches_hand_computation():
     # delta = rho * (r + 0.5 * V' - V) = [0.5 * (1 + 1 - 1), 1 * (2 + 1.5 - 2)] = [0.5, 1.5]
     # v_1 = 2 + 1.5 = 3.5; v_0 = 1 + 0.5 + 0.5 * 0.5 * 1.5 = 1.875

@@ -9,6 +9,7 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.envs.snapshots import ReplayVectorEnv
+from tests.agents.rollouts import masked_vector
 
 
 class Countdown(gym.Env):
@@ -99,34 +100,6 @@ def test_runs_of_adjacent_seeds_share_no_random_stream(env_id):
         streams += [stream_of(np.random.default_rng([seed, purpose])) for purpose in range(1, 8)]
         venv.close()
     assert len(set(streams)) == len(streams)
-
-
-class MaskedEnv(gym.Env):
-    """Environment that allows one action per step; episodes are truncated after five steps."""
-
-    observation_space = gym.spaces.Box(-1, 1, (2,))
-    action_space = gym.spaces.Discrete(3, start=4)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.allowed, self.steps = 0, 0
-        return np.zeros(2, np.float32), self._info()
-
-    def step(self, action):
-        assert action - 4 == self.allowed, "a forbidden action was taken"
-        self.steps += 1
-        self.allowed = self.steps % 3
-        return np.zeros(2, np.float32), 1.0, False, self.steps == 5, self._info()
-
-    def _info(self):
-        mask = np.zeros(3, np.int8)
-        mask[self.allowed] = 1
-        return {"action_mask": mask}
-
-
-def masked_vector(mode):
-    make = [MaskedEnv] * 2
-    return gym.vector.SyncVectorEnv(make, autoreset_mode=mode)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])

@@ -1,17 +1,15 @@
 """User-defined agents: lookup, construction and validation."""
 
 import dataclasses
-from importlib.metadata import EntryPoint
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rl_teacher.agents import custom
 from rl_teacher.agents.agent import Agent
 from rl_teacher.agents.custom import CustomAgent, parse_arguments
-from rl_teacher.agents.registry import check_agent, make_agent
-from rl_teacher.common.errors import BadConfig, BadInput, UnknownName
+from rl_teacher.agents.registry import make_agent
+from rl_teacher.common.errors import BadConfig, BadInput
 from rl_teacher.config.experiment import OtherAgentConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.envs.registry import make_vector
 from rl_teacher.runs.folder import Experiment
@@ -138,17 +136,6 @@ def test_warm_start_copies_attributes_and_refuses_other_shapes():
     np.testing.assert_array_equal(one.place, other.place)
     with pytest.raises(BadConfig, match="place"):
         other.warm_start_from({"place": np.zeros(3), "num_rollouts": np.asarray(1)})
-
-
-def test_agent_is_found_by_entry_point(monkeypatch):
-    entry_point = EntryPoint("constant", f"{HERE}:Constant", custom.GROUP)
-    monkeypatch.setattr(
-        custom, "entry_points", lambda group: [entry_point] * (group == custom.GROUP)
-    )
-    check_agent(config_with(agent="constant"))
-    assert isinstance(create_agent(config_with(agent="constant")), Constant)
-    with pytest.raises(UnknownName, match="constant"):
-        check_agent(config_with(agent="constnat"))
 
 
 # --- invalid agents ---

@@ -22,28 +22,6 @@ def assert_same(expected, actual):
         np.testing.assert_array_equal(array, actual[name], err_msg=name)
 
 
-@pytest.mark.slow
-def test_ga3c_solves_cartpole():
-    _, _, episodes = train(GA3C, make_vector("CartPole-v1", 32), CARTPOLE, 500, seed=0)
-    assert episodes.mean_return(20) > 200
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_ga3c_solves_pendulum(seed):
-    # Without the entropy bonus, the standard deviation of the actions soon becomes so small that
-    # single updates destroy the policy.
-    config = GA3CConfig(
-        rollout_steps=8,
-        gamma=0.9,
-        learning_rate=1e-3,
-        final_learning_rate=7e-4,
-        entropy_coef=3e-3,
-    )
-    _, _, episodes = train(GA3C, make_vector("Pendulum-v1", 64), config, 4500, seed)
-    assert episodes.mean_return(50) > -400
-
-
 def test_acting_policy_lags_one_update():
     venv = make_vector("CartPole-v1", 32)
     agent = new_agent(GA3C, venv, CARTPOLE)

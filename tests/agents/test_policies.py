@@ -51,9 +51,8 @@ def test_uniform_categorical_entropy_is_log_4():
 
 def test_gaussian_samples_have_mean_and_standard_deviation_of_policy():
     policy = gaussian()
-    residual = numpy_policy_of(policy).sample(OBSERVATIONS, np.random.default_rng(0)) - np.asarray(
-        policy.mean(JAX_OBSERVATIONS)
-    )
+    drawn = numpy_policy_of(policy).policy_actions(OBSERVATIONS, np.random.default_rng(0))
+    residual = drawn - np.asarray(policy.mean(JAX_OBSERVATIONS))
     assert residual.mean(0) == pytest.approx([0, 0], abs=0.06)
     assert residual.std(0) == pytest.approx([0.5, 2.0], rel=0.03)
 
@@ -63,7 +62,7 @@ def test_categorical_samples_have_probabilities_of_policy():
         lambda p: p.logits.biases[-1], categorical(), jnp.array([0.0, 1.0, 2.0, -1.0])
     )
     same = np.tile(OBSERVATIONS[:1], (20_000, 1))
-    drawn = numpy_policy_of(policy).sample(same, np.random.default_rng(0))
+    drawn = numpy_policy_of(policy).policy_actions(same, np.random.default_rng(0))
     expected = [np.exp(policy.log_prob(JAX_OBSERVATIONS[:1], jnp.array([a]))[0]) for a in range(4)]
     assert np.bincount(drawn, minlength=4) / 20_000 == pytest.approx(expected, abs=0.015)
 
@@ -93,8 +92,8 @@ def test_masked_action_has_zero_probability():
     observations = rng.normal(size=(500, 2)).astype(np.float32)
     masks = np.tile([True, False, True], (500, 1))
     host = numpy_policy_of(policy)
-    assert set(host.sample(observations, rng, masks).tolist()) == {0, 2}
-    assert set(host.mode(observations, masks).tolist()) <= {0, 2}
+    assert set(host.policy_actions(observations, rng, masks).tolist()) == {0, 2}
+    assert set(host.policy_actions(observations, None, masks).tolist()) <= {0, 2}
     log_probs = policy.log_probs(jnp.asarray(observations), jnp.asarray(masks))
     np.testing.assert_allclose(np.exp(log_probs[:, [0, 2]]).sum(-1), 1.0, rtol=1e-5)
     # The entropy of a distribution over two actions is at most log 2.

@@ -186,10 +186,10 @@ def test_numpy_policy_acts_like_network():
     expected, _ = policy(jnp.asarray(observations), jnp.asarray(noise))
     host = numpy_policy_of(policy)
     np.testing.assert_allclose(
-        host.sample(observations, np.random.default_rng(7)), expected, atol=1e-5
+        host.policy_actions(observations, np.random.default_rng(7)), expected, atol=1e-5
     )
     mode, _ = policy(jnp.asarray(observations), jnp.zeros((5, 2)))
-    np.testing.assert_allclose(host.mode(observations), mode, atol=1e-5)
+    np.testing.assert_allclose(host.policy_actions(observations, None), mode, atol=1e-5)
 
 
 # --- the agent ---

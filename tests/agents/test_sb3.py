@@ -22,6 +22,7 @@ from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
+from tests.agents.rollouts import masked_vector
 
 ON_POLICY = {
     "sb3:PPO": ("n_steps=16", "batch_size=16", "n_epochs=2"),
@@ -342,44 +343,24 @@ def test_reinitialise_keeps_buffer_and_observation_statistics(name):
 # --- action masks and the start of discrete spaces ---
 
 
-class DoorsEnv(gym.Env):
-    """Four doors, numbered from 5, of which a random two are open at each step."""
-
-    observation_space = gym.spaces.Box(0, 1, (4,), np.float32)
-    action_space = gym.spaces.Discrete(4, start=5)
-
-    def _open(self):
-        self.mask = np.zeros(4, bool)
-        self.mask[self.np_random.choice(4, 2, replace=False)] = True
-        return self.mask.astype(np.float32), {"action_mask": self.mask}
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self._open()
-
-    def step(self, action):
-        assert self.mask[action - 5], "this door is closed"
-        observation, info = self._open()
-        return observation, 0.0, False, False, info
-
-
-def doors():
-    mode = AutoresetMode.SAME_STEP
-    return SyncVectorEnv([DoorsEnv] * NUM_ENVS, autoreset_mode=mode)
+def masked():
+    return masked_vector(AutoresetMode.SAME_STEP)
 
 
 def test_maskable_ppo_never_takes_masked_actions():
-    agent = create_agent("sb3:MaskablePPO", *ON_POLICY["sb3:MaskablePPO"], venv=doors())
-    collector = Collector(doors(), seed=0)
+    agent = create_agent(
+        "sb3:MaskablePPO", *ON_POLICY["sb3:MaskablePPO"], venv=masked(), num_envs=2
+    )
+    collector = Collector(masked(), seed=0)
     rollout = collector.collect(agent.act, 16)
     assert np.isfinite(list(agent.learn(rollout, rollout.rewards).values())).all()
     collector.collect(partial(agent.predict, deterministic=True), 4)
 
 
 def test_agent_without_mask_support_is_refused_with_alternative():
-    agent = create_agent("sb3:DQN", *OFF_POLICY["sb3:DQN"], venv=doors())
+    agent = create_agent("sb3:DQN", *OFF_POLICY["sb3:DQN"], venv=masked(), num_envs=2)
     with pytest.raises(BadConfig, match="MaskablePPO"):
-        Collector(doors(), seed=0).collect(agent.act, 1)
+        Collector(masked(), seed=0).collect(agent.act, 1)
 
 
 # --- validation ---
@@ -409,8 +390,8 @@ def test_unknown_name_or_argument_is_refused_before_agent_is_created(name, argum
         ("sb3:DQN", (), "sb3:DQN"),
         ("sb3:SAC", ("learning_rate=fast",), "sb3:SAC"),
         ("sb3:SAC", ("train_freq=(1, 'episode')",), "train_freq"),
-        ("sb3:SAC", ("train_freq=0",), "train_freq=0"),
-        ("sb3:A2C", ("n_steps=0",), "n_steps=0"),
+        ("sb3:SAC", ("train_freq=0",), "rollout_steps = 0"),
+        ("sb3:A2C", ("n_steps=0",), "rollout_steps = 0"),
         ("sb3:TD3", ("policy=NoPolicy",), "NoPolicy"),
     ],
 )

@@ -6,8 +6,7 @@
         def act(self, observations, masks=None): ...
         def learn(self, rollout, rewards): ...
 
-Select it with `-a module:MyAgent`, or with `-a NAME` if a package declares it as an entry point in
-the group `rl_teacher.agents`.
+Select it with `-a module:MyAgent`.
 """
 
 import ast
@@ -15,7 +14,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -29,8 +27,6 @@ from rl_teacher.common.state_dict import StateDict, array_to_rng, rng_to_array
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.envs.rollout import Rollout
 
-GROUP = "rl_teacher.agents"
-"""Entry point group in which packages declare agents."""
 BARE_WORD = re.compile(r"[A-Za-z_][\w.:/-]*")
 """An argument value that needs no quotation marks: `auto`, `lin_3e-4`, `module:name`."""
 LOWER_CASE_LITERALS = {"true": "True", "false": "False", "none": "None"}
@@ -199,24 +195,16 @@ class CustomAgent(ABC):
             setattr(self, name, array.item() if is_number else array.copy())
 
 
-def installed_agents() -> dict[str, Any]:
-    """Return the entry points of installed agents, by name."""
-    return {each.name: each for each in entry_points(group=GROUP)}
-
-
 def custom_agent_class(name: str) -> Callable[..., Agent]:
-    """Load an agent class from `module:Class` or from the name of an entry point.
+    """Load an agent class from `module:Class`.
 
     Raises:
         BadInput: the class cannot be imported.
         BadConfig: it lacks methods of an agent.
     """
     try:
-        if ":" in name:
-            module, _, attribute = name.partition(":")
-            found = getattr(import_module(module), attribute)
-        else:
-            found = installed_agents()[name].load()
+        module, _, attribute = name.partition(":")
+        found = getattr(import_module(module), attribute)
     except Exception as error:
         raise BadInput(
             f"The agent {name} cannot be imported: {type(error).__name__}: {error}. It must be "
@@ -253,7 +241,7 @@ def make_custom_agent(
     """
     make = custom_agent_class(name)
     try:
-        agent = make(observation_space, action_space, settings, total_steps=total_steps, seed=seed)
+        return make(observation_space, action_space, settings, total_steps=total_steps, seed=seed)
     except BadInput:
         raise
     except Exception as error:
@@ -262,9 +250,3 @@ def make_custom_agent(
             f"{type(error).__name__}: {error}. The constructor is called with (observation_space, "
             "action_space, settings, *, total_steps, seed). Fix it, or change --other.arguments."
         ) from error
-    steps = getattr(agent, "rollout_steps", None)
-    if not isinstance(steps, int | np.integer) or steps < 1:
-        raise BadConfig(
-            f"The agent {name} has rollout_steps = {steps!r}; a positive integer is needed."
-        )
-    return agent

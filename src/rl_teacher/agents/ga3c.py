@@ -87,8 +87,7 @@ def split_envs(rollout: RolloutBatch, num: int) -> RolloutBatch:
         time, num_envs, *rest = column.shape
         return jnp.moveaxis(column.reshape(time, num, num_envs // num, *rest), 1, 0)
 
-    shared = jax.tree.map(lambda x: jnp.broadcast_to(x, (num, *x.shape)), rollout.normalisation)
-    return jax.tree.map(split, rollout._replace(normalisation=None))._replace(normalisation=shared)
+    return jax.tree.map(split, rollout)
 
 
 def prepare_off_policy(
@@ -105,13 +104,11 @@ def prepare_off_policy(
     Returns:
         The batch, and the mean of pi / mu.
     """
-    observations = rollout.normalisation(rollout.observations)
-    next_observations = rollout.normalisation(rollout.next_observations)
     actions = flatten_time(rollout.actions)
     masks = None if rollout.masks is None else flatten_time(rollout.masks)
-    features = networks.encoder(observations)
+    features = networks.encoder(rollout.observations)
     log_probs = networks.policy.log_prob(flatten_time(features), actions, masks)
-    behaviour_features = flatten_time(behaviour.encoder(observations))
+    behaviour_features = flatten_time(behaviour.encoder(rollout.observations))
     behaviour_log_probs = behaviour.policy.log_prob(behaviour_features, actions, masks)
     # log(pi(a | o) / mu(a | o))
     log_ratios = log_probs - behaviour_log_probs
@@ -119,17 +116,17 @@ def prepare_off_policy(
         log_ratios.reshape(rollout.weights.shape),
         rollout.rewards,
         networks.value(features)[..., 0],
-        networks.value(networks.encoder(next_observations))[..., 0],
+        networks.value(networks.encoder(rollout.next_observations))[..., 0],
         rollout.terminated,
         rollout.ended,
         gamma=config.gamma,
         rho_bar=config.rho_bar,
         c_bar=config.c_bar,
     )
-    flat_observations, weights = flatten_time(observations), flatten_time(rollout.weights)
+    observations, weights = flatten_time(rollout.observations), flatten_time(rollout.weights)
     # The policy gradient is E[rho_s * (r_s + gamma * v_{s+1} - V(x_s)) * grad log pi].
     advantages, returns = flatten_time(corrected.advantages), flatten_time(corrected.targets)
-    batch = Batch(flat_observations, weights, actions, masks, log_probs, advantages, returns)
+    batch = Batch(observations, weights, actions, masks, log_probs, advantages, returns)
     return batch, weighted_mean(jnp.exp(log_ratios), weights)
 
 

@@ -25,16 +25,19 @@ from rl_teacher.common.errors import (
     BadObservation,
     CorruptCheckpoint,
 )
+from rl_teacher.common.files import write_atomically
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP, Vector
 
 FORMAT_NAME = "rl-teacher-agent"
-SCHEMA_VERSION = 2
-"""Version of the file format; agents that observe vectors are still written as version 1."""
+SCHEMA_VERSION = 1
+"""Version of the file format."""
 MAX_OBSERVATION_SIZE = 1 << 24
 """Numbers of the largest observation of a saved policy."""
+SCALE_ARRAYS = ("middle", "half_range", "low", "high")
+"""Arrays of an `ActionScale`."""
 DESCRIPTION = "agent.json"
 ARRAYS = "agent.safetensors"
 
@@ -151,24 +154,17 @@ class NumpyPolicy:
         masks: Masks = None,
     ) -> np.ndarray:
         """Return environment actions: samples, or the most likely ones without a generator."""
-        is_sampled = rng is not None
-        actions = self.sample(features, rng, masks) if is_sampled else self.mode(features, masks)
-        return self.head.to_environment(actions)
+        return self.head.to_environment(self.policy_actions(features, rng, masks))
 
-    def mode(
-        self, features: Float[np.ndarray, "batch features"], masks: Masks = None
-    ) -> Shaped[np.ndarray, "batch ..."]:
-        """Return the most likely policy actions, before scaling."""
-        return self.head.mode(self.network(features), masks)
-
-    def sample(
+    def policy_actions(
         self,
         features: Float[np.ndarray, "batch features"],
-        rng: np.random.Generator,
+        rng: np.random.Generator | None,
         masks: Masks = None,
     ) -> Shaped[np.ndarray, "batch ..."]:
-        """Sample policy actions, before scaling: [B, A] float32, or [B] int64 if discrete."""
-        return self.head.sample(self.network(features), rng, masks)
+        """Return actions before scaling, [B, A] float32, or [B] int64 if discrete."""
+        outputs, head = self.network(features), self.head
+        return head.mode(outputs, masks) if rng is None else head.sample(outputs, rng, masks)
 
     def save(self, folder: Path | str) -> None:
         """Write `agent.safetensors` and `agent.json` into a folder, which is created if needed.
@@ -181,20 +177,15 @@ class NumpyPolicy:
         for number, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
             arrays |= {f"layers/{number}/weights": weight, f"layers/{number}/biases": bias}
         scale = head.scale
-        of_actions = {
-            "log_std": head.log_std,
-            "middle": scale.middle,
-            "half_range": scale.half_range,
-            "low": scale.low,
-            "high": scale.high,
-        }
+        of_actions = {name: getattr(scale, name) for name in SCALE_ARRAYS}
+        of_actions["log_std"] = head.log_std
         arrays |= {f"actions/{name}": each for name, each in of_actions.items() if each is not None}
         content = pack(
             {name: np.asarray(array, np.float32, order="C") for name, array in arrays.items()}
         )
         description = {
             "format": FORMAT_NAME,
-            "schema_version": 1 if isinstance(self.encoder, VectorNormaliser) else SCHEMA_VERSION,
+            "schema_version": SCHEMA_VERSION,
             "observations": self.encoder.description(),
             "layers": {"number": len(network.weights), "activation": network.activation},
             "actions": {"kind": head.kind, "shape": head.shape, "first": scale.first},
@@ -206,8 +197,8 @@ class NumpyPolicy:
         folder.mkdir(parents=True, exist_ok=True)
         # The description is written last, so that the arrays are complete wherever it exists.
         (folder / DESCRIPTION).unlink(missing_ok=True)
-        (folder / ARRAYS).write_bytes(content)
-        (folder / DESCRIPTION).write_text(text, encoding="utf-8")
+        write_atomically(folder / ARRAYS, content, is_synced=False)
+        write_atomically(folder / DESCRIPTION, text.encode(), is_synced=False)
 
     @staticmethod
     def load(folder: Path | str) -> "NumpyPolicy":
@@ -274,10 +265,9 @@ def _read(folder: Path) -> NumpyPolicy:
         tuple(arrays[f"layers/{number}/{name}"] for number in range(layers["number"]))
         for name in ("weights", "biases")
     )
-    log_std, middle, half_range, low, high = (
-        arrays.get(f"actions/{name}") for name in ("log_std", "middle", "half_range", "low", "high")
-    )
-    scale = ActionScale(middle, half_range, int(actions["first"]), low, high)
+    log_std = arrays.get("actions/log_std")
+    of_scale = {name: arrays.get(f"actions/{name}") for name in SCALE_ARRAYS}
+    scale = ActionScale(first=int(actions["first"]), **of_scale)
     policy = NumpyPolicy(
         _read_encoder(description["observations"], arrays),
         NumpyMLP(weights, biases, layers["activation"]),

@@ -25,7 +25,7 @@ from rl_teacher.agents.agent import (
 from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
 from rl_teacher.agents.policies import ActorCritic, load_networks, make_policy, numpy_head
-from rl_teacher.agents.rollout_batch import BootstrapObservations, Normalisation, RolloutBatch
+from rl_teacher.agents.rollout_batch import BootstrapObservations, RolloutBatch
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import (
     StateDict,
@@ -147,14 +147,16 @@ class OnPolicyAgent(ABC, Generic[Config]):
         return replace(self.policy, encoder=NumpyImageEncoder.from_jax(encoder))
 
     def _flatten(self, observations: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "... D"]:
-        """Flatten observations to [..., D]; images in the order of tiles (see `ImageEncoder`)."""
+        """Normalise vectors as the policy does; flatten images to tiles (see `ImageEncoder`)."""
         leading = observations.shape[: observations.ndim - len(self._observation_shape)]
         encoder, rows = self._networks.encoder, observations.reshape(-1, self._observation_size)
         if isinstance(encoder, ImageEncoder):
             rows = encoder.to_tiles(rows)
         else:
-            # The update takes bytes for images, and JAX cuts int64 to 32 bits.
-            rows = rows.astype(np.float32, copy=False)
+            own, clip = self._normaliser, np.float32(self._normaliser.clip)
+            centred = rows.astype(np.float32, copy=False) - own.mean
+            # Inverted twice, the last bit may change: recorded runs (benchmarks.golden) have it so.
+            rows = np.clip(centred * (1 / (1 / own.inverse_std)), -clip, clip)
         return rows.reshape(*leading, -1)
 
     @property
@@ -165,7 +167,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
     def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Sample actions; record them before scaling and clipping, for `learn`."""
         features = self.policy.encoder.features(observations)
-        actions = self.policy.sample(features, self._rng, masks)
+        actions = self.policy.policy_actions(features, self._rng, masks)
         self._actions.append(actions)
         if self.caches_features:
             self._features.append(features)
@@ -240,7 +242,6 @@ class OnPolicyAgent(ABC, Generic[Config]):
             following = bootstrap._replace(observations=self._flatten(bootstrap.observations))
         else:
             following = self._flatten(rollout.next_observations)
-        normaliser = self._normaliser
         return RolloutBatch(
             observations=self._flatten(rollout.observations),
             next_observations=following,
@@ -250,9 +251,6 @@ class OnPolicyAgent(ABC, Generic[Config]):
             terminated=rollout.terminated.astype(np.float32),
             ended=(rollout.ended | ~rollout.is_valid).astype(np.float32),
             weights=rollout.is_valid.astype(np.float32),
-            normalisation=Normalisation(
-                normaliser.mean, 1 / normaliser.inverse_std, np.float32(normaliser.clip)
-            ),
             features=np.stack(features) if features else None,
         )
 
@@ -286,10 +284,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         Raises:
             BadConfig: its networks have other sizes.
         """
-        policy, value, encoder = self._networks
-        policy, value = load_networks((policy, value), part_of(state, "networks"))
-        encoder = load_networks(encoder, part_of(state, "encoder"))
-        self._networks = ActorCritic(policy, value, encoder)
+        self._networks = load_networks(self._networks, part_of(state, "networks"))
         self._observation_stats.load_state(part_of(state, "observations"))
         self._scale_rewards.load_scale(part_of(state, "returns"))
         self._refresh_policy()
@@ -298,20 +293,14 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Return the most recently updated networks and the state of their optimisers."""
         return self._networks, self._optimisers
 
-    def _trees(self) -> tuple:
-        networks, optimisers = self._latest()
-        return networks.policy, networks.value, *optimisers
-
     def state(self) -> StateDict:
         """Return everything needed to continue exactly, between two rollouts.
 
         Raises:
             Diverged: the weights are not finite.
         """
-        weights = {
-            "networks": tree_to_arrays(self._trees()),
-            "encoder": tree_to_arrays(self._latest()[0].encoder),
-        }
+        networks, optimisers = self._latest()
+        weights = {"networks": tree_to_arrays(networks), "optimisers": tree_to_arrays(optimisers)}
         check_weights(nest(weights), learning_rate_setting(self))
         return nest(
             {
@@ -324,11 +313,8 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state."""
-        trees = arrays_to_tree(self._trees(), part_of(state, "networks"))
-        policy, value, *optimisers = trees
-        encoder = load_networks(self._networks.encoder, part_of(state, "encoder"))
-        self._networks = ActorCritic(policy, value, encoder)
-        self._optimisers = tuple(optimisers)
+        self._networks = arrays_to_tree(self._networks, part_of(state, "networks"))
+        self._optimisers = arrays_to_tree(self._optimisers, part_of(state, "optimisers"))
         self._observation_stats.load_state(part_of(state, "observations"))
         self._scale_rewards.load_state(part_of(state, "returns"))
         array_to_rng(self._rng, state["self/rng"])

@@ -167,12 +167,9 @@ def load_networks(like: Any, saved: Mapping[str, np.ndarray]) -> Any:
     Raises:
         BadConfig: the saved networks have other sizes.
     """
-    own = tree_to_arrays(like)
-    # The state of an agent also contains its optimisers.
-    given = {name: array for name, array in saved.items() if name in own}
     check_shapes(
-        own,
-        given,
+        tree_to_arrays(like),
+        saved,
         "Use the `hidden` setting of the saved agent, and an environment with the same "
         "observations and actions.",
     )

@@ -7,16 +7,17 @@ from importlib import import_module
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from rl_teacher.agents.agent import LEARNING_RATE_ARGUMENT, Agent, agent_diverged
-from rl_teacher.agents.custom import custom_agent_class, installed_agents, make_custom_agent
+from rl_teacher.agents.custom import custom_agent_class, make_custom_agent
 from rl_teacher.agents.sb3.libraries import (
     ALGORITHMS,
     algorithm_class,
     check_algorithm,
     is_on_policy,
 )
-from rl_teacher.common.errors import BadInput, UnknownName
+from rl_teacher.common.errors import BadConfig, BadInput, UnknownName
 from rl_teacher.config import predecessors
 from rl_teacher.config.agents import AgentConfig, OtherAgentConfig
 from rl_teacher.config.experiment import TeachConfig
@@ -46,11 +47,11 @@ def check_agent(config: TeachConfig) -> None:
         return
     if is_library_agent(name):
         check_algorithm(name, config.other)
-    elif ":" in name or name in installed_agents():
+    elif ":" in name:
         custom_agent_class(name)
     else:
         predecessors.check_agent_name(name)
-        known = [*AGENTS, *installed_agents(), *ALGORITHMS, "module:Class"]
+        known = [*AGENTS, *ALGORITHMS, "module:Class"]
         raise UnknownName("agent", name, known)
 
 
@@ -84,13 +85,20 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
         from rl_teacher.agents.sb3.off_policy import OffPolicyLibraryAgent  # noqa: PLC0415
 
         construct = partial(OffPolicyLibraryAgent, name)
-    return construct(
+    agent = construct(
         venv.single_observation_space,
         venv.single_action_space,
         config.agent_settings,
         total_steps=config.num_timesteps,
         seed=config.seed,
     )
+    steps = getattr(agent, "rollout_steps", None)
+    if not isinstance(steps, int | np.integer) or steps < 1:
+        raise BadConfig(
+            f"The agent {name} has rollout_steps = {steps!r}; a positive integer is needed. Agents "
+            "of other libraries have it from --other.arguments n_steps=... or train_freq=..."
+        )
+    return agent
 
 
 def check_losses(name: str, settings: AgentConfig, metrics: Mapping[str, float]) -> None:

@@ -42,11 +42,6 @@ class ReplayBuffer:
         return min(self.num_added, self.capacity)
 
     @property
-    def rewards(self) -> Float32[np.ndarray, " step"]:
-        """Current rewards of the stored steps."""
-        return self._columns["rewards"][: len(self)]
-
-    @property
     def observations(self) -> Float32[np.ndarray, "step ..."]:
         """Observations of the stored steps."""
         return self._columns["observations"][: len(self)]

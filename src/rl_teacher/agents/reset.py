@@ -7,21 +7,13 @@ agent is reinitialised once, after a given number of labels.
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 
+from rl_teacher.agents.agent import Agent
 from rl_teacher.common.state_dict import StateDict
 
 logger = logging.getLogger(__name__)
-
-
-class SupportsReset(Protocol):
-    """An agent that can be reinitialised; see `Agent`."""
-
-    def reinitialise(self) -> None:
-        """Replace networks and optimisers by new ones."""
-        ...
 
 
 class AgentReset:
@@ -36,9 +28,7 @@ class AgentReset:
         self._due_labels = due_labels
         self._is_over = False
 
-    def apply_if_due(
-        self, agent: SupportsReset, step: int, num_steps: int, num_labels: int
-    ) -> None:
+    def apply_if_due(self, agent: Agent, step: int, num_steps: int, num_labels: int) -> None:
         """Reinitialise the agent, in place, if enough labels have been given.
 
         Args:

@@ -16,27 +16,6 @@ from rl_teacher.config.agents import A2CConfig, PPOConfig, TRPOConfig
 from rl_teacher.envs.rollout import Rollout
 
 
-class Normalisation(NamedTuple):
-    """Normalisation of observations while the policy acted.
-
-    Attributes:
-        mean: [D]
-        std: [D]
-        clip: [] bound of normalised observations.
-    """
-
-    mean: Any
-    std: Any
-    clip: Any
-
-    def __call__(self, observations: Array) -> Array:
-        """Normalise vectors; images (bytes) stay as they are."""
-        if observations.dtype == jnp.uint8:
-            return observations
-        # clip((o - mean) / std), exactly as the policy normalised while it acted
-        return jnp.clip((observations - self.mean) / self.std, -self.clip, self.clip)
-
-
 class BootstrapObservations(NamedTuple):
     """Next observations at episode ends and at the last step.
 
@@ -67,8 +46,7 @@ class RolloutBatch(NamedTuple):
     """A rollout as input of a compiled update.
 
     Attributes:
-        observations: [T, N, D] as the environment returned them; images as bytes, in tiles, and
-            other bytes as floats.
+        observations: [T, N, D] normalised; images as bytes, in tiles.
         next_observations: [T, N, D] before any reset; for images `BootstrapObservations`.
         actions: [T, N, ...] policy actions, before scaling and clipping.
         masks: [T, N, A] discrete actions that were allowed; None: all.
@@ -76,7 +54,6 @@ class RolloutBatch(NamedTuple):
         terminated: [T, N] 1 where the episode terminated, so that nothing is bootstrapped.
         ended: [T, N] 1 where the episode terminated or was truncated.
         weights: [T, N] 1 for valid steps, 0 for steps that only reset an environment.
-        normalisation: normalisation of the observations while the policy acted.
         features: [T, N, F] features of the images, computed while the policy acted; None for
             vectors, or if the encoder has changed since.
     """
@@ -89,7 +66,6 @@ class RolloutBatch(NamedTuple):
     terminated: Any
     ended: Any
     weights: Any
-    normalisation: Normalisation
     features: Any = None
 
 
@@ -124,10 +100,9 @@ def flatten_time(x: Shaped[Any, "time env ..."]) -> Shaped[Any, "batch ..."]:
 def prepare_batch(
     networks: ActorCritic, rollout: RolloutBatch, config: PPOConfig | TRPOConfig | A2CConfig
 ) -> Batch:
-    """Normalise observations; compute log-probabilities, advantages and returns."""
+    """Compute log-probabilities, advantages and returns."""
     policy, value, encoder = networks
-    observations = rollout.normalisation(rollout.observations)
-    features = encoder(observations) if rollout.features is None else rollout.features
+    features = encoder(rollout.observations) if rollout.features is None else rollout.features
     # One pass over the whole rollout, in place of one small pass per step of the simulation.
     values = value(features)[..., 0]
     advantages = generalized_advantage_estimation(
@@ -139,10 +114,10 @@ def prepare_batch(
         gamma=config.gamma,
         gae_lambda=config.gae_lambda,
     )
-    flat_observations, actions = flatten_time(observations), flatten_time(rollout.actions)
+    actions = flatten_time(rollout.actions)
     masks = None if rollout.masks is None else flatten_time(rollout.masks)
     return Batch(
-        observations=flat_observations,
+        observations=flatten_time(rollout.observations),
         weights=flatten_time(rollout.weights),
         actions=actions,
         masks=masks,
@@ -165,7 +140,7 @@ def bootstrap_values(
     """
     following = rollout.next_observations
     if not isinstance(following, BootstrapObservations):
-        return networks.value(networks.encoder(rollout.normalisation(following)))[..., 0]
+        return networks.value(networks.encoder(following))[..., 0]
     # V(o_{t+1}) is V of the next row, except where the next row starts another episode.
     at_ends = networks.value(networks.encoder(following.observations))[:, 0]
     shifted = jnp.concatenate([values[1:], values[-1:]]).reshape(-1)

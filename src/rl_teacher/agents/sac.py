@@ -254,24 +254,11 @@ def update(
         config: the settings.
     """
 
-    def gradient_step(carry, step):  # noqa: ANN001, ANN202
-        number, batch = step
-        networks, optimisers = carry
-        networks, optimisers, metrics = _critic_step(networks, optimisers, batch, config)
-        # Known when compiling: without a delay, the branch and its copies are left out.
-        if config.policy_delay == 1:
-            return _actor_step(networks, optimisers, batch, config), metrics
-        carry = jax.lax.cond(
-            number % config.policy_delay == 0,
-            lambda both: _actor_step(both[0], both[1], batch, config),
-            lambda both: both,
-            (networks, optimisers),
-        )
-        return carry, metrics
+    def gradient_step(carry, batch):  # noqa: ANN001, ANN202
+        networks, optimisers, metrics = _critic_step(*carry, batch, config)
+        return _actor_step(networks, optimisers, batch, config), metrics
 
-    # Counted across updates, so that the delay does not depend on U.
-    numbers = optimisers.critics.count + jnp.arange(len(batches.rewards))
-    carry, metrics = jax.lax.scan(gradient_step, (networks, optimisers), (numbers, batches))
+    carry, metrics = jax.lax.scan(gradient_step, (networks, optimisers), batches)
     return *carry, jax.tree.map(jnp.mean, metrics)
 
 

@@ -83,7 +83,7 @@ class ShardPolicy:
         rows = self._shard.rows
         features = self._policy.encoder.features(self._among_all(observations))
         all_masks = None if masks is None else self._among_all(masks)
-        actions = self._policy.sample(features, self._rng, all_masks)[rows]
+        actions = self._policy.policy_actions(features, self._rng, all_masks)[rows]
         self.features.append(features[rows])
         self.actions.append(actions)
         return self._policy.head.to_environment(actions)

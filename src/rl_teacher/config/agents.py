@@ -142,8 +142,6 @@ class SACConfig:
     """samples per gradient step"""
     updates_per_step: Positive = 1.0
     """gradient steps per environment step"""
-    policy_delay: ClassVar[int] = 1
-    """critic updates per actor update"""
     learning_rate: Positive = 3e-4
     """learning rate of Adam, for actor, critics and temperature"""
     gamma: Fraction = 0.99

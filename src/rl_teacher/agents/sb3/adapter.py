@@ -1,7 +1,7 @@
 """Base class of the adapters for agents of other libraries."""
 
+import json
 import os
-import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
@@ -20,7 +20,15 @@ from rl_teacher.agents.agent import LEARNING_RATE_ARGUMENT, agent_diverged, chec
 from rl_teacher.agents.sb3.libraries import NORMALISE, algorithm_class, arguments_for
 from rl_teacher.agents.sb3.weights import load_weights, warm_start_weights, weights_of
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
+from rl_teacher.common.state_dict import (
+    StateDict,
+    array_to_rng,
+    array_to_text,
+    nest,
+    part_of,
+    rng_to_array,
+    text_to_array,
+)
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.nn.encoders import image_layout_of
 
@@ -44,60 +52,54 @@ def limit_torch_threads() -> None:
         torch.set_num_threads(1)
 
 
-def global_generators() -> tuple[Any, ...]:
-    """Return the states of the global generators of Python, NumPy, torch and CUDA."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda
-
-
 class IsolatedRandomness:
-    """The state of the global generators, as seen by one agent.
+    """The state of the global generators of NumPy, torch and CUDA, as seen by one agent.
 
     The libraries sample from global generators. While the agent computes, these have the state in
     which the agent left them; afterwards, they have their previous state.
     """
 
     def __init__(self) -> None:
-        self._states = global_generators()
+        self._states = self._get()
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Swap the state of the global generators for that of the agent."""
-        others = global_generators()
+        others = self._get()
         self._set(self._states)
         try:
             yield
         finally:
-            self._states = global_generators()
+            self._states = self._get()
             self._set(others)
 
-    def _set(self, states: tuple[Any, ...]) -> None:
-        of_python, of_numpy, of_torch, cuda = states
-        random.setstate(of_python)
+    def _get(self) -> tuple[Any, torch.Tensor, list[torch.Tensor]]:
+        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        return np.random.get_state(legacy=False), torch.get_rng_state(), cuda
+
+    def _set(self, states: tuple[Any, torch.Tensor, list[torch.Tensor]]) -> None:
+        of_numpy, of_torch, cuda = states
         np.random.set_state(of_numpy)
         torch.set_rng_state(of_torch)
         torch.cuda.set_rng_state_all(cuda)
 
     def state(self) -> StateDict:
-        """Return everything needed to continue exactly; the libraries do not use Python's."""
-        _, (_, keys, place, has_gauss, gauss), of_torch, cuda = self._states
-        state = {
-            "keys": np.asarray(keys),
-            "place": np.asarray([place, has_gauss]),
-            "gauss": np.asarray(gauss),
+        """Return everything needed to continue exactly."""
+        of_numpy, of_torch, cuda = self._states
+        return {
+            "numpy": text_to_array(json.dumps(of_numpy, default=np.ndarray.tolist)),
             "torch": of_torch.numpy().copy(),
+            **{f"cuda/{number}": each.numpy() for number, each in enumerate(cuda)},
         }
-        return state | ({"cuda": torch.stack(cuda).numpy()} if cuda else {})
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Continue from a saved state."""
-        place, has_gauss = (int(each) for each in state["place"])
-        of_python, _, _, cuda = self._states
-        of_numpy = "MT19937", state["keys"], place, has_gauss, float(state["gauss"])
+        cuda = [torch.from_numpy(each.copy()) for each in part_of(state, "cuda").values()]
         # Another machine may have other GPUs.
-        if len(state.get("cuda", ())) == len(cuda):
-            cuda = [torch.from_numpy(each.copy()) for each in state.get("cuda", ())]
-        self._states = of_python, of_numpy, torch.from_numpy(state["torch"].copy()), cuda
+        if len(cuda) != len(self._states[-1]):
+            cuda = self._states[-1]
+        of_numpy = json.loads(array_to_text(state["numpy"]))
+        self._states = of_numpy, torch.from_numpy(state["torch"].copy()), cuda
 
 
 class SpacesOnly(VecEnv):
@@ -209,19 +211,6 @@ class LibraryAgent:
         algorithm.set_logger(Logger(folder=None, output_formats=[]))
         algorithm._total_timesteps = self._total_steps
         return algorithm
-
-    def positive_steps(self, argument: str, steps: int) -> int:
-        """Return the steps of a rollout.
-
-        Raises:
-            BadConfig: the argument that sets them is not positive; the libraries accept it.
-        """
-        if steps < 1:
-            raise BadConfig(
-                f"--other.arguments {argument}={steps} was given for {self.name}; a positive "
-                "integer is needed."
-            )
-        return int(steps)
 
     def normalise(self, observations: Shaped[np.ndarray, "..."]) -> np.ndarray:
         """Return [B, ...] observations in the form that the algorithm learns from."""

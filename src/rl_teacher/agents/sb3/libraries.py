@@ -63,11 +63,6 @@ def arguments_for(algorithm: Any, name: str, settings: OtherAgentConfig) -> dict
     known = [each for each in parameters if each not in ("self", *RESERVED)]
     known += [NORMALISE] * is_on_policy(algorithm)
     for each in given:
-        if each in RESERVED:
-            raise BadConfig(
-                f"--other.arguments {each}=... was given, but rl-teacher sets this argument of "
-                f"{name} itself. Remove it."
-            )
         if each not in known:
             raise UnknownName(f"argument of {name}", each, known)
     made = {key: _parse_schedule(key, value) for key, value in given.items()}

@@ -46,7 +46,7 @@ class OffPolicyLibraryAgent(LibraryAgent):
                 f"{self.name} uses a {type(buffer).__name__}, which is not supported here. Remove "
                 "the arguments replay_buffer_class and optimize_memory_usage."
             )
-        self.rollout_steps = self.positive_steps("train_freq", self.algorithm.train_freq.frequency)
+        self.rollout_steps = self.algorithm.train_freq.frequency
         self._num_random_steps: int = self.algorithm.learning_starts
         self._buffer_actions: list[np.ndarray] = []
 

@@ -49,7 +49,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Create an agent; see `LibraryAgent`."""
         super().__init__(*args, **kwargs)
-        self.rollout_steps = self.positive_steps("n_steps", self.algorithm.n_steps)
+        self.rollout_steps = self.algorithm.n_steps
         space = self._observation_space
         is_float = space.dtype is not None and space.dtype.kind == "f"
         self._normalises = bool(self._arguments[NORMALISE]) and is_float
@@ -172,7 +172,8 @@ class OnPolicyLibraryAgent(LibraryAgent):
                 and those of this agent are not, or the reverse.
         """
         super().warm_start_from(state)
-        self._load_normalisers(state)
+        self._stats.load_state(part_of(state, "observations"))
+        self._scale_rewards.load_scale(part_of(state, "returns"))
         # With frozen statistics, those of a model file, nothing is normalised in either case.
         was_normalised = self._stats.count >= 1
         if not self._stats.frozen and was_normalised != self._normalises:
@@ -181,11 +182,6 @@ class OnPolicyLibraryAgent(LibraryAgent):
                 f"The networks of the saved agent were trained on {before} observations. Give "
                 f"--other.arguments {NORMALISE}={was_normalised}."
             )
-
-    def _load_normalisers(self, state: Mapping[str, np.ndarray]) -> None:
-        """Load the statistics of observations and the scale of rewards."""
-        self._stats.load_state(part_of(state, "observations"))
-        self._scale_rewards.load_scale(part_of(state, "returns"))
 
     def state(self) -> StateDict:
         """Return everything needed to continue exactly, between two rollouts."""
