@@ -108,7 +108,7 @@ def stop_after(patch, num_steps):
 
     def request(session):
         if session.step >= num_steps:
-            session.stop.request()
+            session.stop.set()
         return is_requested(session)
 
     patch.setattr(PreferenceSession, "is_stop_requested", request)

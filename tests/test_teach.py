@@ -157,7 +157,7 @@ def test_run_that_sorts_clips_learns_from_them_and_resumes_exactly(queries, monk
 
     def interrupted(self):
         if next(num_steps) == 6:
-            self.session.stop.request()
+            self.session.stop.set()
         return train_step(self)
 
     monkeypatch.setattr(TrainingLoop, "train_step", interrupted)
@@ -200,7 +200,7 @@ def test_resumed_run_keeps_its_null_action_clip(stopped_at, monkeypatch):
 
     def interrupted(session, rollout, *, is_training=True):
         if is_training == (stopped_at == "training"):
-            session.stop.request()
+            session.stop.set()
         return observe(session, rollout, is_training=is_training)
 
     with monkeypatch.context() as patched:

@@ -8,6 +8,7 @@ and fits, waits for answers, follows the owner's commands, logs, saves and resum
 import contextlib
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ from rl_teacher.common.errors import (
     CorruptCheckpoint,
 )
 from rl_teacher.common.files import folder_errors
-from rl_teacher.common.runtime import StopRequest
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.common.text import counted
 from rl_teacher.common.timer import RunTimer
@@ -127,7 +127,7 @@ class PreferenceSession:
         self.learner = rewards if isinstance(rewards, RewardLearner) else None
         self.metrics = MetricsLogger(experiment.store, experiment.id, experiment.folder)
         self.control = RunControl(experiment.store, experiment.id)
-        self.stop = StopRequest()
+        self.stop = threading.Event()
         self.on_new_rewards: Callable[[], None] | None = None
         self.step = self.training_steps = 0
         self.num_steps = settings.num_steps
@@ -135,7 +135,7 @@ class PreferenceSession:
         self._settings = settings
         self.timer = RunTimer()
         self.status = StatusReporter(experiment.store, experiment.id, self.timer)
-        experiment.wait.is_stopped = lambda: bool(self.stop)
+        experiment.wait.is_stopped = self.stop.is_set
         experiment.wait.report = self.status.waiting_for_database
         self.renderer = renderer
         watcher = None
@@ -327,8 +327,8 @@ class PreferenceSession:
     def is_stop_requested(self) -> bool:
         """Return whether the run should stop, without waiting while it is paused."""
         if self.control.is_stopped:
-            self.stop.request()
-        return bool(self.stop)
+            self.stop.set()
+        return self.stop.is_set()
 
     def follow_plan(self) -> None:
         """Apply the owner's settings: the rate and the number of labels, and the steps.
@@ -351,7 +351,7 @@ class PreferenceSession:
         if self._steps_this_run:
             self.save()
         with self.timer.paused():
-            while self.control.is_paused and not self.stop:
+            while self.control.is_paused and not self.stop.is_set():
                 if self.learner is not None:
                     self.learner.read_answers()
                 self.set_phase(Phase.PAUSED, "paused on the page; resume or stop it there")
@@ -400,7 +400,7 @@ class PreferenceSession:
         """Wait, at the end, until the owner extends the run; return False if it is stopped."""
         text = "finished; extend it on the page, or end with Ctrl-C"
         with self.timer.paused():
-            while not self.stop and not self.control.is_stopped:
+            while not self.stop.is_set() and not self.control.is_stopped:
                 self.follow_plan()
                 if self.step < self.num_steps:
                     return True

@@ -132,7 +132,7 @@ class TrainingLoop:
         """
         session, plan = self.session, self._plan
         is_resumed = self._resume()
-        with stop_requests() as session.stop:
+        with stop_requests(session.stop):
             if plan.sorts_from_null_actions and not is_resumed:
                 self._add_null_action_clip()
             if plan.collects_only:
@@ -256,7 +256,7 @@ class TrainingLoop:
         assert session.learner is not None  # noqa: S101 - there are labels to learn from
         if num:
             self._collect_labels()
-        if session.stop:
+        if session.stop.is_set():
             return
         labels = counted(num + self._num_given, "label")
         session.set_phase(Phase.FITTING, f"fitting the reward predictor to {labels}")

@@ -25,7 +25,7 @@
     |       `-- MediaNotFound          a clip or a scene
     |-- Diverged                       losses, weights or predicted rewards that are not finite
     |-- CorruptCheckpoint              a truncated or altered file, or of another version
-    |-- CorruptClip                    a truncated or altered clip
+    |   `-- CorruptClip                a truncated or altered clip
     |-- CorruptBackup                  an incomplete or altered backup
     |-- StoreUnavailable               the database cannot be opened, read or written
     |-- RunFolderUnusable              read-only, or the disk is full
@@ -278,12 +278,8 @@ class CorruptCheckpoint(RlTeacherError):
     title = "Stored file corrupt"
 
 
-class CorruptClip(RlTeacherError):
+class CorruptClip(CorruptCheckpoint):
     """A clip file that is truncated, altered, or of another version."""
-
-    status = 502
-    slug = "damaged"
-    title = "Stored file corrupt"
 
 
 class CorruptBackup(RlTeacherError):

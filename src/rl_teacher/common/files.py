@@ -9,7 +9,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeGuard
@@ -20,33 +20,8 @@ from safetensors.numpy import load, save
 
 from rl_teacher.common.errors import BadInput, RunFolderUnusable
 
-NO_PERMISSION = (
-    "you may not write there",
-    "Give yourself write permission, or name another place with RL_TEACHER_HOME.",
-)
-
-FILE_IN_PLACE = (
-    "a file is where a folder is needed",
-    "Move that file, or name another place with RL_TEACHER_HOME.",
-)
-
-REASONS = {
-    errno.EROFS: ("it is on a read-only file system", "Name another place with RL_TEACHER_HOME."),
-    errno.EACCES: NO_PERMISSION,
-    errno.EPERM: NO_PERMISSION,
-    errno.ENOSPC: ("the disk is full", "Free some space, and the same command continues."),
-    errno.EDQUOT: (
-        "your disk quota is used up",
-        "Free some space, and the same command continues.",
-    ),
-    errno.EFBIG: (
-        "a file would exceed the largest size that is allowed",
-        "Raise the limit of `ulimit -f`, and the same command continues.",
-    ),
-    errno.ENOTDIR: FILE_IN_PLACE,
-    errno.EEXIST: FILE_IN_PLACE,
-}
-"""Reason and remedy by error number."""
+TOO_LARGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a full disk, a quota, and a limit on the size of files."""
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 """Permissions of everybody but the owner."""
@@ -57,20 +32,28 @@ TEMPORARY_SUFFIX = ".unfinished"
 
 
 @contextmanager
-def folder_errors(folder: Path) -> Iterator[None]:
+def write_errors(failure: str, remedy: str) -> Iterator[None]:
     """Convert errors of the operating system to one that explains what to do.
 
+    Args:
+        failure: what cannot be written, and where.
+        remedy: what the user can do, unless the disk is full.
+
     Raises:
-        RunFolderUnusable: The folder is read-only, forbidden, full, or otherwise unusable.
+        RunFolderUnusable: It cannot be written.
     """
     try:
         yield
     except OSError as error:
-        reason, remedy = REASONS.get(
-            error.errno or 0,
-            (error.strerror or str(error), "Name another place with RL_TEACHER_HOME."),
-        )
-        raise RunFolderUnusable(f"{folder} cannot be used: {reason}. {remedy}") from error
+        if error.errno in TOO_LARGE:
+            remedy = "Free some space, and run the same command again."
+        raise RunFolderUnusable(f"{failure}: {error.strerror or error}. {remedy}") from error
+
+
+def folder_errors(folder: Path) -> AbstractContextManager[None]:
+    """Convert errors of the operating system in a folder of a run, see `write_errors`."""
+    remedy = "Get permission to write, or name another place with RL_TEACHER_HOME."
+    return write_errors(f"{folder} cannot be used", remedy)
 
 
 def trim_folder(folder: Path, max_bytes: int) -> None:
@@ -121,23 +104,6 @@ def make_private(path: Path) -> None:
         "place with RL_TEACHER_HOME.",
         path,
     )
-
-
-@contextmanager
-def write_errors(failure: str, remedy: str) -> Iterator[None]:
-    """Convert errors of the operating system while a file that the user named is written.
-
-    Args:
-        failure: what cannot be written, and where.
-        remedy: what the user can do.
-
-    Raises:
-        RunFolderUnusable: It cannot be written.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise RunFolderUnusable(f"{failure}: {error.strerror or error}. {remedy}") from error
 
 
 def check_writable(folder: Path, flag: str) -> None:

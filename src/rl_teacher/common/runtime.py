@@ -129,29 +129,14 @@ def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
     return handled_signals(signal.default_int_handler, signal.SIGTERM)
 
 
-class StopRequest:
-    """A flag that is true once a stop was requested."""
-
-    def __init__(self) -> None:
-        self._is_requested = False
-
-    def __bool__(self) -> bool:
-        return self._is_requested
-
-    def request(self) -> None:
-        """Request a stop after the current step."""
-        self._is_requested = True
-
-
 @contextlib.contextmanager
-def stop_requests() -> Iterator[StopRequest]:
-    """Turn the first Ctrl-C or SIGTERM into a stop request; a second one interrupts at once."""
-    stop = StopRequest()
+def stop_requests(stop: threading.Event) -> Iterator[None]:
+    """Set an event at the first Ctrl-C or SIGTERM; a second one interrupts at once."""
 
     def on_signal(number: int, frame: object) -> None:  # noqa: ARG001
-        stop.request()
+        stop.set()
         # The next signal of this kind raises KeyboardInterrupt.
         signal.signal(number, signal.default_int_handler)
 
     with handled_signals(on_signal, signal.SIGINT, signal.SIGTERM):
-        yield stop
+        yield

@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,7 @@ from rl_teacher.common.errors import (
     BadObservation,
     CorruptCheckpoint,
 )
+from rl_teacher.common.files import replaced_atomically
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.state_dict import StateDict, arrays_to_tree, nest, part_of, tree_to_arrays
 from rl_teacher.config.experiment import PredictorConfig
@@ -308,15 +310,9 @@ class RewardPredictor:
             "predictor.safetensors": pack(self.state()),
             "predictor.json": json.dumps(description, indent=2).encode(),
         }
-        unfinished = {name: folder / f".{name}.{os.getpid()}.unfinished" for name in contents}
-        try:
+        with ExitStack() as both:
             for name, content in contents.items():
-                unfinished[name].write_bytes(content)
-            for name, path in unfinished.items():
-                path.replace(folder / name)
-        finally:
-            for path in unfinished.values():
-                path.unlink(missing_ok=True)
+                both.enter_context(replaced_atomically(folder / name)).write_bytes(content)
 
     @staticmethod
     def load(folder: Path | str) -> "RewardPredictor":
