@@ -16,12 +16,9 @@ from rl_teacher.agents.registry import check_agent, make_agent
 from rl_teacher.agents.sb3.libraries import algorithm_class, arguments_for
 from rl_teacher.agents.sb3.weights import weights_of
 from rl_teacher.common.errors import BadConfig, UnknownName
-from rl_teacher.config.experiment import OtherAgentConfig, RunOptions, TeachConfig
+from rl_teacher.config.experiment import OtherAgentConfig, TeachConfig
 from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.envs.registry import make_vector
-from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.runs.folder import Experiment
-from rl_teacher.teach import teach
 from tests.agents.rollouts import masked_vector
 
 ON_POLICY = {
@@ -48,7 +45,6 @@ EVERY = [
 ]
 DISCRETE = ("DQN", "QRDQN", "MaskablePPO")
 NUM_ENVS = 4
-QUIET = RunOptions(no_tensorboard=True)
 
 
 def env_for(name):
@@ -427,42 +423,3 @@ def test_lin_learning_rate_anneals_linearly():
     agent.extend(512)
     train(agent, collector_for("sb3:PPO"), 1)
     assert group["lr"] == pytest.approx(0.75e-3)
-
-
-# --- whole runs ---
-
-
-def run_teach(agent, *arguments, **changes):
-    config = config_of(
-        agent,
-        *arguments,
-        env_id="ShortReacher-v1",
-        predictor="synth",
-        n_labels=12,
-        num_timesteps=320,
-        clip_length=1.0,
-        pretrain_iters=20,
-    )
-    config = dataclasses.replace(config, **changes)
-    teach(config, QUIET)
-    return Experiment.find(config.name).metrics()[-1]
-
-
-def curve(row):
-    return {
-        key: each
-        for key, each in row.items()
-        if key != "steps_per_second" and not key.endswith("_s")
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
-def test_library_agent_run_is_reproducible(name):
-    arguments = (ON_POLICY | OFF_POLICY)[name]
-    row = run_teach(name, *arguments, name="one")
-    assert row["labels_answered"] == 12
-    assert row["step"] == 320
-    assert curve(row) == curve(run_teach(name, *arguments, name="other"))
-    assert Experiment.find("one").config["agent"] == name
-    assert RewardPredictor.load(Experiment.find("one").folder / "predictor") is not None
