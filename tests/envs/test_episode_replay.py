@@ -105,4 +105,6 @@ def test_long_episode_does_not_evict_recent_short_one():
         history.end_episode(
             episode, dataclasses.replace(record, actions=np.zeros(num_actions, np.int64))
         )
-    assert len(history[0]) == 3
+    kept = history.get(0)
+    assert kept is not None
+    assert len(kept) == 3

@@ -108,18 +108,10 @@ class ReplayHistory:
                 break
             del self._finished[oldest]
 
-    def __contains__(self, episode: int) -> bool:
-        return episode in self._finished
-
-    def __getitem__(self, episode: int) -> ReplayRecord:
-        """Return the record of a finished episode.
-
-        Raises:
-            LookupError: the record is no longer kept, or the episode has not finished.
-        """
-        if episode not in self._finished:
-            raise forgotten(episode)
-        return self._finished[episode][0]
+    def get(self, episode: int) -> ReplayRecord | None:
+        """Return the record of a finished episode; None if it is not kept."""
+        record, _ = self._finished.get(episode, (None, 0))
+        return record
 
     def to_json(self) -> dict[str, Any]:
         """Return the whole history as JSON values."""
@@ -160,8 +152,8 @@ def find_record(histories: Iterable[ReplayHistory], episode: int) -> ReplayRecor
         LookupError: the episode finished too long ago.
     """
     for history in histories:
-        if episode in history:
-            return history[episode]
+        if (record := history.get(episode)) is not None:
+            return record
     raise forgotten(episode)
 
 

@@ -11,7 +11,13 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from jaxtyping import Float, Shaped
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory, ReplayRecord, SupportsReplay
+from rl_teacher.envs.episode_replay import (
+    KEEP_STEPS,
+    ReplayHistory,
+    ReplayRecord,
+    SupportsReplay,
+    find_record,
+)
 from rl_teacher.envs.factories import frame_rate, time_limit_of
 from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.preprocessing import ImagePreprocessing
@@ -185,7 +191,7 @@ class EpisodeRecords:
         for env in self._envs:
             if env.episode == episode:
                 return env.replay_record
-        return self._history[episode]
+        return find_record([self._history], episode)
 
     def scene_states(self) -> Float[np.ndarray, "env scene"]:
         """Return MuJoCo positions [N, nq]; without MuJoCo episode and step numbers [N, 2]."""
