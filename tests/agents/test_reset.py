@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,8 @@ class CountedAgent:
 
 
 def test_agent_is_reset_once_at_label_threshold():
-    agent, agent_reset = CountedAgent(), AgentReset(10.0)
+    agent: Any = CountedAgent()
+    agent_reset = AgentReset(10.0)
     agent_reset.apply_if_due(agent, 50, NUM_STEPS, 9)
     assert agent.num_resets == 0
     agent_reset.apply_if_due(agent, 60, NUM_STEPS, 10)
@@ -32,7 +34,9 @@ def test_agent_is_reset_once_at_label_threshold():
 
 
 def test_agent_is_reset_only_if_half_of_steps_remain():
-    late, in_time, agent_reset = CountedAgent(), CountedAgent(), AgentReset(10.0)
+    agents: Any = CountedAgent(), CountedAgent()
+    late, in_time = agents
+    agent_reset = AgentReset(10.0)
     agent_reset.apply_if_due(late, NUM_STEPS // 2 + 1, NUM_STEPS, 10)
     # Not even if the run is extended.
     agent_reset.apply_if_due(late, NUM_STEPS, 2 * NUM_STEPS, 10)

@@ -255,7 +255,8 @@ def update(
     """
 
     def gradient_step(carry, batch):  # noqa: ANN001, ANN202
-        networks, optimisers, metrics = _critic_step(*carry, batch, config)
+        networks, optimisers = carry
+        networks, optimisers, metrics = _critic_step(networks, optimisers, batch, config)
         return _actor_step(networks, optimisers, batch, config), metrics
 
     carry, metrics = jax.lax.scan(gradient_step, (networks, optimisers), batches)

@@ -272,12 +272,12 @@ class AreaResize:
     @staticmethod
     def of(layout: ImageLayout, size: int) -> "AreaResize":
         """Reduce height and width to `size` where they are larger; 0 keeps them."""
-        old = layout.size
-        new = tuple(min(pixels, size) if size else pixels for pixels in old)
+        height, width = (min(pixels, size) if size else pixels for pixels in layout.size)
         rows, columns = (
-            None if m == n else AreaWeights.of(n, m) for n, m in zip(old, new, strict=True)
+            None if m == n else AreaWeights.of(n, m)
+            for n, m in zip(layout.size, (height, width), strict=True)
         )
-        return AreaResize(*new, rows, columns)
+        return AreaResize(height, width, rows, columns)
 
     def __call__(self, image: Shaped[np.ndarray, "*channel h w"]) -> Shaped[np.ndarray, "..."]:
         """Return [..., height, width] float32, or the image itself where nothing changes."""
