@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.report.label_export import label_rows
+from rl_teacher.report.label_export import jsonl, label_rows
 from rl_teacher.runs.doctor import check_clips, check_counts
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.rankings import MAX_PAIRS, label_request_id
