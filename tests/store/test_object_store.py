@@ -1,24 +1,17 @@
-"""Tests of media in an object store, with a real server of S3, and of their local copies."""
+"""Tests of media in an object store, with a real server of S3."""
 
 import importlib
 import sys
-import uuid
 
 import pytest
 
 from rl_teacher.cli import main
 from rl_teacher.common.errors import BadInput, MediaNotFound, StoreUnavailable
 from rl_teacher.store.media import MediaFiles, default_media
-from rl_teacher.store.media_backends import RemoteFolder
-from rl_teacher.store.media_cache import CachedMedia
 from tests.store.s3 import BUCKET, KEY_ID, SECRET
 
 HASH = "0123456789abcdef" * 4
-POSES, SCENE = f"clips/{HASH}.poses", f"scenes/{HASH}.json"
-
-
-def key(number):
-    return f"clips/{number:064x}.poses"
+POSES = f"clips/{HASH}.poses"
 
 
 def assert_public_text_names_no_place(error, server):
@@ -100,70 +93,3 @@ def test_command_with_missing_bucket_exits_at_once(s3, command, monkeypatch, cap
     monkeypatch.setenv("RL_TEACHER_MEDIA_URL", "s3://no-such-bucket/clips")
     assert main(command.split()) == 2
     assert "s3://no-such-bucket/clips" in capsys.readouterr().err
-
-
-@pytest.fixture
-def remote():
-    """URL of an object store without a server."""
-    return f"memory://{uuid.uuid4()}/media"
-
-
-@pytest.fixture
-def num_reads(monkeypatch):
-    """List with an element for each request."""
-    reads, read = [], RemoteFolder.read
-
-    def count(self, key):
-        reads.append(key)
-        return read(self, key)
-
-    monkeypatch.setattr(RemoteFolder, "read", count)
-    return reads
-
-
-class TestCache:
-    def test_damaged_copy_is_replaced(self, remote, tmp_path):
-        media = CachedMedia(remote, tmp_path / "cache")
-        media.put(POSES, b"poses")
-        assert media.get(POSES) == b"poses"
-        (tmp_path / "cache" / POSES).write_bytes(b"other")
-        assert media.get(POSES) == b"poses"
-        assert MediaFiles(tmp_path / "cache").get(POSES) == b"poses"
-
-    def test_least_recently_used_copies_are_deleted(self, remote, tmp_path, num_reads):
-        media = CachedMedia(remote, tmp_path / "cache", max_bytes=5_000)
-        for number in range(10):
-            media.put(key(number), bytes(1_000))
-            media.get(key(number))
-            media.get(key(0))
-        sizes = [each.stat().st_size for each in (tmp_path / "cache").rglob("*.poses")]
-        assert 3_000 < sum(sizes) <= 5_000
-        num_reads.clear()
-        media.get(key(0))
-        media.get(key(9))
-        assert num_reads == []
-        media.get(key(1))
-        assert num_reads == [key(1)]
-
-    def test_cache_that_cannot_be_written_fails_no_request(self, remote, tmp_path):
-        (tmp_path / "cache").write_text("a file")
-        media = CachedMedia(remote, tmp_path / "cache")
-        media.put(POSES, b"poses")
-        assert media.get(POSES) == b"poses"
-
-    def test_failure_answers_requests_for_a_while(self, s3, tmp_path, num_reads, monkeypatch):
-        media = CachedMedia(s3.url, tmp_path / "cache")
-        media.put(POSES, b"poses")
-        media.get(POSES)
-        s3.stop()
-        num_reads.clear()
-        for number in range(5):
-            with pytest.raises(StoreUnavailable) as caught:
-                media.get(key(number))
-            assert_public_text_names_no_place(caught.value, s3)
-        assert media.get(POSES) == b"poses"
-        assert len(num_reads) == 1
-        s3.start()
-        monkeypatch.setattr("rl_teacher.store.media_cache.time.monotonic", lambda: 1e12)
-        with pytest.raises(MediaNotFound):
-            media.get(key(1))

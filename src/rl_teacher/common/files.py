@@ -9,7 +9,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeGuard
@@ -54,21 +54,6 @@ def folder_errors(folder: Path) -> AbstractContextManager[None]:
     """Convert errors of the operating system in a folder of a run, see `write_errors`."""
     remedy = "Get permission to write, or name another place with RL_TEACHER_HOME."
     return write_errors(f"{folder} cannot be used", remedy)
-
-
-def trim_folder(folder: Path, max_bytes: int) -> None:
-    """Delete the files of a folder that were modified least recently, until the rest fits."""
-    found: list[tuple[float, int, Path]] = []
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # deleted or completed by another process
-            status = path.stat()
-            if stat.S_ISREG(status.st_mode):
-                found.append((status.st_mtime, status.st_size, path))
-    kept_bytes = 0
-    for _, size_bytes, path in sorted(found, reverse=True):
-        kept_bytes += size_bytes
-        if kept_bytes > max_bytes:
-            path.unlink(missing_ok=True)
 
 
 def make_private_folder(folder: Path) -> None:

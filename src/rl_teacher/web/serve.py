@@ -23,7 +23,7 @@ from rich.console import Console
 from rl_teacher.common.runtime import handled_signals
 from rl_teacher.config.experiment import PageOptions
 from rl_teacher.runs.folder import database_url, home, media_url
-from rl_teacher.store.media_cache import CACHE_FOLDER, open_cached
+from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import (
     BACKLOG,
@@ -77,7 +77,7 @@ def serve(
     """
     public_url = None if public_url is None else base_url(public_url)
     database, media = database_url(), media_url()
-    media_files = open_cached(media, home() / CACHE_FOLDER)
+    media_files = MediaFiles(media)
     if player is None:
         media_files.check()
     # The standard error of a service that a run has started is a file, which is not rotated.
