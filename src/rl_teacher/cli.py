@@ -196,7 +196,7 @@ def print_summary(experiment: "Experiment", console: "Console") -> None:
     current = experiment.summary()
     counts: dict[str, Any] = {"step": current.step}
     if current.labels.asked:
-        counts |= {f"labels_{name}": num for name, num in vars(current.labels).items()}
+        counts |= {f"labels_{name}": num for name, num in current.labels._asdict().items()}
     console.print(summary(experiment.name, current.env_id, [*experiment.metrics(), counts]))
 
 

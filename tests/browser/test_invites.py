@@ -9,13 +9,14 @@ from rl_teacher.web.address import experiment_path
 from tests.browser.accessibility import assert_accessible
 from tests.browser.conftest import PHONE
 from tests.browser.labelling_page import KEYS, PATIENCE_MS, LabellingPage, text_on
+from tests.store.comparisons import add_labeler
 
 pytestmark = pytest.mark.browser
 
 
 def invite_link(service, experiment):
     expires_at = datetime.now(UTC) + timedelta(days=1)
-    token = experiment.store.access.invite(experiment=experiment.name, expires_at=expires_at).token
+    token = experiment.store.access.invite(experiment=experiment.name, expires_at=expires_at)[1]
     return f"{service.address.url}/join?invite={token}"
 
 
@@ -34,7 +35,7 @@ def answers_of(experiment, name):
 def test_invited_labeler_joins_practises_and_labels_on_phone(open_context, service, experiment):
     experiment.ask(4)
     store, link = experiment.store, invite_link(service, experiment)
-    store.labelers.add(f"Ada of {experiment.name}")
+    add_labeler(store, f"Ada of {experiment.name}")
     page = open_context(viewport=PHONE, has_touch=True, is_mobile=True).new_page()
     join(page, link, f"Ada of {experiment.name}")
     page.get_by_role("alert").get_by_text("is taken").wait_for()
@@ -83,20 +84,6 @@ def test_invited_labeler_joins_practises_and_labels_on_phone(open_context, servi
     text_on(page, "This browser is no longer signed in").wait_for()
     assert labelling.hook("outboxLength") == 1
     assert second not in answers_of(experiment, name)
-
-
-@pytest.mark.slow
-def test_labeler_practises_with_gold_comparisons(open_context, service, experiment):
-    golds = experiment.ask(3)
-    for each in golds:
-        experiment.store.labels.add(each, Answer.LEFT, "owner")
-        experiment.store.comparisons.set_gold(each, Answer.LEFT)
-    name = f"trainee of {experiment.name}"
-    page = open_context().new_page()
-    join(page, invite_link(service, experiment), name)
-    page.get_by_role("heading", name="Prefer the one that hops").wait_for(timeout=PATIENCE_MS)
-    page.keyboard.press(KEYS[Answer.EQUAL])
-    text_on(page, "The owner of the experiment set this answer.").wait_for()
 
 
 def test_visitor_without_token_gets_help_and_token_signs_in_until_sign_out(

@@ -11,6 +11,7 @@ from tests.browser.conftest import PHONE
 from tests.browser.experiments import Experiment
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.layout import assert_fits
+from tests.store.comparisons import add_labeler
 
 pytestmark = pytest.mark.browser
 
@@ -33,7 +34,7 @@ def open_tab(open_context, service, experiment):
 def store_answers(store, comparison_id, **answers):
     for name, answer in answers.items():
         if name not in [each.name for each in store.labelers.all()]:
-            store.labelers.add(name)
+            add_labeler(store, name)
         store.labels.add_many([NewLabel(comparison_id, answer, name)])
 
 

@@ -35,7 +35,6 @@ from rl_teacher.runs.folder import (
 )
 from rl_teacher.runs.status import Phase
 from rl_teacher.store.checkpoints import Checkpoint
-from rl_teacher.store.records import Counts
 from tests.runs.statuses import report
 from tests.store.comparisons import ask
 
@@ -243,7 +242,7 @@ class TestFinding:
         answer_one_comparison("syn-1400", "owner")
         [summary] = Experiment.all()
         assert (summary.name, summary.env_id, summary.step) == ("syn-1400", "ShortHopper-v1", 4000)
-        assert summary.labels == Counts(1, 1)
+        assert summary.labels == (1, 1)
         damage_store()
         assert [each.labels.answered for each in Experiment.all()] == [17]
 
@@ -268,7 +267,7 @@ class TestFinding:
         row = dict.fromkeys(("step", "labels_asked", "labels_answered", "clips_sorted"), value)
         (folder / "x" / "metrics.jsonl").write_text(json.dumps(row))
         [summary] = Experiment.all()
-        assert (summary.step, summary.labels, summary.clips) == (0, Counts(0, 0), 0)
+        assert (summary.step, summary.labels, summary.clips) == (0, (0, 0), 0)
 
 
 class TestPhase:

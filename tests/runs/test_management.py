@@ -23,7 +23,13 @@ from rl_teacher.runs.management import (
 )
 from rl_teacher.store.database import default_url
 from rl_teacher.store.store import Store
-from tests.store.comparisons import ENV_ID, ask_and_show, open_comparisons, recorded_events
+from tests.store.comparisons import (
+    ENV_ID,
+    add_labeler,
+    ask_and_show,
+    open_comparisons,
+    recorded_events,
+)
 from tests.store.credentials import identify, issue_credential
 
 CONFIG = {"env_id": ENV_ID, "name": "hopper"}
@@ -102,7 +108,7 @@ def test_renamed_experiment_keeps_labels_and_continues(store, labels):
 
 @pytest.mark.usefixtures("labels")
 def test_credentials_and_invites_follow_a_renaming(store):
-    store.labelers.add("ann2")
+    add_labeler(store, "ann2")
     token = issue_credential(store, "ann2", experiment="hopper")
     expires_at = datetime.now(UTC) + timedelta(days=1)
     store.access.invite(experiment="hopper", expires_at=expires_at)

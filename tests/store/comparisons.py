@@ -71,6 +71,23 @@ def answered_comparisons(store, experiment_id):
     ]
 
 
+def add_labeler(store, name, role="labeler"):
+    """Add a labeler without a credential, and return the id."""
+    with store.database.writing() as connection:
+        return store.labelers.add_within(connection, name, role)
+
+
+def counts(store, experiment_id):
+    """Return the numbers of comparisons asked and answered."""
+    [view] = [each for each in store.experiments.all() if each.id == experiment_id]
+    return view.asked, view.answered
+
+
+def num_labels_of(store, experiment_id, labeler):
+    """Return the number of comparisons that a labeler currently answers."""
+    return store.labels.count_by_experiment({labeler}).get((experiment_id, labeler), 0)
+
+
 def ids_of(comparisons):
     return [comparison.id for comparison in comparisons]
 

@@ -57,7 +57,9 @@ class TestControl:
         assert recorded_events(store)[0] == ("control", emptied, "owner")
 
     def test_instructions_are_stored_and_audited(self, store, experiment_id):
-        store.experiments.set_control(experiment_id, Control(instructions="Run <fast>."), by="Zoë")
+        store.experiments.set_control(
+            experiment_id, Control(), instructions="Run <fast>.", by="Zoë"
+        )
         assert store.experiments.get("human-175").instructions == "Run <fast>."
         assert recorded_events(store) == [("instructions", {"instructions": "Run <fast>."}, "Zoë")]
 
@@ -72,25 +74,3 @@ class TestGold:
         [row] = store.comparisons.page(experiment_id).rows
         assert row.gold is None
         assert [details["answer"] for _, details, _ in recorded_events(store)] == [None, "left"]
-
-
-class TestAdjudicating:
-    def test_adjudication_adds_label_and_event(self, store, experiment_id):
-        [comparison_id] = ask(store, experiment_id, 1)
-        store.labels.add(comparison_id, Answer.LEFT, "Ada")
-        store.labels.add(comparison_id, Answer.RIGHT, "Bob")
-        store.labels.adjudicate(comparison_id, Answer.RIGHT)
-        answers = list(store.labels.votes([comparison_id])[comparison_id].values())
-        assert answers == [Answer.LEFT, Answer.RIGHT, Answer.RIGHT]
-        assert recorded_events(store) == [
-            ("adjudicate", {"comparison": comparison_id, "answer": "right"}, "owner")
-        ]
-
-    def test_withdrawn_adjudication_does_not_count_and_is_recorded(self, store, experiment_id):
-        [comparison_id] = ask(store, experiment_id, 1)
-        store.labels.adjudicate(comparison_id, Answer.RIGHT)
-        store.labels.adjudicate(comparison_id, None)
-        assert store.labels.votes([comparison_id]) == {}
-        assert store.experiments.get("human-175").answered == 0
-        withdrawn = {"comparison": comparison_id, "answer": None}
-        assert ("adjudicate", withdrawn, "owner") in recorded_events(store)

@@ -25,10 +25,10 @@ def test_interrupted_step_of_sorting_leaves_no_comparison_and_no_answer(tmp_path
         patch.setattr(comparisons, "set_wanted", interrupt)
         with pytest.raises(Interrupted):
             sort.ask(3)
-    assert store.comparisons.pairs(experiment_id) == []
+    assert store.comparisons.asked(experiment_id) == []
     sort.start(TREE)  # as after a restart
     sort.ask(3)
-    asked = store.comparisons.pairs(experiment_id)
+    asked = store.comparisons.asked(experiment_id)
     assert len(asked) == len({each.id for each in asked}) > 0
     with monkeypatch.context() as patch:
         patch.setattr(labels, "recount", interrupt)

@@ -18,6 +18,7 @@ from rl_teacher.store.records import RenderedClip
 from rl_teacher.store.store import Store
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
+from tests.store.comparisons import add_labeler
 from tests.store.credentials import identify, issue_credential
 
 with warnings.catch_warnings():
@@ -87,7 +88,7 @@ class Trainer:
         self.store, self.media, self.name = store, media, name
         self.id = store.experiments.ensure(name, ENV_ID, {"seed": 3})
         self._num_asked = 0
-        self._lock = HeldLock(store.locks, name)
+        self._lock = HeldLock(store.database, name)
 
     def add_clip(self, word, kind="poses", content=None):
         """Store a displayable clip and return its hash."""
@@ -112,7 +113,7 @@ class Trainer:
 
     def beat(self):
         """Write a heartbeat, as the process of a run does."""
-        self.store.locks.renew(self._lock)
+        self._lock.renew()
 
     def set_phase(self, phase, **more):
         status = {"phase": phase, "message": f"{phase} now", "step": 10, "num_steps": 100}
@@ -190,14 +191,14 @@ def enter(app, token):
 @pytest.fixture
 def guest(app, store):
     """Client of the labeler Ann."""
-    store.labelers.add("ann")
+    add_labeler(store, "ann")
     return enter(app, issue_credential(store, "ann"))
 
 
 @pytest.fixture
 def other_guest(app, store):
     """Client of the labeler Bob."""
-    store.labelers.add("bob")
+    add_labeler(store, "bob")
     return enter(app, issue_credential(store, "bob"))
 
 

@@ -12,6 +12,7 @@ from rl_teacher.web.access import Access, required_access
 from rl_teacher.web.address import one_time_code
 from rl_teacher.web.app import create_app
 from rl_teacher.web.settings import Settings
+from tests.store.comparisons import add_labeler, num_labels_of
 from tests.store.credentials import issue_credential
 from tests.web.conftest import (
     HTML,
@@ -31,7 +32,6 @@ POSSIBLE_PATHS = {
     "{comparison_id}": "1",
     "{labeler_id}": "424242",
     "{invite_id}": "424242",
-    "{env_id:path}": "ALE/Nothing-v5",
     "{content_hash}": "0" * 64,
     "{scene_hash}": "0" * 64,
     "{number}": "0",
@@ -43,7 +43,6 @@ FOR_OWNERS = {
     "POST /api/v1/experiments/{name}/rename",
     "POST /api/v1/experiments/{name}/restore",
     "GET /api/v1/audit",
-    "GET /api/v1/environments/{env_id:path}/clips",
     "GET /api/v1/experiments/{name}/comparisons",
     "GET /api/v1/experiments/{name}/export",
     "GET /api/v1/experiments/{name}/diagnostics",
@@ -61,7 +60,6 @@ FOR_OWNERS = {
     "GET /api/v1/play/scenes/{scene_hash}",
     "DELETE /api/v1/invites/{invite_id}",
     "PATCH /api/v1/experiments/{name}",
-    "POST /api/v1/comparisons/{comparison_id}/adjudicate",
     "POST /api/v1/experiments/{name}/control",
     "POST /api/v1/invites",
     "POST /api/v1/labelers/{labeler_id}/exclude",
@@ -255,7 +253,7 @@ class TestSessions:
 
     def ann(self, app, store):
         if not any(each.name == "ann" for each in store.labelers.all()):
-            store.labelers.add("ann")
+            add_labeler(store, "ann")
         return self.sign_in(app, issue_credential(store, "ann"))
 
     @pytest.mark.parametrize("user", ["owner", "ann"])
@@ -270,7 +268,7 @@ class TestSessions:
         assert_problem(client.get("/api/v1/me"), 401)
 
     def test_signing_out_ends_no_other_session(self, app, store):
-        store.labelers.add("ann")
+        add_labeler(store, "ann")
         token = issue_credential(store, "ann")
         one, other = self.sign_in(app, token), self.sign_in(app, token)
         one.post("/api/v1/sign-out", headers=SAME_ORIGIN)
@@ -294,7 +292,7 @@ class TestSessions:
 class TestLinksOfOtherSites:
     def follow(self, client, store, **headers):
         """Open a page with Ann's token, and return the name of the user afterwards."""
-        store.labelers.add("ann")
+        add_labeler(store, "ann")
         token = issue_credential(store, "ann")
         assert client.get(f"/?token={token}", headers=headers).status_code == 303
         return client.get("/api/v1/me").json()["name"]
@@ -337,8 +335,8 @@ class TestOneTimeCode:
 def test_labeler_fields_in_the_request_are_ignored(program, trainer):
     [comparison_id] = trainer.ask()
     post(program, label(comparison_id, labeler="mallory", user_id=7))
-    assert trainer.store.labels.count_of_labeler(trainer.id, "owner") == 1
-    assert trainer.store.labels.count_of_labeler(trainer.id, "mallory") == 0
+    assert num_labels_of(trainer.store, trainer.id, "owner") == 1
+    assert num_labels_of(trainer.store, trainer.id, "mallory") == 0
 
 
 class TestLockedDatabase:
@@ -378,6 +376,6 @@ class TestLabelersCredential:
         assert_problem(guest.get("/api/v1/me"), 401)
 
     def test_owner_credential_grants_access_to_owner_routes(self, app, store):
-        store.labelers.add("olga", "owner")
+        add_labeler(store, "olga", "owner")
         olga = enter(app, issue_credential(store, "olga"))
         assert olga.get("/api/v1/labelers").status_code == 200

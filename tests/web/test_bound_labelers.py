@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from rl_teacher.web.access import EXPERIMENT_PATH, Access, required_access
+from tests.store.comparisons import num_labels_of
 from tests.web.conftest import Trainer, assert_problem, enter, label, post
 
 WITHOUT_A_NAME = {
@@ -45,8 +46,8 @@ def token(store, trainer, clock):
     """Credential of Cleo, who was invited to `hopper`."""
     trainer.ask(3)
     expires_at = clock() + timedelta(days=1)
-    invite = store.access.invite(experiment="hopper", expires_at=expires_at)
-    return store.access.accept_invite(invite.token, "Cleo")[1]
+    _, invite = store.access.invite(experiment="hopper", expires_at=expires_at)
+    return store.access.accept_invite(invite, "Cleo")[1]
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_labeler_routes_without_experiment_are_listed(app):
 
 def test_bound_labeler_lists_only_own_experiment(bound, guest, secret):
     def names(client):
-        return [each["name"] for each in client.get("/api/v1/experiments").json()["experiments"]]
+        return [each["name"] for each in client.get("/api/v1/experiments").json()]
 
     assert names(bound) == ["hopper"]
     assert names(guest) == ["secret", "hopper"]
@@ -97,4 +98,4 @@ def test_label_for_other_experiment_is_rejected_alone(bound, store, trainer, sec
     receipt = post(bound, label(own), label(foreign)).json()
     assert len(receipt["accepted"]) == 1
     assert [each["problem"]["status"] for each in receipt["rejected"]] == [404]
-    assert store.labels.count_of_labeler(secret.id, "Cleo") == 0
+    assert num_labels_of(store, secret.id, "Cleo") == 0

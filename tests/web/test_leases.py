@@ -158,21 +158,9 @@ class TestTooFastLabels:
         times = [749, 750, None]
         for each, response_ms in zip(claim_next(guest), times, strict=True):
             sent = label(each["id"], "left", lease=each["lease"], response_ms=response_ms)
-            post(guest, sent)
+            assert (post(guest, sent).json()["warning"] is None) == (response_ms != 749)
         marks = [each.is_too_fast for each in store.labels.export(trainer.id)]
         assert marks == [True, False, False]
-
-    def test_labeler_is_warned_once(self, guest, other_guest, trainer):
-        trainer.ask(3)
-
-        def answer_fast(client):
-            [mine] = claim_next(client, limit=1)
-            sent = label(mine["id"], "left", lease=mine["lease"], response_ms=100)
-            return post(client, sent).json()["warning"]
-
-        assert "before half of the clips" in answer_fast(guest)
-        assert answer_fast(guest) is None
-        assert answer_fast(other_guest) is not None
 
     def test_unknown_left_hash_is_rejected(self, guest, trainer):
         [comparison_id] = trainer.ask()

@@ -28,13 +28,9 @@ READING = (
     "/api/v1/events?experiment=hopper",
 )
 
-ANSWERED_IN_ANY_CASE = (
-    *("/e/{name}", "/e/{name}/label", "/e/{name}/watch"),
-    "/api/v1/environments/{env_id:path}/clips",
-)
+ANSWERED_IN_ANY_CASE = (*("/e/{name}", "/e/{name}/label", "/e/{name}/watch"),)
 VALID_BODIES = {
     "gold": {"answer": "left"},
-    "adjudicate": {"answer": "left"},
     "control": {"state": "run"},
     "rename": {"name": "other"},
     "rankings": {"request_id": str(uuid4()), "groups": [["0" * 64], ["1" * 64]]},

@@ -76,7 +76,7 @@ class TestRanking:
         ranking = program.get(URL).json()
         assert ranking["num_answers"] == 0
         assert {each["quality"] for each in ranking["clips"]} == {0}
-        [found] = program.get(f"{URL}/{trainer.add_clip('one')}").json()["comparisons"]
+        [found] = program.get(f"{URL}/{trainer.add_clip('one')}").json()
         [answer] = found["answers"]
         assert (answer["is_excluded"], answer["probability"]) == (True, None)
 
@@ -124,7 +124,7 @@ class TestRanking:
 
 class TestComparisonsOfClip:
     def test_comparisons_of_clip_contain_probabilities(self, program, sorted_clips):
-        found = program.get(f"{URL}/{sorted_clips[1]}").json()["comparisons"]
+        found = program.get(f"{URL}/{sorted_clips[1]}").json()
         assert [each["number"] for each in found] == [1, 2]
         assert sorted_clips[1] == found[0]["right"]["hash"] == found[1]["left"]["hash"]
         answers = [answer for each in found for answer in each["answers"]]

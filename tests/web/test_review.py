@@ -4,7 +4,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import Control
-from tests.web.conftest import ENV_ID, assert_problem, label, post
+from tests.web.conftest import assert_problem, label, post
 
 URL = "/api/v1/experiments/hopper"
 
@@ -14,7 +14,7 @@ def listed(program, **query):
 
 
 def ids(page):
-    return [each["id"] for each in page["comparisons"]]
+    return [each["id"] for each in page["rows"]]
 
 
 @pytest.fixture
@@ -43,31 +43,27 @@ class TestComparisons:
         assert ids(listed(program, gold=False, disputed=False)) == [none, agreed]
         assert ids(listed(program, labeler="nobody")) == []
 
-    @pytest.mark.parametrize("sort", ["newest", "oldest", "labels", "disputed"])
-    def test_pages_follow_one_order(self, program, answered, sort):
-        whole = ids(listed(program, sort=sort))
-        assert sorted(whole) == answered
+    def test_pages_are_newest_first(self, program, answered):
         found, after = [], None
         for _ in range(4):
-            page = listed(program, sort=sort, limit=1, **({"after": after} if after else {}))
+            page = listed(program, limit=1, **({"after": after} if after else {}))
             found += ids(page)
             after = page["next"]
-        assert found == whole
+        assert found == ids(listed(program)) == answered[::-1]
         assert after is None
 
     @pytest.mark.parametrize(
         "query",
         [
             "status=lost",
-            "sort=answer%3B+DROP+TABLE+labels",
-            "sort=created_at",
+            "sort=newest",
             "labelers=ann",
             "where=1%3D1",
             "answer=both",
             "disputed=perhaps",
             "gold=2",
             "after=x",
-            "after=1",
+            "after=0",
             "after=%00",
             "after=" + "x" * 300,
             "after=1e999",
@@ -76,13 +72,8 @@ class TestComparisons:
             "limit=201",
         ],
     )
-    @pytest.mark.parametrize("sort", ["&sort=labels", ""])
-    def test_invalid_query_is_rejected(self, program, trainer, query, sort):
-        response = program.get(f"{URL}/comparisons?{query}{'' if 'sort' in query else sort}")
-        if query == "after=1" and not sort:
-            assert response.status_code == 200
-            return
-        assert_problem(response, 422)
+    def test_invalid_query_is_rejected(self, program, trainer, query):
+        assert_problem(program.get(f"{URL}/comparisons?{query}"), 422)
 
 
 class TestGold:
@@ -92,7 +83,7 @@ class TestGold:
             payload = {"answer": answer}
             response = program.put(f"/api/v1/comparisons/{comparison_id}/gold", json=payload)
             assert response.status_code == 204
-            assert listed(program)["comparisons"][0]["gold"] == answer
+            assert listed(program)["rows"][0]["gold"] == answer
 
     @pytest.mark.parametrize("payload", [{}, {"answer": "both"}, {"answer": 1}, None])
     def test_invalid_gold_answer_is_rejected(self, program, trainer, payload):
@@ -102,29 +93,15 @@ class TestGold:
 
 
 class TestAdjudication:
-    def test_adjudication_stores_owner_answer_in_stored_order(self, program, answered, store):
+    def test_owner_labels_in_stored_order_and_withdraws(self, program, answered):
         disputed, *_ = answered
-        for answer in ("left", "right"):
-            url = f"/api/v1/comparisons/{disputed}/adjudicate"
-            assert program.post(url, json={"answer": answer}).status_code == 204
-            [comparison] = listed(program, labeler="owner")["comparisons"]
-            assert {each["labeler"]: each["answer"] for each in comparison["answers"]} == {
-                "ann": "left",
-                "bob": "right",
-                "owner": answer,
-            }
-
-
-class TestLibrary:
-    def test_library_lists_clips_of_environment(self, program, trainer):
-        trainer.ask(2)
-        url = f"/api/v1/environments/{ENV_ID}/clips"
-        first = program.get(url, params={"limit": 3}).json()
-        rest = program.get(url, params={"limit": 3, "after": first["next"]}).json()
-        clips = first["clips"] + rest["clips"]
-        assert len({each["hash"] for each in clips}) == 4
-        assert {each["num_comparisons"] for each in clips} == {1}
-        assert rest["next"] is None
+        [comparison] = [each for each in listed(program)["rows"] if each["id"] == disputed]
+        for answer in ("left", "right", None):
+            own = label(disputed, answer, left_hash=comparison["left"]["hash"])
+            assert post(program, own).json()["rejected"] == []
+            [found] = [each for each in listed(program)["rows"] if each["id"] == disputed]
+            given = {each["labeler"]: each["answer"] for each in found["answers"]}
+            assert given == {"ann": "left", "bob": "right"} | ({"owner": answer} if answer else {})
 
 
 class TestUpdates:
@@ -160,7 +137,7 @@ class TestUpdates:
         assert program.get(url).json()["control"]["reward"] == "predicted"
         response = program.patch(url, json={"reward": "true", "target_labels": 50}).json()
         assert (response["control"]["reward"], response["control"]["target_labels"]) == ("true", 50)
-        event = program.get("/api/v1/audit").json()["events"][-2:]
+        event = program.get("/api/v1/audit").json()["rows"][-2:]
         assert {"reward": "true"} in [each["details"] for each in event]
 
     def test_reward_without_alternative_is_not_switched(self, program, trainer, store):
@@ -258,7 +235,7 @@ class TestLabelerView:
         assert program.get(URL).json()["config"] == {"seed": 3}
         for comparison in (
             guest.get(URL).json(),
-            *guest.get("/api/v1/experiments").json()["experiments"],
+            *guest.get("/api/v1/experiments").json(),
         ):
             assert comparison.get("config", {}) == comparison.get("metrics", {}) == {}
             assert comparison["sparkline"] == []

@@ -9,6 +9,7 @@ import pytest
 from rl_teacher.web.access import LabelerRoute
 from rl_teacher.web.labelers_cli import NewCredential
 from rl_teacher.web.settings import Settings
+from tests.store.comparisons import add_labeler
 from tests.store.credentials import identify, issue_credential
 from tests.web.conftest import SAME_ORIGIN, TOKEN, TestClient, assert_problem, enter, label, post
 
@@ -21,7 +22,7 @@ RUNS_DATA = re.compile(
 
 @pytest.fixture
 def secret(store):
-    store.labelers.add("ann")
+    add_labeler(store, "ann")
     return issue_credential(store, "ann")
 
 

@@ -29,6 +29,7 @@ from rl_teacher.web.address import (
 )
 from rl_teacher.web.serve import listening
 from rl_teacher.web.service_process import open_in_browser
+from tests.store.comparisons import counts
 from tests.web.conftest import Trainer, label
 
 CODE = """
@@ -232,7 +233,7 @@ class TestStopping:
         assert again.token == service.token
         receipt = again.client.post("/api/v1/labels", json={"labels": [given, label(two)]}).json()
         assert len(receipt["accepted"]) == 2
-        assert trainer.store.experiments.counts(trainer.id).answered == 2
+        assert counts(trainer.store, trainer.id)[1] == 2
         again.close()
 
 

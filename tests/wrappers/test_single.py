@@ -91,10 +91,10 @@ def test_first_comparisons_wait_for_enough_steps():
     env = wrapped(pretrain_labels=20, name="spread")
     take_steps(env, 2 * 20 * 4)
     with Store.open(default_url(home())) as store:
-        assert store.experiments.counts(store.experiments.get("spread").id).asked == 0
+        assert store.experiments.get("spread").asked == 0
         # A pair whose segments overlap is replaced after the next rollout of 128 steps.
         take_steps(env, 260)
-        assert store.experiments.counts(store.experiments.get("spread").id).asked == 20
+        assert store.experiments.get("spread").asked == 20
     env.close()
 
 

@@ -6,7 +6,7 @@ vi.mock('../src/lib/router.svelte', () => ({ experimentPath: encodeURIComponent 
 
 test.each([
   ['', 'overview'],
-  ['tab=clips', 'clips'],
+  ['tab=ranking', 'ranking'],
   ['tab=unknown', 'overview'],
   ['tab=toString', 'overview'],
 ])('query "%s" names the tab %s', (query, tab) => {

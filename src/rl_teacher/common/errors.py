@@ -13,7 +13,6 @@
     |   |-- BadLabelerName             an invalid or reserved name
     |   |-- InviteUnusable             used, expired, revoked or unknown
     |   |-- BadRanking                 an ordering of clips that cannot be stored
-    |   |-- BadCursor                  a pagination cursor that no list returned
     |   |-- NameTaken                  ExperimentExists, LabelerExists
     |   `-- NotFound                   unknown, deleted or hidden from the user
     |       |-- BadExperimentName      a name that cannot be a folder
@@ -250,16 +249,6 @@ class BadRanking(BadInput):
 
 class RankingNotFound(NotFound):
     """A ranking that its labeler has not submitted."""
-
-
-class BadCursor(BadInput):
-    """A pagination cursor that no list returned."""
-
-    def __init__(self, cursor: str) -> None:
-        super().__init__(
-            f"{cursor[:80]!r} is no valid cursor of this list. Use `next` of the previous page, "
-            "or omit the cursor to start."
-        )
 
 
 class MediaNotFound(NotFound):

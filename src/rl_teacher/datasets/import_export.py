@@ -134,7 +134,7 @@ def import_as(dataset: Dataset, name: str) -> int:
                 )
         status = RunStatus(Phase.FINISHED, "imported", step=0, num_steps=0)
         store.experiments.set_status(experiment_id, vars(status))
-        return store.experiments.counts(experiment_id).answered
+        return store.experiments.get(experiment.name).answered
 
 
 def check_request_ids(rows: list[Row]) -> None:

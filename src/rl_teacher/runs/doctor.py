@@ -1,4 +1,4 @@
-"""Examination of a home: integrity of its files, missing files, and a recount."""
+"""Examination of a home: integrity of its files, and missing files."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,10 +21,9 @@ from rl_teacher.runs.folder import (
     segment_files,
 )
 from rl_teacher.store.checkpoints import read_checkpoint
-from rl_teacher.store.counters import find_wrong_counts
 from rl_teacher.store.database import as_url, file_of
 from rl_teacher.store.media import MediaFiles, keys_of
-from rl_teacher.store.snapshot import faults_of, snapshot_of
+from rl_teacher.store.snapshot import faults_of
 from rl_teacher.store.store import Store
 
 
@@ -57,7 +56,6 @@ def examine() -> list[Check]:
             checks += [
                 check_segments(store),
                 check_clips(store, MediaFiles(media_url())),
-                check_counts(store),
             ]
     return [*checks, check_run_folders()]
 
@@ -81,7 +79,14 @@ def check_segments(store: Store) -> Check:
     """
     file = store.database.file
     is_own = file is not None and file.resolve().is_relative_to(home().resolve())
-    compared = store.clips.compared(None if is_own else {*experiment_names()})
+    names = {*experiment_names()}
+    compared = {
+        content_hash: view.name
+        for view in store.experiments.all()
+        if is_own or view.name in names
+        for each in store.comparisons.asked(view.id)
+        for content_hash in (each.left_hash, each.right_hash)
+    }
     files, faults = segment_files(), []
     for content_hash, experiment in compared.items():
         try:
@@ -112,13 +117,6 @@ def fault_of(media: MediaFiles, key: str) -> str | None:
     except CorruptClip:
         return "is truncated or altered: delete it, and the trainer renders it again"
     return None
-
-
-def check_counts(store: Store) -> Check:
-    """Compare the counts of comparisons, experiments and labelers with a recount."""
-    with snapshot_of(store.database) as connection:
-        faults = find_wrong_counts(connection)
-    return Check("counts", len(store.experiments.all()), faults)
 
 
 def check_run_folders() -> Check:

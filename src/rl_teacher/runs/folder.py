@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl_teacher.common.errors import (
     INVALID_CONTENT,
@@ -52,7 +52,7 @@ from rl_teacher.store.checkpoints import (
 )
 from rl_teacher.store.lock import FolderLock, is_locked
 from rl_teacher.store.media import SegmentFiles, default_media
-from rl_teacher.store.records import Counts, ExperimentView, normalise_experiment_name
+from rl_teacher.store.records import ExperimentView, normalise_experiment_name
 
 if TYPE_CHECKING:
     from rl_teacher.store.store import Store
@@ -65,6 +65,13 @@ NAME = re.compile(
     rf"(?![.\s])[^/\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{{1,{MAX_CHARACTERS}}}(?<!\s)"
 )
 """A name, except that it may be too long in bytes, or that of an unfinished file."""
+
+
+class Counts(NamedTuple):
+    """Numbers of comparisons asked and answered."""
+
+    asked: int
+    answered: int
 
 
 @dataclass(frozen=True)

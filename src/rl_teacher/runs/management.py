@@ -89,9 +89,7 @@ def delete_experiment(store: Store, name: str, *, by: str = OWNER) -> None:
                 folder.unlink()
 
 
-def rename_experiment(
-    store: Store, name: str, new_name: str, *, moves_access: bool = True, by: str = OWNER
-) -> None:
+def rename_experiment(store: Store, name: str, new_name: str, *, by: str = OWNER) -> None:
     """Rename an experiment and its folder; see `Experiments.rename`.
 
     Raises:
@@ -109,7 +107,7 @@ def rename_experiment(
             config = Experiment(name, folder).config
         # The store first, which refuses a name that is taken.
         if folder is None or not Experiment(name, folder).is_offline_fit:
-            store.experiments.rename(name, new_name, moves_access=moves_access, by=by)
+            store.experiments.rename(name, new_name, by=by)
         elif new_name in {each.name for each in store.experiments.all()}:
             raise ExperimentExists(new_name)
         if folder is not None:

@@ -23,14 +23,12 @@ from rl_teacher.store.labelers import (
     LABELER_BY_NAME,
     OWNER,
     Labelers,
-    check_role,
     find_labeler,
     normalise_name,
 )
 from rl_teacher.store.records import (
     Identity,
     InviteView,
-    NewInvite,
     Role,
     normalise_experiment_name,
 )
@@ -121,7 +119,7 @@ class Access:
         Raises:
             LabelerExists: The name is taken.
             BadLabelerName: The name is not allowed.
-            BadConfig: The role cannot be given, or an owner is limited to one experiment.
+            BadConfig: An owner is limited to one experiment.
             ExperimentNotFound: There is no such experiment.
         """
         check_scope(role, experiment)
@@ -229,7 +227,7 @@ class Access:
         expires_at: datetime,
         max_uses: int = 1,
         by: str = OWNER,
-    ) -> NewInvite:
+    ) -> tuple[InviteView, str]:
         """Create an invite, which admits one person or several.
 
         Args:
@@ -240,14 +238,16 @@ class Access:
             max_uses: Number of people whom it admits, each under a name of their own.
             by: Name of the inviter.
 
+        Returns:
+            The invite, and its token, which cannot be read again.
+
         Raises:
             BadLabelerName: The name is not allowed.
-            BadConfig: The role cannot be given, or is not that of the named labeler, an owner is
+            BadConfig: The role is not that of the named labeler, an owner is
                 limited to one experiment, or an invite for several people contains a name or the
                 owner's role.
             ExperimentNotFound: There is no such experiment.
         """
-        check_role(role)
         check_scope(role, experiment)
         check_uses(max_uses, role, name)
         by_id = self._labelers.id_of(by)
@@ -276,7 +276,7 @@ class Access:
             details = {"name": row["name"], "role": role, "hint": row["hint"], "uses": max_uses}
             self._events.append(connection, "invite", details, by_id, experiment_id)
             made = connection.execute(INVITES.where(Invite.id == invite_id)).mappings().one()
-        return NewInvite(token, InviteView(**made, status=status_of(made, moment)))
+        return InviteView(**made, status=status_of(made, moment)), token
 
     def invites(self) -> list[InviteView]:
         """Return every invite, newest first."""

@@ -1,16 +1,14 @@
 """Clips: the segments that experiments of an environment share, and their media."""
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from sqlalchemy import bindparam, delete, exists, func, not_, or_, select, tuple_, union_all
-from sqlalchemy.orm import aliased
+from sqlalchemy import bindparam, delete, exists, not_, or_, select
 
 from rl_teacher.common.errors import MediaNotFound
 from rl_teacher.store import sql
 from rl_teacher.store.counters import COMPARISONS_WITH_CLIPS, recount
 from rl_teacher.store.database import Database
-from rl_teacher.store.records import ClipView, LibraryClip, Page, RenderedClip
+from rl_teacher.store.records import ClipView, RenderedClip
 from rl_teacher.store.tables import Clip, Comparison, Episode, Experiment
 
 MEDIA_COLUMNS = ("kind", "media_key", "scene_hash", "num_frames", "fps")
@@ -28,12 +26,6 @@ CLIPS_OF_EXPERIMENT = select(*sql.columns_of(ClipView, Clip)).where(
 
 RENDERED = select(*sql.columns_of(ClipView, Clip)).where(Clip.kind.is_not(None))
 
-COMPARED = union_all(
-    *(
-        select(side, Experiment.name).join(Experiment, Experiment.id == Comparison.experiment_id)
-        for side in (Comparison.left_hash, Comparison.right_hash)
-    )
-)
 
 SHARED = (
     select(Clip.content_hash)
@@ -41,37 +33,6 @@ SHARED = (
     .order_by(Clip.created_at, Clip.content_hash)
 )
 SHARED_AND_RENDERED = SHARED.where(Clip.kind.is_not(None))
-
-NUM_COMPARISONS = (
-    select(func.count())
-    .select_from(Comparison)
-    .where(
-        or_(Comparison.left_hash == Clip.content_hash, Comparison.right_hash == Clip.content_hash)
-    )
-    .correlate(Clip)
-    .scalar_subquery()
-)
-
-LIBRARY = (
-    select(
-        *sql.columns_of(ClipView, Clip),
-        *sql.columns_of(LibraryClip, Clip, num_comparisons=NUM_COMPARISONS),
-    )
-    .where(Clip.env_id == bindparam("env_id"), Clip.kind.is_not(None))
-    .order_by(Clip.created_at.desc(), Clip.content_hash.desc())
-    .limit(bindparam("limit"))
-)
-
-Last = aliased(Clip)
-
-LIBRARY_AFTER = LIBRARY.where(
-    tuple_(Clip.created_at, Clip.content_hash)
-    < (
-        select(Last.created_at, Last.content_hash)
-        .where(Last.content_hash == bindparam("after_hash"))
-        .scalar_subquery()
-    )
-)
 
 
 class Clips:
@@ -133,38 +94,9 @@ class Clips:
         rows = self._database.rows(statement, env_id=env_id, num_steps=num_steps)
         return [row["content_hash"] for row in rows]
 
-    def page(self, env_id: str, after: str | None = None, limit: int = 50) -> Page[LibraryClip]:
-        """Return a page of an environment's rendered clips, newest first.
-
-        Args:
-            env_id: Environment.
-            after: Cursor from the previous page.
-            limit: Maximum number of rows.
-        """
-        parameters: dict[str, Any] = {"env_id": env_id, "limit": limit + 1}
-        statement = LIBRARY
-        if after is not None:
-            statement = LIBRARY_AFTER
-            parameters["after_hash"] = after
-        found = [
-            sql.record_of(LibraryClip, row, clip=sql.record_of(ClipView, row))
-            for row in self._database.rows(statement, **parameters)
-        ]
-        return sql.page_of(found, limit, lambda row: row.clip.content_hash)
-
     def rendered(self) -> list[ClipView]:
         """Return all clips that have media."""
         return [ClipView(**row) for row in self._database.rows(RENDERED)]
-
-    def compared(self, experiments: Collection[str] | None = None) -> dict[str, str]:
-        """Return the hashes of all clips that are compared, each with the name of an experiment.
-
-        Args:
-            experiments: Names of the experiments that count; None for all.
-        """
-        with self._database.reading() as connection:
-            rows = connection.execute(COMPARED).all()
-        return {row[0]: row[1] for row in rows if experiments is None or row[1] in experiments}
 
     def delete_unused(self, content_hash: str) -> str | None:
         """Delete a clip that neither a comparison nor an episode of an agent refers to.

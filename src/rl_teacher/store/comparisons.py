@@ -20,17 +20,15 @@ from sqlalchemy import (
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.store import sql
-from rl_teacher.store.counters import IS_RENDERED, recount
+from rl_teacher.store.counters import recount
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.experiments import hash_uniform, read_assignment
 from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import (
     AskedComparison,
-    ComparedPair,
     ComparisonDetails,
     ComparisonFilter,
-    ComparisonOrder,
     ComparisonView,
     ExportedLabel,
     Page,
@@ -64,20 +62,12 @@ ASKED = (
     .order_by(Comparison.id)
 )
 
-PAIRS = (
-    select(Comparison.id, Comparison.left_hash, Comparison.right_hash)
-    .where(sql.OF_EXPERIMENT, Comparison.id > bindparam("after_id"))
-    .order_by(Comparison.id)
-)
-
 NUM_CLIPS = select(func.count()).select_from(
     select(Comparison.left_hash)
     .where(sql.OF_EXPERIMENT)
     .union(select(Comparison.right_hash).where(sql.OF_EXPERIMENT))
     .subquery()
 )
-
-OPEN_IDS = select(Comparison.id).where(sql.OF_EXPERIMENT, Comparison.is_open)
 
 # A withdrawn comparison wants no label. One that has a label is not withdrawn.
 WITHDRAW = (
@@ -108,29 +98,6 @@ DETAILS = (
 DETAILS_BY_ID = DETAILS.where(sql.THESE)
 
 CURRENT_LABELS = sql.EXPORTED_LABELS.where(sql.OF_THESE, sql.IS_CURRENT)
-
-NUM_PRACTICE = 3
-
-PRACTICE = (
-    sql.COMPARISONS.add_columns(Comparison.gold)
-    .where(
-        sql.OF_EXPERIMENT,
-        Comparison.gold.is_not(None),
-        Comparison.num_labels > 0,
-        Comparison.is_open.is_(False),
-        IS_RENDERED,
-    )
-    .order_by(Comparison.id)
-    .limit(NUM_PRACTICE)
-)
-
-SORT_KEYS: dict[ComparisonOrder, tuple[Any, ...]] = {
-    ComparisonOrder.NEWEST: (Comparison.id,),
-    ComparisonOrder.OLDEST: (Comparison.id,),
-    ComparisonOrder.LABELS: (Comparison.num_labels, Comparison.id),
-    ComparisonOrder.DISPUTED: (Comparison.is_disputed, Comparison.id),
-}
-"""Columns of each sort order; all are descending, except those of `OLDEST`."""
 
 
 class Comparisons:
@@ -205,8 +172,7 @@ class Comparisons:
         Raises:
             ComparisonNotFound: The comparison does not exist.
         """
-        valid = sql.valid_ids([comparison_id])
-        for row in self._database.rows(sql.COMPARISONS_BY_ID, comparison_ids=valid):
+        for row in self._database.rows(sql.COMPARISONS_BY_ID, comparison_ids=[comparison_id]):
             return sql.comparison_view(row)
         raise ComparisonNotFound([comparison_id])
 
@@ -215,63 +181,41 @@ class Comparisons:
         rows = self._database.rows(ASKED, experiment_id=experiment_id)
         return [AskedComparison(**row) for row in rows]
 
-    def pairs(self, experiment_id: int, after_id: int = 0) -> list[ComparedPair]:
-        """Return the pairs of clips that an experiment compares after an id, oldest first."""
-        parameters = {"experiment_id": experiment_id, "after_id": after_id}
-        with self._database.reading() as connection:
-            return [ComparedPair(*row) for row in connection.execute(PAIRS, parameters).all()]
-
     def num_clips(self, experiment_id: int) -> int:
         """Return the number of clips that an experiment compares."""
         return self._database.scalar(NUM_CLIPS, experiment_id=experiment_id) or 0
-
-    def open_ids(self, experiment_id: int) -> list[int]:
-        """Return the ids of an experiment's comparisons that need more labels."""
-        with self._database.reading() as connection:
-            parameters = {"experiment_id": experiment_id}
-            return [*connection.execute(OPEN_IDS, parameters).scalars().all()]
 
     def page(
         self,
         experiment_id: int,
         conditions: ComparisonFilter = ComparisonFilter(),  # noqa: B008 - frozen
-        order: ComparisonOrder = ComparisonOrder.NEWEST,
-        after: str | None = None,
+        after: int | None = None,
         limit: int = 50,
     ) -> Page[ComparisonDetails]:
-        """Return a page of comparisons, each with the current answer of every labeler.
+        """Return a page of comparisons, newest first, with the current answer of every labeler.
 
         Args:
             experiment_id: Experiment.
             conditions: Conditions on the comparisons.
-            order: Sort order.
-            after: Cursor from the previous page of the same order.
+            after: `next` of the previous page.
             limit: Maximum number of rows.
-
-        Raises:
-            BadCursor: The cursor is invalid.
         """
-        keys = SORT_KEYS[order]
-        is_rising = order is ComparisonOrder.OLDEST
+        before_id = sql.MAX_ID if after is None else after
         query = (
-            DETAILS.where(Comparison.experiment_id == experiment_id, *where(conditions))
-            .order_by(*(key if is_rising else key.desc() for key in keys))
+            DETAILS.where(
+                Comparison.experiment_id == experiment_id,
+                Comparison.id < before_id,
+                *where(conditions),
+            )
+            .order_by(Comparison.id.desc())
             .limit(limit + 1)
         )
-        if after is not None:
-            cursor = sql.decode_cursor(after, len(keys))
-            last = tuple(key.type.python_type(each) for key, each in zip(keys, cursor, strict=True))
-            query = query.where(tuple_(*keys) > last if is_rising else tuple_(*keys) < last)
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings().all()
             # The row beyond the limit only shows that there is a next page.
             votes = read_votes(connection, [row["id"] for row in rows[:limit]])
         found = [details_of(row, votes.get(row["id"], [])) for row in rows]
-        return sql.page_of(
-            found,
-            limit,
-            lambda row: sql.encode_cursor([int(getattr(row, key.key)) for key in keys]),
-        )
+        return sql.page_of(found, limit)
 
     def details(self, comparison_ids: Sequence[int]) -> list[ComparisonDetails]:
         """Return comparisons, each with the current answer of every labeler, in the order given.
@@ -280,7 +224,7 @@ class Comparisons:
         """
         found: dict[int, ComparisonDetails] = {}
         with self._database.reading() as connection:
-            for chunk in sql.in_chunks(sql.valid_ids(comparison_ids)):
+            for chunk in sql.in_chunks(comparison_ids):
                 rows = connection.execute(DETAILS_BY_ID, {"comparison_ids": chunk}).mappings()
                 votes = read_votes(connection, chunk)
                 found.update({row["id"]: details_of(row, votes.get(row["id"], [])) for row in rows})
@@ -295,29 +239,12 @@ class Comparisons:
         by_id = self._labelers.id_of(by)
         gold = None if answer is None else Answer(answer).value
         with self._database.writing() as connection:
-            experiment_id = sql.experiment_of(connection, comparison_id)
-            change = update(Comparison).where(Comparison.id == comparison_id)
-            connection.execute(change.values(gold=gold))
+            change = update(Comparison).where(Comparison.id == comparison_id).values(gold=gold)
+            found = connection.execute(change.returning(Comparison.experiment_id)).one_or_none()
+            if found is None:
+                raise ComparisonNotFound([comparison_id])
             details = {"comparison": comparison_id, "answer": gold}
-            self._events.append(connection, "gold", details, by_id, experiment_id)
-
-    def practise(self, experiment_id: int, labeler: str) -> list[tuple[ComparisonView, Answer]]:
-        """Return gold comparisons with their known answers, for a labeler to practise with.
-
-        They have all their labels, and the labeler is not checked with them any more.
-
-        Returns:
-            The oldest three; none if there are fewer.
-        """
-        me = Labeler.id == self._labelers.id_of(labeler)
-        with self._database.writing() as connection:
-            rows = connection.execute(PRACTICE, {"experiment_id": experiment_id}).mappings().all()
-            if len(rows) < NUM_PRACTICE:
-                return []
-            known = connection.execute(select(Labeler.practised).where(me)).scalar()
-            practised = sorted({*(known or ()), *(row["id"] for row in rows)})
-            connection.execute(update(Labeler).where(me).values(practised=practised))
-        return [(sql.comparison_view(row), Answer(row["gold"])) for row in rows]
+            self._events.append(connection, "gold", details, by_id, found.experiment_id)
 
 
 def read_num_asked(connection: Connection, experiment_id: int) -> int:

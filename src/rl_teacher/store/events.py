@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, insert, select
 from rl_teacher.common.files import jsonable
 from rl_teacher.store.database import Database
 from rl_teacher.store.records import EventView, Page
-from rl_teacher.store.sql import MAX_ID, columns_of, decode_cursor, encode_cursor, page_of
+from rl_teacher.store.sql import MAX_ID, columns_of, page_of
 from rl_teacher.store.tables import Event, Experiment, Labeler
 
 EVENTS = (
@@ -59,23 +59,19 @@ class EventLog:
         connection.execute(insert(Event), event)
 
     def page(
-        self, experiment_id: int | None = None, after: str | None = None, limit: int = 50
+        self, experiment_id: int | None = None, after: int | None = None, limit: int = 50
     ) -> Page[EventView]:
         """Return a page of events, newest first.
 
         Args:
             experiment_id: Experiment; None for all events.
-            after: Cursor from the previous page.
+            after: `next` of the previous page.
             limit: Maximum number of rows.
-
-        Raises:
-            BadCursor: The cursor is invalid.
         """
-        before_id = MAX_ID if after is None else decode_cursor(after, 1)[0]
-        parameters = {"before_id": before_id, "limit": limit + 1}
+        parameters = {"before_id": MAX_ID if after is None else after, "limit": limit + 1}
         statement = EVENTS
         if experiment_id is not None:
             statement = EVENTS_OF_EXPERIMENT
             parameters["experiment_id"] = experiment_id
         events = [EventView(**row) for row in self._database.rows(statement, **parameters)]
-        return page_of(events, limit, lambda event: encode_cursor([event.id]))
+        return page_of(events, limit)

@@ -19,7 +19,7 @@ from pathlib import Path
 from platform import node
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from rl_teacher.common.errors import ExperimentInUse, StoreUnavailable
 from rl_teacher.common.timer import repeated
@@ -38,10 +38,11 @@ Holder = dict[str, Any]
 class HeldLock:
     """Lock of an experiment that this process holds."""
 
-    def __init__(self, locks: "ExperimentLocks", name: str) -> None:
+    def __init__(self, database: Database, name: str) -> None:
         self.name = name
         self.token = uuid.uuid4()
-        self._locks = locks
+        self._database = database
+        self._row = (ExperimentLock.name == name) & (ExperimentLock.token == self.token)
         self._lost: ExperimentInUse | None = None
 
     def check(self) -> None:
@@ -54,15 +55,54 @@ class HeldLock:
             raise self._lost
 
     def renew(self) -> None:
-        """Write a heartbeat, unless the lock was lost."""
+        """Write a heartbeat, unless the lock was lost.
+
+        The lock is acquired again if its row was lost with a restored backup.
+        """
         if self._lost is not None:
             return
         try:
-            self._locks.renew(self)
+            with self._database.writing() as connection:
+                moment = self._time(connection)
+                beat = update(ExperimentLock).where(self._row).values(heartbeat_at=moment)
+                if not connection.execute(beat).rowcount:
+                    self.acquire(connection)
         except ExperimentInUse as error:
             self._lost = error
         except StoreUnavailable:
             pass  # The trainer reports it when it writes.
+
+    def acquire(self, connection: Connection) -> None:
+        """Acquire the lock within a transaction.
+
+        Raises:
+            ExperimentInUse: Another process holds it.
+        """
+        moment = self._time(connection)
+        row = {
+            "name": self.name,
+            "token": self.token,
+            "holder": this_process(),
+            "acquired_at": moment,
+            "heartbeat_at": moment,
+        }
+        of_name = ExperimentLock.name == self.name
+        found = connection.execute(select(*ExperimentLock.__table__.columns).where(of_name)).first()
+        if found is not None and not is_over(found.holder, moment - found.heartbeat_at):
+            raise in_use(self.name, found.holder, found.acquired_at)
+        connection.execute(delete(ExperimentLock).where(of_name))
+        connection.execute(insert(ExperimentLock), row)
+
+    def release(self) -> None:
+        """Release the lock; one that stays is taken over from the ended process."""
+        with suppress(StoreUnavailable), self._database.writing() as connection:
+            connection.execute(delete(ExperimentLock).where(self._row))
+
+    def _time(self, connection: Connection) -> datetime:
+        """Return the time of the server, because the clocks of two machines may differ."""
+        if self._database.dialect == "postgresql":
+            return connection.execute(select(func.clock_timestamp())).scalar_one()
+        return self._database.now()
 
 
 class ExperimentLocks:
@@ -82,55 +122,14 @@ class ExperimentLocks:
         Raises:
             ExperimentInUse: Another process holds it.
         """
-        lock = HeldLock(self, name)
+        lock = HeldLock(self._database, name)
         with self._database.writing() as connection:
-            self._claim(connection, lock)
+            lock.acquire(connection)
         try:
             with repeated(lock.renew, heartbeat_s, "experiment-lock"):
                 yield lock
         finally:
-            # A lock that stays is taken over from the ended process.
-            with suppress(StoreUnavailable), self._database.writing() as connection:
-                connection.execute(delete(ExperimentLock).where(row_of(lock)))
-
-    def renew(self, lock: HeldLock) -> None:
-        """Write a heartbeat; claim the lock again if its row was lost with a restored backup.
-
-        Raises:
-            ExperimentInUse: Another process holds it by now.
-        """
-        with self._database.writing() as connection:
-            heartbeat = update(ExperimentLock).where(row_of(lock))
-            moment = self._time(connection)
-            if not connection.execute(heartbeat.values(heartbeat_at=moment)).rowcount:
-                self._claim(connection, lock)
-
-    def _claim(self, connection: Connection, lock: HeldLock) -> None:
-        moment = self._time(connection)
-        row = {
-            "name": lock.name,
-            "token": lock.token,
-            "holder": this_process(),
-            "acquired_at": moment,
-            "heartbeat_at": moment,
-        }
-        of_name = ExperimentLock.name == lock.name
-        found = connection.execute(select(*ExperimentLock.__table__.columns).where(of_name)).first()
-        if found is not None and not is_over(found.holder, moment - found.heartbeat_at):
-            raise in_use(lock.name, found.holder, found.acquired_at)
-        connection.execute(delete(ExperimentLock).where(of_name))
-        connection.execute(insert(ExperimentLock), row)
-
-    def _time(self, connection: Connection) -> datetime:
-        """Return the time of the server, because the clocks of two machines may differ."""
-        if self._database.dialect == "postgresql":
-            return connection.execute(select(func.clock_timestamp())).scalar_one()
-        return self._database.now()
-
-
-def row_of(lock: HeldLock) -> ColumnElement[bool]:
-    """Return the condition on the row of a lock that this process still holds."""
-    return (ExperimentLock.name == lock.name) & (ExperimentLock.token == lock.token)
+            lock.release()
 
 
 def is_over(holder: Holder, silence: timedelta) -> bool:

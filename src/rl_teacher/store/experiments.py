@@ -14,16 +14,12 @@ from rl_teacher.store import sql
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.labelers import OWNER, Labelers
-from rl_teacher.store.records import AssignmentPolicy, Control, Counts, ExperimentView
+from rl_teacher.store.records import AssignmentPolicy, Control, ExperimentView
 from rl_teacher.store.tables import Credential, Experiment, ExperimentLock, Invite
 
 ClearableSetting = Literal["seconds_between", "target_labels"]
 
 MAX_OVERLAP_LABELERS = 100
-
-COUNTS = select(
-    Experiment.num_asked.label("asked"), Experiment.num_answered.label("answered")
-).where(Experiment.id == bindparam("experiment_id"))
 
 EXPERIMENTS = select(
     *sql.columns_of(
@@ -105,16 +101,12 @@ class Experiments:
                 self._events.append(connection, "delete", details, by_id)
         return counts is not None
 
-    def rename(
-        self, name: str, new_name: str, *, moves_access: bool = True, by: str = OWNER
-    ) -> None:
-        """Rename an experiment.
+    def rename(self, name: str, new_name: str, *, by: str = OWNER) -> None:
+        """Rename an experiment; credentials and invites that are limited to it follow.
 
         Args:
             name: Name of the experiment.
             new_name: Its new name.
-            moves_access: Credentials and invites that are limited to the experiment follow. False
-                leaves them to the next experiment of the earlier name.
             by: Name of the owner.
 
         Raises:
@@ -130,7 +122,7 @@ class Experiments:
             # Configurations of wrappers contain no name.
             renamed = config | ({"name": new_name} if "name" in config else {})
             update_experiment(connection, experiment_id, name=new_name, config=renamed)
-            for table in (Credential, Invite) if moves_access else ():
+            for table in (Credential, Invite):
                 of_experiment = update(table).where(table.experiment == name)
                 connection.execute(of_experiment.values(experiment=new_name))
             details = {"from": name, "to": new_name}
@@ -172,12 +164,6 @@ class Experiments:
         for row in self._database.rows(EXPERIMENT_BY_NAME, name=name):
             return ExperimentView(**row)
         raise sql.experiment_not_found(name)
-
-    def counts(self, experiment_id: int) -> Counts:
-        """Return the numbers of comparisons asked and answered."""
-        for row in self._database.rows(COUNTS, experiment_id=experiment_id):
-            return Counts(**row)
-        return Counts(0, 0)
 
     def describe(self, experiment_id: int, instructions: str, target_labels: int | None) -> None:
         """Set the instructions for labelers and the label budget.
@@ -250,6 +236,7 @@ class Experiments:
         experiment_id: int,
         control: Control,
         *,
+        instructions: str | None = None,
         cleared: Collection[ClearableSetting] = (),
         by: str = OWNER,
     ) -> None:
@@ -258,6 +245,7 @@ class Experiments:
         Args:
             experiment_id: Experiment.
             control: New values; None leaves a setting unchanged.
+            instructions: New instructions for the labelers; None leaves them unchanged.
             cleared: Settings that return to the trainer's own value. A running trainer keeps the
                 value that it has.
             by: Name of the owner.
@@ -269,7 +257,6 @@ class Experiments:
         # Cleared settings are None, and left out of the stored JSON below.
         changes: dict[str, Any] = dict.fromkeys(cleared)
         changes |= {name: value for name, value in vars(control).items() if value is not None}
-        instructions = changes.pop("instructions", None)
         with self._database.writing() as connection:
             before = read_control(connection, experiment_id)
             merged = before | changes

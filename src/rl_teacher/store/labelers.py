@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
-from rl_teacher.common.errors import BadConfig, BadLabelerName, LabelerExists, LabelerNotFound
+from rl_teacher.common.errors import BadLabelerName, LabelerExists, LabelerNotFound
 from rl_teacher.store.counters import COMPARISONS_OF_LABELER, recount
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
@@ -29,22 +29,6 @@ LABELER_ROLES = ("owner", "labeler")
 """Roles of people; a synthetic teacher gets its role from its name and needs no credential."""
 
 MAX_NAME_LENGTH = 100
-
-CONFUSABLE = str.maketrans(
-    "аеорсхуіјѕһԁԛԝкмтвнɡıαονρικυτχεβζημ",
-    "aeopcxyijshdqwkmtbhgiaovpikutxebzhm",
-)
-"""Letters that look like Latin ones, or whose capitals do, after case folding."""
-CONFUSABLE_CAPITALS = str.maketrans("\u039d\u03a5", "NY")
-"""Greek capitals that look like another Latin letter than their small forms, which `CONFUSABLE`
-has."""
-INVISIBLE = {
-    **dict.fromkeys(map(ord, "\u115f\u1160\u2800"), " "),
-    **dict.fromkeys(map(ord, "\u034f\u17b4\u17b5\u180b\u180c\u180d\u180f")),
-    **dict.fromkeys((*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),
-}
-"""Characters that Python considers printable, and that look like a space or like nothing: fillers,
-Braille's blank, and variation selectors, for example."""
 
 LABELERS = (
     select(
@@ -86,7 +70,6 @@ class Labelers:
     def __init__(self, database: Database, events: EventLog) -> None:
         self._database = database
         self._events = events
-        self._ids: dict[str, int] = {}
 
     def all(self) -> list[LabelerView]:
         """Return every labeler in the order of their first contact."""
@@ -110,13 +93,10 @@ class Labelers:
 
         This opens transactions of its own and must not be called inside another one.
         """
-        # A new mapping, since another thread may call `forget_ids` at any time.
-        found = {name: known for name in names if (known := self._ids.get(name)) is not None}
-        if unknown := set(names) - found.keys():
-            # Reading first: most names are known, and a write would wait for its turn.
-            with self._database.reading() as connection:
-                found |= read_ids(connection, unknown)
-        if new := unknown - found.keys():
+        # Reading first: most names are known, and a write would wait for its turn.
+        with self._database.reading() as connection:
+            found = read_ids(connection, names)
+        if new := set(names) - found.keys():
             moment = self._database.now()
             with self._database.writing() as connection:
                 found |= read_ids(connection, new)  # another process may have added one
@@ -124,26 +104,15 @@ class Labelers:
                     row = {"name": name, "role": role_of(name), "created_at": moment}
                     added = insert(Labeler).returning(Labeler.id)
                     found[name] = connection.execute(added, row).scalar_one()
-        self._ids.update(found)
         return found
 
-    def forget_ids(self) -> None:
-        """Drop the cached ids, in case the database was restored from a backup."""
-        self._ids.clear()
-
-    def add(self, name: str, role: Role = "labeler") -> int:
-        """Add a labeler and return the id.
+    def add_within(self, connection: Connection, name: str, role: Role) -> int:
+        """Add a labeler within a transaction, and return the id.
 
         Raises:
-            LabelerExists: The name is taken, or looks like one that is.
+            LabelerExists: The name is taken, or one that differs only in case, width or spaces.
             BadLabelerName: The name is not allowed.
         """
-        with self._database.writing() as connection:
-            return self.add_within(connection, name, role)
-
-    def add_within(self, connection: Connection, name: str, role: Role) -> int:
-        """Add a labeler within a transaction; see `add`."""
-        check_role(role)
         normalised = normalise_name(name, role)
         looks = appearance(normalised)
         taken = (each for each in connection.execute(NAMES).scalars() if appearance(each) == looks)
@@ -204,16 +173,6 @@ def find_labeler(connection: Connection, name: str) -> Any:
     raise LabelerNotFound(name)
 
 
-def check_role(role: str) -> None:
-    """Check that a role can be given to a person.
-
-    Raises:
-        BadConfig: It cannot.
-    """
-    if role not in LABELER_ROLES:
-        raise BadConfig(f"{str(role)[:80]!r} is not a role. Give owner or labeler.")
-
-
 def normalise_name(name: str, role: str) -> str:
     """Normalise a name to NFC without surrounding space.
 
@@ -244,13 +203,5 @@ def is_reserved(name: str, role: str) -> bool:
 
 
 def appearance(name: str) -> str:
-    """Return a text that is equal for names that look alike.
-
-    Case, width and other compatible forms of letters, repeated spaces, and Cyrillic and Greek
-    letters in the place of Latin ones make no difference, nor do invisible characters. Only a Greek
-    nu or upsilon is compared by the look of its case.
-    """
-    # Decomposed, since accented Cyrillic and Greek letters are not in the table.
-    decomposed = unicodedata.normalize("NFKD", name).translate(INVISIBLE | CONFUSABLE_CAPITALS)
-    letters = decomposed.casefold().translate(CONFUSABLE)
-    return " ".join(unicodedata.normalize("NFKC", letters).split())
+    """Return a text that is equal for names that differ in case, width or spaces alone."""
+    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())

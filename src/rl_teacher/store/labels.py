@@ -2,34 +2,28 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select
 from sqlalchemy.exc import IntegrityError
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import ComparisonNotFound, StoreUnavailable
+from rl_teacher.common.errors import ComparisonNotFound
 from rl_teacher.common.files import jsonable
 from rl_teacher.store import sql
 from rl_teacher.store.counters import recount, tally_from
 from rl_teacher.store.database import Database
-from rl_teacher.store.events import EventLog
-from rl_teacher.store.labelers import OWNER, Labelers
+from rl_teacher.store.labelers import Labelers
 from rl_teacher.store.leases import KEPT_AFTER_EXPIRY, read_leases
 from rl_teacher.store.records import (
     ExportedLabel,
     GivenAnswer,
-    LabelSample,
     LabelView,
     NewLabel,
-    SampledLabel,
 )
 from rl_teacher.store.tables import Comparison, Label, Labeler, Lease, Tally
-
-LEASE_CLEANUP_INTERVAL = timedelta(minutes=10)
-"""Old leases are deleted with a label now and then, so that most labels do not wait for it."""
 
 MAX_RESPONSE_MS = 2**31 - 1
 """Some 24 days; a longer time does not fit PostgreSQL's INTEGER."""
@@ -112,21 +106,6 @@ NUM_LABELS_OF_LABELERS = (
     .where(Labeler.name.in_(bindparam("names", expanding=True)))
 )
 
-TOO_FAST = select(Labeler.name).where(
-    Labeler.name.in_(bindparam("names", expanding=True)),
-    exists().where(Label.labeler_id == Labeler.id, Label.is_too_fast),
-)
-
-# --- statements of a sample ---
-
-LAST_LEFT_OUT = (
-    select(Comparison.id)
-    .where(sql.OF_EXPERIMENT, Comparison.num_labels > 0)
-    .order_by(Comparison.id.desc())
-    .offset(bindparam("at_most"))
-    .limit(1)
-)
-
 GOLD = (
     select(Comparison.id, Comparison.gold)
     .where(sql.OF_EXPERIMENT, Comparison.gold.is_not(None))
@@ -134,29 +113,13 @@ GOLD = (
     .limit(MAX_GOLD)
 )
 
-SAMPLED_LABELS = select(
-    *sql.columns_of(SampledLabel, Label, is_ranked=Label.details[RANKING].as_string().is_not(None))
-)
-
-LABELS_FROM = SAMPLED_LABELS.join(Comparison, Comparison.id == Label.comparison_id).where(
-    sql.OF_EXPERIMENT, Comparison.id >= bindparam("from_id")
-)
-
-LABELS_OF_COMPARISONS = SAMPLED_LABELS.where(sql.OF_THESE)
-
-NUM_ANSWERED = select(Tally.labeler_id, Tally.num_labels).where(
-    Tally.experiment_id == bindparam("experiment_id")
-)
-
 
 class Labels:
     """The labels of all experiments."""
 
-    def __init__(self, database: Database, labelers: Labelers, events: EventLog) -> None:
+    def __init__(self, database: Database, labelers: Labelers) -> None:
         self._database = database
         self._labelers = labelers
-        self._events = events
-        self._leases_cleaned_at = datetime.min.replace(tzinfo=UTC)
         self._tally_from = tally_from(database.dialect)
 
     # --- writing ---
@@ -187,37 +150,15 @@ class Labels:
         """
         if not labels:
             return {}
-        if any(not 0 < label.comparison_id <= sql.MAX_ID for label in labels):
-            raise ComparisonNotFound(self._unknown_comparisons(labels))
         # Before the transaction, since it may need one of its own.
         id_of = self._labelers.ids_of({label.labeler for label in labels})
         try:
             with self._database.writing() as connection:
                 return self.write(connection, labels, id_of)
         except IntegrityError as error:
-            # A restored database may have other ids for the same names.
-            self._labelers.forget_ids()
             if unknown := self._unknown_comparisons(labels):
                 raise ComparisonNotFound(unknown) from error
-            raise StoreUnavailable(
-                f"The database {self._database.label} refused the labels: {error.orig}. If it was "
-                "restored from a backup, restore all of it, and send them again."
-            ) from error
-
-    def adjudicate(self, comparison_id: int, answer: Answer | None, *, by: str = OWNER) -> None:
-        """Store the owner's own label of a comparison, with an event in the audit log.
-
-        None withdraws an earlier one.
-
-        Raises:
-            ComparisonNotFound: The comparison does not exist.
-        """
-        by_id = self._labelers.id_of(by)
-        with self._database.writing() as connection:
-            experiment_id = sql.experiment_of(connection, comparison_id)
-            self.write(connection, [NewLabel(comparison_id, answer, by)], {by: by_id})
-            details = {"comparison": comparison_id, "answer": answer}
-            self._events.append(connection, "adjudicate", details, by_id, experiment_id)
+            raise
 
     def write(
         self, connection: Connection, labels: Sequence[NewLabel], id_of: Mapping[str, int]
@@ -244,9 +185,7 @@ class Labels:
                 continue
             before.follow(row, label.lease, moment)
             rows.append(row)
-        if moment - self._leases_cleaned_at >= LEASE_CLEANUP_INTERVAL:
-            connection.execute(DELETE_EXPIRED, {"moment": moment - KEPT_AFTER_EXPIRY})
-            self._leases_cleaned_at = moment
+        connection.execute(DELETE_EXPIRED, {"moment": moment - KEPT_AFTER_EXPIRY})
         if before.ended:
             connection.execute(END, {"tokens": before.ended})
         if rows:
@@ -260,7 +199,7 @@ class Labels:
         ids = dict.fromkeys(label.comparison_id for label in labels)
         known: set[int] = set()
         with self._database.reading() as connection:
-            for chunk in sql.in_chunks(sql.valid_ids(ids)):
+            for chunk in sql.in_chunks([*ids]):
                 parameters = {"comparison_ids": chunk}
                 known.update(connection.execute(KNOWN_COMPARISONS, parameters).scalars())
         return [each for each in ids if each not in known]
@@ -281,7 +220,7 @@ class Labels:
         """
         votes: dict[int, dict[int, Answer]] = {}
         with self._database.reading() as connection:
-            for chunk in sql.in_chunks(sql.valid_ids(comparison_ids)):
+            for chunk in sql.in_chunks([*comparison_ids]):
                 for row in connection.execute(VOTES, {"comparison_ids": chunk}):
                     votes.setdefault(row.comparison_id, {})[row.labeler_id] = Answer(row.answer)
         return votes
@@ -320,10 +259,6 @@ class Labels:
             for row in self._database.rows(LABELS_OF_LABELER, **parameters)
         ]
 
-    def count_of_labeler(self, experiment_id: int, labeler: str) -> int:
-        """Return the number of comparisons that a labeler currently answers."""
-        return self.count_by_experiment({labeler}).get((experiment_id, labeler), 0)
-
     def count_by_experiment(self, labelers: Collection[str]) -> dict[tuple[int, str], int]:
         """Return the numbers of comparisons that labelers currently answer; without zeros.
 
@@ -334,48 +269,12 @@ class Labels:
         rows = self._database.rows(NUM_LABELS_OF_LABELERS, names=sorted(labelers))
         return {(row["experiment_id"], row["name"]): row["num_labels"] for row in rows}
 
-    def with_too_fast(self, labelers: Collection[str]) -> set[str]:
-        """Return those of some labelers who have given a label too fast before."""
-        if not labelers:
-            return set()
-        return {row["name"] for row in self._database.rows(TOO_FAST, names=sorted(labelers))}
-
     def export(
         self, experiment_id: int, after_id: int = 0, limit: int = 1000
     ) -> list[ExportedLabel]:
         """Return labels of an experiment after an id, oldest first, replaced ones included."""
         parameters = {"experiment_id": experiment_id, "after_id": after_id, "limit": limit}
         return [sql.exported_label(row) for row in self._database.rows(EXPORT, **parameters)]
-
-    def sample(self, experiment_id: int, at_most: int) -> LabelSample:
-        """Return labels of an experiment for quality estimates.
-
-        Args:
-            experiment_id: Experiment.
-            at_most: Number of its newest comparisons, each of them with all its labels, so that
-                agreement among labelers can be computed.
-        """
-        parameters = {"experiment_id": experiment_id}
-        with self._database.reading() as connection:
-            last = connection.execute(LAST_LEFT_OUT, parameters | {"at_most": at_most}).scalar()
-            from_id = 0 if last is None else last + 1
-            gold = {row.id: Answer(row.gold) for row in connection.execute(GOLD, parameters)}
-            older_gold = [each for each in gold if each < from_id]
-            rows = [
-                *connection.execute(LABELS_FROM, parameters | {"from_id": from_id}).mappings(),
-                *connection.execute(
-                    LABELS_OF_COMPARISONS, {"comparison_ids": older_gold}
-                ).mappings(),
-            ]
-            tallies = connection.execute(NUM_ANSWERED, parameters)
-            num_answered = {row.labeler_id: row.num_labels for row in tallies}
-        return LabelSample(
-            labels=sorted(map(sampled_label, rows), key=lambda label: label.id),
-            from_id=from_id,
-            gold=gold,
-            num_answered=num_answered,
-            is_all=last is None,
-        )
 
 
 @dataclass
@@ -462,11 +361,6 @@ def read_before(
 def content_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what distinguishes a label from another one under the same request id."""
     return row["comparison_id"], row["labeler_id"], row["answer"]
-
-
-def sampled_label(row: Mapping[Any, Any]) -> SampledLabel:
-    """Convert a row of `SAMPLED_LABELS`."""
-    return SampledLabel(**{**row, "answer": sql.as_answer(row["answer"])})
 
 
 def ranking_of(details: Mapping[str, Any] | None) -> UUID | None:

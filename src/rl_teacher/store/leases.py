@@ -10,15 +10,12 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     and_,
     bindparam,
-    case,
     exists,
     func,
     not_,
-    or_,
     select,
     union_all,
     update,
@@ -40,18 +37,11 @@ from rl_teacher.store.records import (
 )
 from rl_teacher.store.tables import Comparison, Experiment, Label, Labeler, Lease, Tally
 
-LEASE_S = 300.0
-"""Duration of a lease in seconds; a page renews its leases once a minute."""
+LEASE_TIME = timedelta(minutes=5)
+"""Duration of a lease; a page renews its leases once a minute."""
 
 MAX_AGE = timedelta(hours=1)
 """Age from which a lease is not renewed, so that nobody can hold a comparison for ever."""
-
-COOL_DOWN = timedelta(minutes=5)
-"""Time after the expiry of a lease of that age in which others may claim the comparison first."""
-
-CLOCK_TOLERANCE = timedelta(minutes=5)
-"""Difference of two machines' clocks. A lease that lasts longer than it can was written before the
-clock was set back, and does not keep a comparison from others."""
 
 MAX_LEASES = 20
 """Comparisons of one experiment that one labeler may hold."""
@@ -61,7 +51,7 @@ KEPT_AFTER_EXPIRY = timedelta(days=7)
 labeler was given."""
 
 NUM_RECENT = 5
-"""The comparisons of a labeler's newest labels are not repeated yet."""
+"""A labeler's newest labels that are not repeated yet."""
 
 MAX_REPEATABLE = 1_000
 """Number of a labeler's newest labels among which one to repeat is chosen."""
@@ -69,45 +59,39 @@ MAX_REPEATABLE = 1_000
 FINISHED = "finished"
 """The phase in a run's status (`runs.control.Phase`) in which labels are not used any more."""
 
+Choice = tuple[ComparisonView, Purpose]
+"""A comparison to lease, and its purpose."""
+
 Other, Mine, Repeated = aliased(Lease), aliased(Lease), aliased(Label)
 
-ME, MOMENT, LATEST = bindparam("me"), bindparam("moment"), bindparam("latest")
-BORN_BEFORE, COOLED_BEFORE = bindparam("born_before"), bindparam("cooled_before")
-
-
-def is_valid(lease: Any) -> ColumnElement[bool]:
-    """Return the condition that a lease has not expired."""
-    return and_(lease.expires_at > MOMENT, lease.expires_at <= LATEST)
+ME, MOMENT, BORN_BEFORE = bindparam("me"), bindparam("moment"), bindparam("born_before")
 
 
 NUM_LEASES = (
     select(func.count())
-    .where(Other.comparison_id == Comparison.id, Other.purpose == "answer", is_valid(Other))
+    .where(
+        Other.comparison_id == Comparison.id,
+        Other.purpose == "answer",
+        Other.expires_at > MOMENT,
+    )
     .correlate(Comparison)
     .scalar_subquery()
 )
 
-# Or was, for so long that others come first.
 IS_MINE = exists().where(
-    Mine.comparison_id == Comparison.id,
-    Mine.labeler_id == ME,
-    or_(
-        is_valid(Mine),
-        and_(Mine.created_at <= BORN_BEFORE, Mine.expires_at.between(COOLED_BEFORE, LATEST)),
-    ),
+    Mine.comparison_id == Comparison.id, Mine.labeler_id == ME, Mine.expires_at > MOMENT
 )
 
 IS_ANSWERED_BY_ME = exists().where(
     Label.comparison_id == Comparison.id, Label.labeler_id == ME, sql.IS_CURRENT
 )
 
-# Also one from before the clock was set back.
 IS_MY_LEASE = and_(
     Lease.labeler_id == ME, Lease.expires_at > MOMENT, Lease.created_at > BORN_BEFORE
 )
 
 ADMITTED = (
-    select(Experiment.assignment, Experiment.status, Labeler.practised)
+    select(Experiment.assignment, Experiment.status)
     .join(Labeler, Labeler.id == ME)
     .where(
         Experiment.id == bindparam("experiment_id"),
@@ -160,14 +144,8 @@ REPEATABLE = (
         ),
     )
     .order_by(Label.id.desc())
+    .offset(NUM_RECENT)
     .limit(MAX_REPEATABLE)
-)
-
-RECENT = (
-    select(Label.comparison_id)
-    .where(Label.labeler_id == ME)
-    .order_by(Label.id.desc())
-    .limit(NUM_RECENT)
 )
 
 WITH_TOKENS = Lease.token.in_(bindparam("tokens", expanding=True))
@@ -201,9 +179,6 @@ LEASES_OF_PAIRS = select(
     Lease.token,
     Lease.purpose,
     Lease.expires_at,
-    exists()
-    .where(Label.comparison_id == Lease.comparison_id, Label.labeler_id == Lease.labeler_id)
-    .label("is_labelled"),
 ).where(
     Lease.labeler_id.in_(bindparam("labeler_ids", expanding=True)),
     Lease.comparison_id.in_(bindparam("comparison_ids", expanding=True)),
@@ -220,14 +195,12 @@ class Leases:
     def __init__(self, database: Database, labelers: Labelers) -> None:
         self._database = database
         self._labelers = labelers
-        # An expired lease of the same labeler is taken up again under its old token, and one that
-        # was released a moment ago keeps its age.
+        # An expired lease of the same labeler is taken up again under its old token.
         upsert = sql.insert_into(database.dialect, Lease)
         new = upsert.excluded
-        born_at = case((Lease.expires_at > COOLED_BEFORE, Lease.created_at), else_=new.created_at)
         self._upsert = upsert.on_conflict_do_update(
             index_elements=[Lease.comparison_id, Lease.labeler_id],
-            set_={"purpose": new.purpose, "expires_at": new.expires_at, "created_at": born_at},
+            set_={name: new[name] for name in ("purpose", "expires_at", "created_at")},
         ).returning(Lease.comparison_id, Lease.token)
 
     def claim(
@@ -236,15 +209,12 @@ class Leases:
         labeler: str,
         limit: int,
         exclude: Collection[int] = (),
-        lease_s: float = LEASE_S,
     ) -> list[ClaimedComparison]:
         """Lease comparisons to a labeler; see `claim_many`."""
-        [claimed] = self.claim_many([ClaimRequest(experiment_id, labeler, limit, exclude)], lease_s)
+        [claimed] = self.claim_many([ClaimRequest(experiment_id, labeler, limit, exclude)])
         return claimed
 
-    def claim_many(
-        self, requests: Sequence[ClaimRequest], lease_s: float = LEASE_S
-    ) -> list[list[ClaimedComparison]]:
+    def claim_many(self, requests: Sequence[ClaimRequest]) -> list[list[ClaimedComparison]]:
         """Lease comparisons to labelers in one transaction; those that they hold come first.
 
         An excluded labeler gets none, nor does anybody after the run has finished, because these
@@ -252,7 +222,6 @@ class Leases:
 
         Args:
             requests: Requests, of which earlier ones choose first.
-            lease_s: Time until the leases expire.
 
         Returns:
             For each request, the held comparisons that the client does not know of, because its
@@ -261,7 +230,7 @@ class Leases:
         id_of = self._labelers.ids_of({each.labeler for each in requests})
         with self._database.writing() as connection:
             moment = self._database.now()
-            until = moment + timedelta(seconds=lease_s)
+            until = moment + LEASE_TIME
             return [
                 self._claim(connection, each, id_of[each.labeler], moment, until)
                 for each in requests
@@ -287,22 +256,28 @@ class Leases:
             connection.execute(
                 EXTEND, {**who, "tokens": [each.lease for each in held], "until": until}
             )
-        excluded = set(sql.valid_ids(request.exclude))
+        excluded = set(request.exclude)
         known = [each for each in held if each.comparison.id not in excluded][: request.limit]
         room = min(request.limit - len(known), MAX_LEASES - len(held))
         skipped = excluded | {each.comparison.id for each in held}
+        if room <= 0:
+            return known
         policy = AssignmentPolicy(**(found.assignment or {}))
-        special = choose_special(
-            connection, who, policy, range(len(held), len(held) + room), skipped, found.practised
-        )
-        chosen = choose(connection, who, room, special, skipped)
+        places = range(len(held), len(held) + room)
+        special = choose_special(connection, who, policy, places, skipped)
+        skipped |= {comparison.id for comparison, _ in special.values()}
+        limits = {"skipped": [*skipped], "limit": room - len(special)}
+        rows = connection.execute(FREE, {**who, **limits}).mappings()
+        chosen: list[Choice] = [(sql.comparison_view(row), "answer") for row in rows]
+        for position, choice in special.items():
+            chosen.insert(position, choice)
         return known + self.lease(connection, labeler_id, chosen, moment, until)
 
     def lease(
         self,
         connection: Connection,
         labeler_id: int,
-        chosen: Sequence[tuple[ComparisonView, Purpose]],
+        chosen: Sequence[Choice],
         moment: datetime,
         until: datetime,
     ) -> list[ClaimedComparison]:
@@ -325,7 +300,6 @@ class Leases:
                 "token": uuid4(),
                 "created_at": moment,
                 "expires_at": until,
-                "cooled_before": moment - COOL_DOWN,
             }
             for comparison, purpose in chosen
         ]
@@ -336,14 +310,12 @@ class Leases:
             for comparison, purpose in chosen
         ]
 
-    def renew(
-        self, labeler: str, leases: Sequence[UUID], lease_s: float = LEASE_S
-    ) -> dict[UUID, datetime]:
+    def renew(self, labeler: str, leases: Sequence[UUID]) -> dict[UUID, datetime]:
         """Extend leases, and return the new expiry of those that are neither expired nor old."""
         labeler_id = self._labelers.id_of(labeler)
         with self._database.writing() as connection:
             moment = self._database.now()
-            until = moment + timedelta(seconds=lease_s)
+            until = moment + LEASE_TIME
             parameters = {"me": labeler_id, **times(moment), "until": until, "tokens": [*leases]}
             return dict.fromkeys(connection.execute(EXTEND, parameters).scalars(), until)
 
@@ -370,16 +342,14 @@ class Leases:
         """
         id_of = self._labelers.ids_of({name for name, _ in answered})
         parameters = {
-            "comparison_ids": sql.valid_ids({comparison_id for _, comparison_id in answered}),
+            "comparison_ids": [*{comparison_id for _, comparison_id in answered}],
             "labeler_ids": sorted(id_of.values()),
         }
         with self._database.reading() as connection:
             rows = connection.execute(sql.COMPARISONS_BY_ID, parameters).mappings()
             views = {row["id"]: sql.comparison_view(row) for row in rows}
             leases = read_leases(connection, parameters)
-            labelled: set[Any] = set()
-            if any((each, id_of[name]) not in leases for name, each in answered):
-                labelled = {tuple(row) for row in connection.execute(LABELLED, parameters)}
+            labelled = {tuple(row) for row in connection.execute(LABELLED, parameters)}
         moment = self._database.now()
         found: dict[tuple[str, int], ComparisonWithLease] = {}
         for labeler, comparison_id in answered:
@@ -391,19 +361,14 @@ class Leases:
                     lease.token if lease else None,
                     lease.purpose if lease else None,
                     lease is not None and lease.expires_at > moment,
-                    lease.is_labelled if lease else key in labelled,
+                    key in labelled,
                 )
         return found
 
 
 def times(moment: datetime) -> dict[str, datetime]:
     """Return the times that the conditions on leases compare with."""
-    return {
-        "moment": moment,
-        "latest": moment + timedelta(seconds=LEASE_S) + CLOCK_TOLERANCE,
-        "born_before": moment - MAX_AGE,
-        "cooled_before": moment - COOL_DOWN,
-    }
+    return {"moment": moment, "born_before": moment - MAX_AGE}
 
 
 def read_leases(
@@ -414,50 +379,13 @@ def read_leases(
     return {(row.comparison_id, row.labeler_id): row for row in rows}
 
 
-def choose(
-    connection: Connection,
-    who: Mapping[str, Any],
-    room: int,
-    special: Mapping[int, tuple[int, Purpose]],
-    skipped: Collection[int],
-) -> list[tuple[ComparisonView, Purpose]]:
-    """Choose comparisons in the order to show them.
-
-    Args:
-        connection: Connection of the transaction.
-        who: Parameters of the statements: labeler, experiment and time.
-        room: Number of comparisons.
-        special: Result of `choose_special`.
-        skipped: Ids of comparisons that are not to be chosen.
-    """
-    if room <= 0:
-        return []
-    special_ids = [comparison_id for comparison_id, _ in special.values()]
-    limits = {"skipped": [*skipped, *special_ids], "limit": room - len(special)}
-    rows = connection.execute(FREE, {**who, **limits}).mappings()
-    ordinary = iter([sql.comparison_view(row) for row in rows])
-    views = {}
-    if special_ids:
-        found = connection.execute(sql.COMPARISONS_BY_ID, {"comparison_ids": special_ids})
-        views = {row["id"]: sql.comparison_view(row) for row in found.mappings()}
-    chosen: list[tuple[ComparisonView, Purpose]] = []
-    for position in range(room):
-        if position in special:
-            comparison_id, purpose = special[position]
-            chosen.append((views[comparison_id], purpose))
-        elif (view := next(ordinary, None)) is not None:
-            chosen.append((view, "answer"))
-    return chosen
-
-
 def choose_special(
     connection: Connection,
     who: Mapping[str, Any],
     policy: AssignmentPolicy,
     places: Sequence[int],
     skipped: Collection[int],
-    practised: Collection[int] | None,
-) -> dict[int, tuple[int, Purpose]]:
+) -> dict[int, Choice]:
     """Choose repeats and gold comparisons at random.
 
     Args:
@@ -466,12 +394,11 @@ def choose_special(
         policy: Assignment policy of the experiment.
         places: Places of the comparisons to choose among those that the labeler holds.
         skipped: Ids of comparisons that are not to be chosen.
-        practised: Ids of gold comparisons with which the labeler has practised.
 
     Returns:
-        Ids of comparisons and their purposes, by position in the claim.
+        Choices by position in the claim, in its order.
     """
-    chosen: dict[int, tuple[int, Purpose]] = {}
+    chosen: dict[int, Choice] = {}
     if not policy.repeats and not policy.gold:
         return chosen
     taken = set(skipped)
@@ -480,18 +407,19 @@ def choose_special(
         # The draw depends on the number of the answer alone, so that claiming again draws the same.
         u = hash_uniform("what comes next", who["me"], num_given + place)
         if u < policy.repeats:
-            recent = set(connection.execute(RECENT, who).scalars())
-            found = [*connection.execute(REPEATABLE, who).scalars()]
-            found = [each for each in found if each not in recent | taken]
+            repeatable = connection.execute(REPEATABLE, who).scalars()
+            found = [each for each in repeatable if each not in taken]
             purpose = "repeat"
         elif u < policy.repeats + policy.gold:
-            parameters = {**who, "skipped": [*taken, *(practised or ())], "limit": 1}
+            parameters = {**who, "skipped": [*taken], "limit": 1}
             found = [row.id for row in connection.execute(FREE_GOLD, parameters)]
             purpose = "answer"
         else:
             continue
         if found:
             place_of = hash_uniform("which to repeat", who["me"], num_given + place)
-            chosen[position] = found[int(place_of * len(found))], purpose
-            taken.add(chosen[position][0])
+            these = {"comparison_ids": [found[int(place_of * len(found))]]}
+            row = connection.execute(sql.COMPARISONS_BY_ID, these).mappings().one()
+            chosen[position] = sql.comparison_view(row), purpose
+            taken.add(row["id"])
     return chosen

@@ -5,7 +5,6 @@ comparison yet get one, so that everything that reads labels reads rankings too.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from itertools import chain
 from typing import Any
 from uuid import UUID, uuid5
@@ -20,7 +19,7 @@ from rl_teacher.store.comparisons import find_ids, insert_pairs, read_num_asked
 from rl_teacher.store.database import Database
 from rl_teacher.store.labelers import Labelers
 from rl_teacher.store.labels import RANKING, Labels
-from rl_teacher.store.leases import LEASE_S, Leases
+from rl_teacher.store.leases import LEASE_TIME, Leases
 from rl_teacher.store.records import ClaimedComparison, NewLabel, NewRanking
 from rl_teacher.store.tables import Comparison, Label, Labeler, Lease
 
@@ -71,10 +70,6 @@ OF_RANKING = (
         sql.WITH_REQUEST_IDS,
     )
     .order_by(Label.id)
-)
-
-WITHDRAWN = select(Label.comparison_id).where(
-    sql.OF_THESE, Label.labeler_id == bindparam("me"), Label.answer.is_(None)
 )
 
 IS_EXCLUDED = select(Labeler.excluded_at.is_not(None)).where(Labeler.id == bindparam("me"))
@@ -133,9 +128,6 @@ class Rankings:
             ]
             asked = {"asked_at_step": max(steps), "created_at": moment}
             ids = find_or_insert(connection, experiment_id, answers, held, asked)
-            these = {"comparison_ids": [comparison_id for comparison_id, _ in ids], **who}
-            # Their clips have been seen before.
-            withdrawn = set(connection.execute(WITHDRAWN, these).scalars())
             labels = [
                 NewLabel(
                     comparison_id,
@@ -145,7 +137,7 @@ class Rankings:
                     response_ms=ranking.response_ms,
                     details={**(ranking.details or {}), RANKING: str(ranking.request_id)},
                     lease=token_of.get(comparison_id),
-                    is_too_fast=ranking.is_too_fast and comparison_id not in withdrawn,
+                    is_too_fast=ranking.is_too_fast,
                 )
                 for number, ((comparison_id, swapped), answer) in enumerate(
                     zip(ids, answers.values(), strict=True)
@@ -194,7 +186,7 @@ class Rankings:
             views = connection.execute(sql.COMPARISONS_BY_ID, {"comparison_ids": [*current]})
             chosen = [(sql.comparison_view(row), current[row["id"]]) for row in views.mappings()]
             if not connection.execute(IS_EXCLUDED, who).scalar():
-                until = moment + timedelta(seconds=LEASE_S)
+                until = moment + LEASE_TIME
                 self._leases.lease(connection, who["me"], chosen, moment, until)
             these = {"comparison_ids": [row.comparison_id for row in rows], "me": who["me"]}
             return [

@@ -4,7 +4,6 @@ import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
@@ -82,25 +81,6 @@ class NewRanking:
 
 
 @dataclass(frozen=True)
-class SampledLabel:
-    """A label of a sample; an answer of None withdraws the labeler's earlier answer.
-
-    Attributes:
-        is_ranked: It is from a ranking, on whose screen the clips have no sides.
-    """
-
-    id: int
-    comparison_id: int
-    labeler_id: int
-    answer: Answer | None
-    created_at: datetime
-    is_swapped: bool
-    response_ms: int | None
-    purpose: str
-    is_ranked: bool
-
-
-@dataclass(frozen=True)
 class ExportedLabel:
     """A label joined with its comparison and its labeler.
 
@@ -132,26 +112,6 @@ class ExportedLabel:
     imported: Mapping[str, Any] | None
     is_current: bool
     is_excluded: bool
-
-
-@dataclass(frozen=True)
-class LabelSample:
-    """The newest labels of an experiment, with counts over all of them.
-
-    Attributes:
-        labels: Labels of the newest comparisons and of gold comparisons, oldest first.
-        from_id: Oldest of the newest comparisons; older ones are included only if they are gold.
-        gold: Known answers by comparison.
-        num_answered: Number of comparisons that each labeler currently answers, by labeler, over
-            the whole experiment.
-        is_all: The sample holds every label of the experiment.
-    """
-
-    labels: list[SampledLabel]
-    from_id: int
-    gold: Mapping[int, Answer]
-    num_answered: Mapping[int, int]
-    is_all: bool
 
 
 # --- clips and comparisons ---
@@ -202,15 +162,6 @@ class ClipView:
 
 
 @dataclass(frozen=True)
-class LibraryClip:
-    """A clip of an environment and the number of comparisons that show it."""
-
-    clip: ClipView
-    created_at: datetime
-    num_comparisons: int
-
-
-@dataclass(frozen=True)
 class ComparisonView:
     """A comparison as a labeler needs it.
 
@@ -241,14 +192,7 @@ class AskedComparison:
     is_rendered: bool
     is_answered: bool
     is_withdrawn: bool
-
-
-class ComparedPair(NamedTuple):
-    """A comparison by the hashes of its clips."""
-
-    id: int
-    left_hash: str
-    right_hash: str
+    is_open: bool
 
 
 class GivenAnswer(NamedTuple):
@@ -289,15 +233,6 @@ class LabelView:
     ranking: UUID | None
 
 
-class ComparisonOrder(StrEnum):
-    """Sort order of comparisons; ties are sorted newest first."""
-
-    NEWEST = "newest"
-    OLDEST = "oldest"
-    LABELS = "labels"
-    DISPUTED = "disputed"
-
-
 @dataclass(frozen=True)
 class ComparisonFilter:
     """Conditions on comparisons; None means no condition.
@@ -319,10 +254,10 @@ class ComparisonFilter:
 
 @dataclass(frozen=True)
 class Page(Generic[Row]):
-    """A page of a list, and the cursor of the next page; None on the last page."""
+    """A page of a list, newest first, and its last id if there is a next page."""
 
     rows: list[Row]
-    next: str | None
+    next: int | None
 
 
 # --- leases ---
@@ -383,14 +318,6 @@ class ComparisonWithLease:
 
 
 # --- experiments ---
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Numbers of comparisons asked and answered."""
-
-    asked: int
-    answered: int
 
 
 @dataclass(frozen=True)
@@ -460,7 +387,6 @@ class Control:
         seconds_between: Interval between labels of a constant schedule.
         target_labels: Label budget.
         target_steps: Environment steps of the whole run.
-        instructions: Instructions for the labelers.
         reward: Reward that the agent learns from; `predicted` unless set.
     """
 
@@ -468,7 +394,6 @@ class Control:
     seconds_between: float | None = None
     target_labels: int | None = None
     target_steps: int | None = None
-    instructions: str | None = None
     reward: Literal["predicted", "true"] | None = None
 
 
@@ -553,19 +478,6 @@ class InviteView:
     used_by: str | None
     revoked_at: datetime | None
     status: str
-
-
-@dataclass(frozen=True)
-class NewInvite:
-    """A new invite.
-
-    Attributes:
-        token: Secret that admits people; it cannot be read again.
-        invite: The invite without its secret.
-    """
-
-    token: str = field(repr=False)
-    invite: InviteView
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,10 @@ def save_snapshot(database: Database, path: Path) -> None:
         with (
             closing(copied),
             driver_errors(database.label),
-            snapshot_of(database) as source,
+            # All statements read the state of one moment.
+            database.engine.connect().execution_options(
+                isolation_level="REPEATABLE READ"
+            ) as source,
             copied.writing() as target,
         ):
             copy_tables(source, target)
@@ -43,14 +46,6 @@ def save_snapshot(database: Database, path: Path) -> None:
         connection.commit()
         # A single file, without a separate write-ahead log.
         connection.execute("PRAGMA journal_mode=DELETE")
-
-
-def snapshot_of(database: Database) -> Connection:
-    """Return a connection whose statements all read the state of one moment."""
-    connection = database.engine.connect()
-    if database.dialect == "postgresql":
-        return connection.execution_options(isolation_level="REPEATABLE READ")
-    return connection  # SQLite isolates every transaction so
 
 
 def copy_tables(source: Connection, target: Connection) -> None:

@@ -1,7 +1,6 @@
 """SQL shared by the parts of the store: conditions, columns, pagination, upserts and locks."""
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection, and_, bindparam, exists, not_, select
@@ -9,7 +8,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import aliased
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import BadCursor, ComparisonNotFound, ExperimentNotFound
+from rl_teacher.common.errors import ExperimentNotFound
 from rl_teacher.store.records import ClipView, ComparisonView, ExportedLabel, Page
 from rl_teacher.store.tables import Base, Clip, Comparison, Experiment, Label, Labeler
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Item = TypeVar("Item")
-Row = TypeVar("Row")
 Record = TypeVar("Record", bound="DataclassInstance")
 
 MAX_ID = 2**31 - 1
@@ -67,11 +65,6 @@ def insert_or_skip(dialect: str, table: type[Base], *unique: str) -> Any:
     return insert_into(dialect, table).on_conflict_do_nothing(index_elements=unique)
 
 
-def valid_ids(ids: Iterable[int]) -> list[int]:
-    """Return the ids that fit the column; databases reject larger numbers with an error."""
-    return [each for each in ids if 0 < each <= MAX_ID]
-
-
 def in_chunks(items: Sequence[Item]) -> Iterator[list[Item]]:
     """Split items into lists of at most `CHUNK`."""
     for start in range(0, len(items), CHUNK):
@@ -111,27 +104,10 @@ def as_answer(value: str | None) -> Answer | None:
     return None if value is None else Answer(value)
 
 
-def encode_cursor(key: Sequence[int]) -> str:
-    """Encode the sort key of a row as text for a URL."""
-    return "-".join(map(str, key))
-
-
-def decode_cursor(cursor: str, length: int) -> list[int]:
-    """Decode a sort key of known length.
-
-    Raises:
-        BadCursor: The text is not such a key.
-    """
-    parts = cursor.split("-")
-    if len(parts) != length or not all(re.fullmatch("[0-9]{1,10}", part) for part in parts):
-        raise BadCursor(cursor)
-    return [min(int(part), MAX_ID) for part in parts]
-
-
-def page_of(found: Sequence[Row], limit: int, cursor: Callable[[Row], str]) -> Page[Row]:
-    """Cut a page from a query result that holds one row more, if there is a next page."""
+def page_of(found: Sequence[Any], limit: int) -> Page[Any]:
+    """Cut a page from records, newest first, that include one more if there is a next page."""
     rows = list(found[:limit])
-    return Page(rows, cursor(rows[-1]) if len(found) > limit and rows else None)
+    return Page(rows, rows[-1].id if len(found) > limit else None)
 
 
 Left, Right = aliased(Clip), aliased(Clip)
@@ -207,19 +183,6 @@ def find_experiment(connection: Connection, name: str) -> int:
     if found is None:
         raise experiment_not_found(name)
     return found
-
-
-def experiment_of(connection: Connection, comparison_id: int) -> int:
-    """Return the id of a comparison's experiment.
-
-    Raises:
-        ComparisonNotFound: The comparison does not exist.
-    """
-    for each in valid_ids([comparison_id]):
-        query = select(Comparison.experiment_id).where(Comparison.id == each)
-        if (found := connection.execute(query).scalar()) is not None:
-            return found
-    raise ComparisonNotFound([comparison_id])
 
 
 def experiment_not_found(name: str) -> ExperimentNotFound:

@@ -61,7 +61,7 @@ class Store:
         self.experiments = Experiments(database, self.labelers, self.events)
         self.locks = ExperimentLocks(database)
         self.comparisons = Comparisons(database, self.labelers, self.events)
-        self.labels = Labels(database, self.labelers, self.events)
+        self.labels = Labels(database, self.labelers)
         self.leases = Leases(database, self.labelers)
         self.rankings = Rankings(database, self.labelers, self.labels, self.leases)
         self.clips = Clips(database)

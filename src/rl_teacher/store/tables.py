@@ -242,7 +242,6 @@ class Labeler(Base):
     Attributes:
         role: `owner`, `labeler` or `teacher`.
         excluded_at: Time since which their labels are not used; null while they are.
-        practised: Ids of the gold comparisons with which they practised.
     """
 
     __tablename__ = "labelers"
@@ -253,7 +252,6 @@ class Labeler(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     role: Mapped[str] = mapped_column(String(16), server_default="labeler")
     excluded_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    practised: Mapped[list[int] | None] = mapped_column(MAYBE_JSON)
 
 
 class Credential(Base):

@@ -26,9 +26,6 @@ TIMEOUT_S = 600.0
 
 RETRY_S = 0.5
 
-HEARTBEATS = frozenset({"renew"})
-"""Methods that are not repeated, because they are called every few seconds anyway."""
-
 logger = logging.getLogger(__name__)
 
 
@@ -143,8 +140,8 @@ class DatabaseWait(Wait):
         super().__init__("database", timeout_s, retry_s)
 
     def repeat_methods(self, part: object) -> None:
-        """Repeat the public methods of a part of a store; not context managers and heartbeats."""
+        """Repeat the public methods of a part of a store; not context managers."""
         for name, method in inspect.getmembers(part, inspect.ismethod):
             is_transaction = not inspect.isgeneratorfunction(inspect.unwrap(method))
-            if is_transaction and not name.startswith("_") and name not in HEARTBEATS:
+            if is_transaction and not name.startswith("_"):
                 setattr(part, name, functools.partial(self.repeat, method))

@@ -115,12 +115,12 @@ def frames_of(
         )
     others = [unpack(each.content)[0] for each in beside if each.scene == clip.scene]
     others = [each for each in others if each.shape[1:] == poses.shape[1:]]
-    targets, distance = aim_camera(scene.model_dump(), poses, WIDTH / HEIGHT, others)
-    # What was checked is drawn, in which false is 0.
-    view = View(scene.model_dump_json().encode(), distance, WIDTH, HEIGHT)
     try:
+        targets, distance = aim_camera(scene.model_dump(), poses, WIDTH / HEIGHT, others)
+        # What was checked is drawn, in which false is 0.
+        view = View(scene.model_dump_json().encode(), distance, WIDTH, HEIGHT)
         yield from renderer.draw(view, poses, targets)
-    except ValueError as error:
+    except (ValueError, LookupError) as error:
         raise CorruptClip(f"The scene of the clip cannot be drawn: {error!s:.200}") from error
 
 

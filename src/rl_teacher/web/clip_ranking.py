@@ -16,7 +16,7 @@ from rl_teacher.queries.ranking import (
     fit_qualities,
     standard_deviations,
 )
-from rl_teacher.store.records import ComparedPair, ExperimentView
+from rl_teacher.store.records import AskedComparison, ExperimentView
 from rl_teacher.store.store import Store
 
 MAX_CLIPS_WITH_INTERVALS = 2_000
@@ -87,40 +87,37 @@ class RankingCache:
                 (label.comparison_id, label.labeler_id): label.answer
                 for label in self._store.labels.since(experiment_id, 0)
             }
-            pairs = self._store.comparisons.pairs(experiment_id)
-            open_ids = self._store.comparisons.open_ids(experiment_id)
-            ranking = fit_ranking(pairs, answers, gold, excluded, open_ids)
+            asked = self._store.comparisons.asked(experiment_id)
+            ranking = fit_ranking(asked, answers, gold, excluded)
             self._cache[experiment_id] = version, ranking
             return ranking
 
 
 def fit_ranking(
-    pairs: Sequence[ComparedPair],
+    asked: Sequence[AskedComparison],
     answers: Mapping[tuple[int, int], Answer | None],
     gold: Mapping[int, Answer],
     excluded: Collection[int],
-    open_ids: Collection[int],
 ) -> FittedRanking:
     """Fit a ranking to the answers of labelers who are not excluded.
 
     Args:
-        pairs: comparisons, oldest first.
+        asked: comparisons, oldest first.
         answers: newest answers by comparison and labeler.
         gold: known answers by comparison.
         excluded: ids of labelers.
-        open_ids: ids of comparisons that need more labels.
     """
     comparisons: dict[str, list[int]] = {}
-    for pair in pairs:
-        comparisons.setdefault(pair.left_hash, []).append(pair.id)
-        comparisons.setdefault(pair.right_hash, []).append(pair.id)
+    for each in asked:
+        comparisons.setdefault(each.left_hash, []).append(each.id)
+        comparisons.setdefault(each.right_hash, []).append(each.id)
     hashes = list(comparisons)
     number = {content_hash: index for index, content_hash in enumerate(hashes)}
-    ends = {each.id: (number[each.left_hash], number[each.right_hash]) for each in pairs}
+    ends = {each.id: (number[each.left_hash], number[each.right_hash]) for each in asked}
     rows = [
         (comparison_id, labeler_id, answer)
         for (comparison_id, labeler_id), answer in answers.items()
-        # Of an experiment that was deleted after its answers were read, pairs are missing.
+        # Of an experiment that was deleted after its answers were read, comparisons are missing.
         if answer is not None
         and answer in TARGETS
         and labeler_id not in excluded
@@ -136,7 +133,7 @@ def fit_ranking(
     if len(hashes) <= MAX_CLIPS_WITH_INTERVALS:
         deviations = [*standard_deviations(to_rank, quality).tolist()]
     num_answers = np.bincount(np.append(to_rank.left, to_rank.right), minlength=len(hashes))
-    open_ends = [ends[each] for each in open_ids if each in ends]
+    open_ends = [ends[each.id] for each in asked if each.is_open]
     num_open = np.bincount(np.array(open_ends, np.int64).ravel(), minlength=len(hashes))
     # Errors of the labeler would make any answer probable.
     sure = replace(to_rank, error_rate=np.zeros(len(rows)))

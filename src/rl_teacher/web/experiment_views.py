@@ -101,14 +101,47 @@ class ExperimentViews:
 
     def summary(self, view: ExperimentView, labeler: str | None) -> ExperimentSummary:
         """Return the summary of an experiment; `mine` is 0 without a labeler."""
-        return self._summary(view, labeler, self._store.metrics.latest(view.id))
+        status = view.status or {}
+        phase = self.phase(view)
+        reported = str(status.get("message") or phase.value)
+        num_missing, waiting_since = awaited(view, phase)
+        if labeler is None:
+            progress = self._progress(view)
+        else:
+            progress = self.progress(view, [labeler])[labeler]
+        return ExperimentSummary(
+            name=view.name,
+            env_id=view.env_id,
+            phase=phase,
+            message=self.silent_message(view, phase) or reported,
+            step=status.get("step", 0),
+            num_steps=status.get("num_steps", 0),
+            steps_per_second=status.get("steps_per_second"),
+            progress=progress,
+            sparkline=self._sparkline(view.id),
+            instructions=view.instructions,
+            updated_at=view.status_at or view.created_at,
+            is_running=self.is_running(view),
+            is_archived=view.archived_at is not None,
+            num_missing=num_missing,
+            waiting_since=waiting_since,
+            warnings=[str(each) for each in status.get("warnings") or ()],
+            is_extendable=phase is Phase.FINISHED
+            and bool(status.get("is_extendable"))
+            and not self.is_silent(view),
+            num_fits=status.get("num_fits", 0),
+            first_episode=self._episode(view.first_episode),
+            latest_episode=self._episode(view.latest_episode),
+        )
 
     def detail(self, view: ExperimentView, labeler: str) -> ExperimentDetail:
         """Return an experiment with its configuration and latest metrics."""
         latest = self._store.metrics.latest(view.id)
-        summary = self._summary(view, labeler, latest)
-        metrics = {} if latest is None else {"step": latest.step, **finite_metrics(latest)}
-        return ExperimentDetail(**dict(summary), config=dict(view.config), metrics=metrics)
+        return ExperimentDetail(
+            **dict(self.summary(view, labeler)),
+            config=dict(view.config),
+            metrics={} if latest is None else {"step": latest.step, **latest.row},
+        )
 
     def progress(self, view: ExperimentView, labelers: Collection[str]) -> dict[str, Progress]:
         """Return the labelling progress of each labeler."""
@@ -148,42 +181,6 @@ class ExperimentViews:
             return Phase.IDLE if is_of_wrapper(view) else Phase.LOST
         return phase
 
-    def _summary(
-        self, view: ExperimentView, labeler: str | None, latest: MetricsRow | None
-    ) -> ExperimentSummary:
-        status = view.status or {}
-        phase = self.phase(view)
-        reported = str(status.get("message") or phase.value)
-        num_missing, waiting_since = awaited(view, phase)
-        if labeler is None:
-            progress = self._progress(view)
-        else:
-            progress = self.progress(view, [labeler])[labeler]
-        return ExperimentSummary(
-            name=view.name,
-            env_id=view.env_id,
-            phase=phase,
-            message=self.silent_message(view, phase) or reported,
-            step=whole(status.get("step")),
-            num_steps=whole(status.get("num_steps")),
-            steps_per_second=status.get("steps_per_second"),
-            progress=progress,
-            sparkline=self._sparkline(view.id, latest),
-            instructions=view.instructions,
-            updated_at=view.status_at or view.created_at,
-            is_running=self.is_running(view),
-            is_archived=view.archived_at is not None,
-            num_missing=num_missing,
-            waiting_since=waiting_since,
-            warnings=[str(each) for each in status.get("warnings") or ()],
-            is_extendable=phase is Phase.FINISHED
-            and bool(status.get("is_extendable"))
-            and not self.is_silent(view),
-            num_fits=whole(status.get("num_fits")),
-            first_episode=self._episode(view.first_episode),
-            latest_episode=self._episode(view.latest_episode),
-        )
-
     def is_running(self, view: ExperimentView) -> bool:
         """Return whether the training run reports that it is running."""
         return reported_phase(view.status) not in ENDED and not self.is_silent(view)
@@ -210,8 +207,9 @@ class ExperimentViews:
             return STALLED_MESSAGE
         return SILENT_MESSAGES.get(phase)
 
-    def _sparkline(self, experiment_id: int, latest: MetricsRow | None) -> list[float]:
+    def _sparkline(self, experiment_id: int) -> list[float]:
         """Return the return curve, reloaded only if there is a new row."""
+        latest = self._store.metrics.latest(experiment_id)
         if latest is None:
             return []
         last_id, sparkline = self._sparklines.get(experiment_id, (None, []))
@@ -229,14 +227,12 @@ class ExperimentViews:
             clip = serialize_clip(self._store.clips.get(str(episode.get("clip"))))
         except (MediaNotFound, CorruptClip, NotShown):
             return None
-        rewards = episode.get("predicted_rewards")
-        is_list = isinstance(rewards, list)
         return Episode(
             clip=clip,
-            predicted_rewards=[rounded(each) for each in rewards] if is_list else None,
+            predicted_rewards=episode.get("predicted_rewards"),
             predicted_return=episode.get("predicted_return"),
             true_return=episode.get("true_return"),
-            step=whole(episode.get("step")),
+            step=episode.get("step", 0),
         )
 
 
@@ -253,7 +249,7 @@ def awaited(view: ExperimentView, phase: Phase) -> tuple[int, datetime | None]:
     if phase is not Phase.WAITING:
         return 0, None
     status = view.status or {}
-    return whole(status.get("num_missing")), moment(status.get("waiting_since"))
+    return status.get("num_missing", 0), moment(status.get("waiting_since"))
 
 
 def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
@@ -282,27 +278,9 @@ def sparkline_of(rows: Sequence[Mapping[str, Any]]) -> list[float]:
 
 def metrics_entry(row: MetricsRow) -> MetricsEntry:
     """Convert a stored row of metrics."""
-    return MetricsEntry(**{**finite_metrics(row), "id": row.id, "step": row.step})
-
-
-def finite_metrics(row: MetricsRow) -> dict[str, Any]:
-    """Return the metrics of a row with non-finite numbers replaced by None."""
-    return {
-        key: finite(value) if isinstance(value, float) else value for key, value in row.row.items()
-    }
-
-
-def rounded(value: Any) -> float | None:
-    """Round to four decimals."""
-    number = finite(value)
-    return None if number is None else round(number, 4)
+    return MetricsEntry(**{**row.row, "id": row.id, "step": row.step})
 
 
 def moment(value: Any) -> datetime | None:
     """Parse a time in ISO format; None if there is none."""
     return datetime.fromisoformat(value) if isinstance(value, str) else None
-
-
-def whole(value: Any) -> int:
-    """Convert to an integer; 0 if missing."""
-    return int(finite(value) or 0)

@@ -85,17 +85,12 @@ def store_uploads(store: Store, uploads: Sequence[LabelUpload]) -> list[LabelRec
         for upload, labels in zip(uploads, parsed, strict=True)
     ]
     valid = [each for labels in checked for each in labels if isinstance(each, NewLabel)]
-    too_fast = {label.labeler for label in valid if label.is_too_fast}
-    newly_fast = too_fast - store.labels.with_too_fast(too_fast)
     try:
         refused = store.labels.add_many(valid)
     except ComparisonNotFound:
         # Deleted since it was read. No label was stored, and now those of it are rejected.
         return store_uploads(store, uploads)
-    return [
-        receipt(labels, refused, TOO_FAST if upload.labeler.name in newly_fast else None)
-        for upload, labels in zip(uploads, checked, strict=True)
-    ]
+    return [receipt(labels, refused) for labels in checked]
 
 
 def parse(submitted: Any) -> LabelSubmission | RejectedLabel:
@@ -136,16 +131,13 @@ def rejection(request_id: UUID | None, error: Exception) -> RejectedLabel:
 
 
 def receipt(
-    labels: Iterable[NewLabel | RejectedLabel],
-    refused: Mapping[UUID, Answer | None],
-    warning: str | None,
+    labels: Sequence[NewLabel | RejectedLabel], refused: Mapping[UUID, Answer | None]
 ) -> LabelReceipt:
     """Build the receipt of a request.
 
     Args:
         labels: Checked labels.
         refused: Result of `Labels.add_many`.
-        warning: Warning for the labeler.
     """
     accepted: list[UUID] = []
     rejected: list[RejectedLabel] = []
@@ -156,7 +148,10 @@ def receipt(
             rejected.append(refusal(label, refused[label.request_id]))
         else:
             accepted.append(label.request_id)
-    return LabelReceipt(accepted=accepted, rejected=rejected, warning=warning)
+    is_too_fast = any(isinstance(each, NewLabel) and each.is_too_fast for each in labels)
+    return LabelReceipt(
+        accepted=accepted, rejected=rejected, warning=TOO_FAST if is_too_fast else None
+    )
 
 
 def check_schema_version(store: Store) -> str:
@@ -274,10 +269,9 @@ def store_ranking(
         submitted.details,
         is_too_fast(clips, submitted),
     )
-    may_warn = ranking.is_too_fast and not store.labels.with_too_fast({labeler})
     comparison_ids = store.rankings.add(experiment_id, ranking)
-    is_warned = may_warn and store.labels.with_too_fast({labeler})
-    return RankingReceipt(comparison_ids=comparison_ids, warning=TOO_FAST if is_warned else None)
+    warning = TOO_FAST if ranking.is_too_fast else None
+    return RankingReceipt(comparison_ids=comparison_ids, warning=warning)
 
 
 def refusal(label: NewLabel, stored: Answer | None) -> RejectedLabel:

@@ -11,7 +11,9 @@ from rl_teacher.quality.labelers import (
     labeler_reports,
     votes_of,
 )
-from rl_teacher.store.records import LabelerView, LabelSample, SampledLabel
+from rl_teacher.store.labels import RANKING
+from rl_teacher.store.records import ExportedLabel, LabelerView
+from rl_teacher.store.store import Store
 from rl_teacher.web.schemas.review import (
     AlphaEstimate,
     LabelerQuality,
@@ -20,12 +22,12 @@ from rl_teacher.web.schemas.review import (
 )
 
 MAX_LABELS = 20_000
-"""Newest comparisons to analyse; more would hardly change the estimates and delay requests."""
+"""Newest labels to analyse; more would hardly change the estimates and delay requests."""
 
 NUM_PERIODS = 12
 
 
-def given_label(row: SampledLabel) -> GivenLabel:
+def given_label(row: ExportedLabel) -> GivenLabel:
     """Convert a label for the quality metrics."""
     return GivenLabel(
         comparison=row.comparison_id,
@@ -35,28 +37,27 @@ def given_label(row: SampledLabel) -> GivenLabel:
         is_swapped=row.is_swapped,
         response_ms=row.response_ms,
         is_repeat=row.purpose == "repeat",
-        is_ranked=row.is_ranked,
+        is_ranked=RANKING in (row.details or {}),
     )
 
 
-def quality(sample: LabelSample, labelers: Sequence[LabelerView]) -> LabelQuality:
+def quality(store: Store, experiment_id: int) -> LabelQuality:
     """Compute agreement and the quality of each labeler, sorted by name."""
-    labels = [given_label(each) for each in sample.labels]
+    before_id = store.labels.newest_id(experiment_id) - MAX_LABELS
+    given = store.labels.export(experiment_id, before_id, MAX_LABELS)
+    labels = [given_label(each) for each in given]
+    gold = {each.comparison_id: each.gold for each in given if each.gold is not None}
+    labelers = store.labelers.all()
+    counted = store.labels.count_by_experiment({each.name for each in labelers})
+    num_answers = {name: num for (each, name), num in counted.items() if each == experiment_id}
     excluded = {each.id for each in labelers if each.excluded_at is not None}
-    votes = votes_of(
-        [
-            each
-            for each in labels
-            # Older gold comparisons are in the sample for accuracy alone.
-            if each.comparison >= sample.from_id and each.labeler not in excluded
-        ]
-    ).telling
+    votes = votes_of([each for each in labels if each.labeler not in excluded]).telling
     found = agreement(votes)
-    reports = labeler_reports(labels, sample.gold, excluded)
+    reports = labeler_reports(labels, gold, excluded)
     counts = activity(labels, NUM_PERIODS)
     return LabelQuality(
         num_labels=len(labels),
-        is_complete=sample.is_all,
+        is_complete=before_id <= 0,
         alpha=AlphaEstimate.model_validate(found, from_attributes=True),
         agreement=ShareEstimate.model_validate(
             {"share": found.raw, "low": None, "high": None, "num": found.num_votes}
@@ -67,10 +68,10 @@ def quality(sample: LabelSample, labelers: Sequence[LabelerView]) -> LabelQualit
                 each,
                 reports.get(each.id) or empty_report(each.id),
                 counts.get(each.id, [0] * NUM_PERIODS),
-                sample.num_answered[each.id],
+                num_answers[each.name],
             )
             for each in sorted(labelers, key=lambda each: each.name)
-            if each.id in sample.num_answered
+            if each.name in num_answers
         ],
     )
 

@@ -64,9 +64,9 @@ def invite(uses: int, days: float, experiment: str | None = None) -> str:
     """
     expires_at = expiry(days)
     with open_store() as store:
-        made = store.access.invite(experiment=experiment, expires_at=expires_at, max_uses=uses)
+        _, token = store.access.invite(experiment=experiment, expires_at=expires_at, max_uses=uses)
     service = running_service(database_id())
-    return ("" if service is None else service.url) + invite_path(made.token)
+    return ("" if service is None else service.url) + invite_path(token)
 
 
 def expiry(days: float) -> datetime:

@@ -1,9 +1,7 @@
-/** Practice comparisons with known answers: the experiment's own, or some made in the browser. */
+/** Practice comparisons with known answers, made in the browser. */
 
-import { startPractice } from '../lib/api'
 import type { Answer, Geom, Scene } from '../lib/api-types'
-import { clipLoader, type ClipGroup, type PosesClip } from '../lib/clips'
-import { questionOf } from '../lib/format'
+import type { ClipGroup, PosesClip } from '../lib/clips'
 
 const FPS = 25
 const NUM_FRAMES = 50
@@ -83,7 +81,7 @@ const pairOf = (key: string, left: Motion, right: Motion): ClipGroup => ({
   sides: [clipOf(`${key} left`, left), clipOf(`${key} right`, right)],
 })
 
-const BUILT_IN: readonly Practice[] = [
+export const PRACTICES: readonly Practice[] = [
   {
     instructions: 'Prefer the clip in which the figure hops farther.',
     clips: pairOf('hop', hopTo(1), hopTo(-0.3)),
@@ -103,20 +101,3 @@ const BUILT_IN: readonly Practice[] = [
     explanation: 'Both clips are the same. Equal tells the agent that neither is better.',
   },
 ]
-
-/** Load the gold comparisons of an experiment; the built-in ones if it has too few. */
-export async function loadPractice(name: string): Promise<readonly Practice[]> {
-  try {
-    const { instructions, comparisons } = await startPractice(name)
-    if (comparisons.length === 0) return BUILT_IN
-    const loaded = await Promise.all(comparisons.map((comparison) => clipLoader.comparison(comparison)))
-    return loaded.map(({ comparison, left, right }) => ({
-      instructions: questionOf(instructions),
-      clips: { key: String(comparison.id), sides: [left, right] },
-      answers: comparison.answer === null ? [] : [comparison.answer],
-      explanation: 'The owner of the experiment set this answer.',
-    }))
-  } catch {
-    return BUILT_IN
-  }
-}

@@ -7,8 +7,6 @@ export type paths = Record<string, never>;
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @enum {string} */
-        AgentReward: "predicted" | "true";
         AlphaEstimate: {
             alpha: number | null;
             high: number | null;
@@ -16,35 +14,21 @@ export interface components {
         };
         /** @enum {string} */
         Answer: "left" | "right" | "equal" | "cannot_tell";
-        AnswerRequest: {
-            answer: components["schemas"]["Answer"] | null;
-        };
-        AssignmentSettings: {
-            gold: number;
-            overlap: number;
-            overlap_labelers: number;
-            repeats: number;
+        AssignmentPolicy: {
+            /** @default 0 */
+            gold?: number;
+            /** @default 0 */
+            overlap?: number;
+            /** @default 2 */
+            overlap_labelers?: number;
+            /** @default 0 */
+            repeats?: number;
         };
         AssignmentUpdate: {
             gold?: number | null;
             overlap?: number | null;
             overlap_labelers?: number | null;
             repeats?: number | null;
-        };
-        AuditEvent: {
-            actor: string | null;
-            /** Format: date-time */
-            created_at: string;
-            details: {
-                [key: string]: unknown;
-            };
-            experiment: string | null;
-            id: number;
-            kind: string;
-        };
-        AuditEventPage: {
-            events: components["schemas"]["AuditEvent"][];
-            next: string | null;
         };
         CalibrationBin: {
             count: number;
@@ -77,44 +61,22 @@ export interface components {
             number: number;
             right: components["schemas"]["Clip"];
         };
-        /** @enum {string} */
-        ComparisonOrder: "newest" | "oldest" | "labels" | "disputed";
-        ComparisonsOfClip: {
-            comparisons: components["schemas"]["RankedComparison"][];
+        Control: {
+            reward?: ("predicted" | "true") | null;
+            seconds_between?: number | null;
+            state?: ("run" | "pause" | "stop") | null;
+            target_labels?: number | null;
+            target_steps?: number | null;
         };
         ControlRequest: {
-            state: components["schemas"]["RunState"];
-        };
-        ControlSettings: {
-            reward: components["schemas"]["AgentReward"] | null;
-            seconds_between: number | null;
-            state: components["schemas"]["RunState"];
-            target_labels: number | null;
-            target_steps: number | null;
+            /** @enum {string} */
+            state: "run" | "pause" | "stop";
         };
         CurrentUser: {
             home: string;
             name: string;
             /** @enum {string} */
             role: "owner" | "labeler" | "teacher";
-        };
-        EnvironmentClip: {
-            /** Format: date-time */
-            created_at: string;
-            fps: number;
-            hash: string;
-            /** @enum {string} */
-            kind: "poses" | "video";
-            num_comparisons: number;
-            num_frames: number;
-            scene_url: string | null;
-            readonly seconds: number;
-            readonly speed: number;
-            url: string;
-        };
-        EnvironmentClipPage: {
-            clips: components["schemas"]["EnvironmentClip"][];
-            next: string | null;
         };
         Episode: {
             clip: components["schemas"]["Clip"];
@@ -123,8 +85,16 @@ export interface components {
             step: number;
             true_return: number | null;
         };
-        EpisodeList: {
-            episodes: components["schemas"]["Episode"][];
+        EventView: {
+            /** Format: date-time */
+            created_at: string;
+            details: {
+                [key: string]: unknown;
+            };
+            experiment: string | null;
+            id: number;
+            kind: string;
+            labeler: string | null;
         };
         ExperimentDetail: {
             config: {
@@ -155,9 +125,6 @@ export interface components {
             waiting_since: string | null;
             warnings: string[];
         };
-        ExperimentList: {
-            experiments: components["schemas"]["ExperimentSummary"][];
-        };
         ExperimentSummary: {
             env_id: string;
             first_episode: components["schemas"]["Episode"] | null;
@@ -184,7 +151,7 @@ export interface components {
         ExperimentUpdate: {
             assignment?: components["schemas"]["AssignmentUpdate"] | null;
             instructions?: string | null;
-            reward?: components["schemas"]["AgentReward"] | null;
+            reward?: ("predicted" | "true") | null;
             seconds_between?: number | null;
             target_labels?: number | null;
             target_steps?: number | null;
@@ -215,7 +182,7 @@ export interface components {
             rows: number;
             size: number[];
         };
-        Invite: {
+        InviteView: {
             /** Format: date-time */
             created_at: string;
             experiment: string | null;
@@ -232,9 +199,6 @@ export interface components {
             status: string;
             used_at: string | null;
             used_by: string | null;
-        };
-        InviteList: {
-            invites: components["schemas"]["Invite"][];
         };
         JoinRequest: {
             invite: string;
@@ -260,9 +224,6 @@ export interface components {
             num_compared: number;
             num_fits: number;
             num_labels: number;
-        };
-        LabelHistory: {
-            labels: components["schemas"]["PastLabel"][];
         };
         LabelQuality: {
             agreement: components["schemas"]["ShareEstimate"];
@@ -293,31 +254,19 @@ export interface components {
             /** @default null */
             response_ms?: number | null;
         };
-        Labeler: {
-            /** Format: date-time */
-            created_at: string;
-            excluded_at: string | null;
-            id: number;
-            last_label_at: string | null;
-            name: string;
-            num_labels: number;
-            /** @enum {string} */
-            role: "owner" | "labeler" | "teacher";
-        };
         LabelerAnswer: {
             answer: components["schemas"]["Answer"];
             /** Format: date-time */
             answered_at: string;
+            is_contradiction: boolean;
             is_excluded: boolean;
             is_swapped: boolean;
             is_too_fast: boolean;
             labeler: string;
             labeler_id: number;
             lease: string;
+            probability: number | null;
             response_ms: number | null;
-        };
-        LabelerList: {
-            labelers: components["schemas"]["Labeler"][];
         };
         LabelerQuality: {
             activity: number[];
@@ -333,6 +282,17 @@ export interface components {
             /** @enum {string} */
             role: "owner" | "labeler" | "teacher";
             self_consistency: components["schemas"]["ShareEstimate"];
+        };
+        LabelerView: {
+            /** Format: date-time */
+            created_at: string;
+            excluded_at: string | null;
+            id: number;
+            last_label_at: string | null;
+            name: string;
+            num_labels: number;
+            /** @enum {string} */
+            role: "owner" | "labeler" | "teacher";
         };
         LeaseBatch: {
             leases: string[];
@@ -353,27 +313,9 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        MetricsList: {
-            rows: components["schemas"]["MetricsEntry"][];
-        };
         NewInvite: {
-            /** Format: date-time */
-            created_at: string;
-            experiment: string | null;
-            /** Format: date-time */
-            expires_at: string;
-            hint: string;
-            id: number;
+            invite: components["schemas"]["InviteView"];
             link: string;
-            max_uses: number;
-            name: string | null;
-            num_uses: number;
-            revoked_at: string | null;
-            /** @enum {string} */
-            role: "owner" | "labeler" | "teacher";
-            status: string;
-            used_at: string | null;
-            used_by: string | null;
         };
         NewInviteRequest: {
             /** @default 7 */
@@ -393,11 +335,11 @@ export interface components {
             progress: components["schemas"]["Progress"];
         };
         OwnerExperimentDetail: {
-            assignment: components["schemas"]["AssignmentSettings"];
+            assignment: components["schemas"]["AssignmentPolicy"];
             config: {
                 [key: string]: unknown;
             };
-            control: components["schemas"]["ControlSettings"];
+            control: components["schemas"]["Control"];
             env_id: string;
             first_episode: components["schemas"]["Episode"] | null;
             instructions: string;
@@ -422,6 +364,14 @@ export interface components {
             updated_at: string;
             waiting_since: string | null;
             warnings: string[];
+        };
+        Page_EventView_: {
+            next: number | null;
+            rows: components["schemas"]["EventView"][];
+        };
+        Page_ReviewedComparison_: {
+            next: number | null;
+            rows: components["schemas"]["ReviewedComparison"][];
         };
         PastLabel: {
             /** Format: date-time */
@@ -463,10 +413,6 @@ export interface components {
             true_return: number | null;
             true_rewards: (number | null)[] | null;
         };
-        Practice: {
-            comparisons: components["schemas"]["Comparison"][];
-            instructions: string;
-        };
         PredictorDiagnostics: {
             calibration: components["schemas"]["CalibrationBin"][];
             highest: components["schemas"]["RatedClip"][];
@@ -488,20 +434,6 @@ export interface components {
             target: number | null;
             waiting: number;
         };
-        RankedAnswer: {
-            answer: components["schemas"]["Answer"];
-            /** Format: date-time */
-            answered_at: string;
-            is_contradiction: boolean;
-            is_excluded: boolean;
-            is_swapped: boolean;
-            is_too_fast: boolean;
-            labeler: string;
-            labeler_id: number;
-            lease: string;
-            probability: number | null;
-            response_ms: number | null;
-        };
         RankedClip: {
             clip: components["schemas"]["Clip"] | null;
             hash: string;
@@ -511,24 +443,9 @@ export interface components {
             rank: number;
             standard_deviation: number | null;
         };
-        RankedComparison: {
-            answers: components["schemas"]["RankedAnswer"][];
-            /** Format: date-time */
-            asked_at: string;
-            asked_at_step: number;
-            gold: components["schemas"]["Answer"] | null;
-            id: number;
-            is_disputed: boolean;
-            is_open: boolean;
-            left: components["schemas"]["Clip"] | null;
-            num_labels: number;
-            num_wanted: number;
-            number: number;
-            right: components["schemas"]["Clip"] | null;
-        };
         Ranking: {
             clips: components["schemas"]["RankedClip"][];
-            contradictions: components["schemas"]["RankedComparison"][];
+            contradictions: components["schemas"]["ReviewedComparison"][];
             num_answers: number;
             num_contradictions: number;
         };
@@ -579,15 +496,9 @@ export interface components {
             number: number;
             right: components["schemas"]["Clip"] | null;
         };
-        ReviewedComparisonPage: {
-            comparisons: components["schemas"]["ReviewedComparison"][];
-            next: string | null;
-        };
         RevokedCredentials: {
             num_revoked: number;
         };
-        /** @enum {string} */
-        RunState: "run" | "pause" | "stop";
         Scene: {
             bodies: string[];
             camera: components["schemas"]["SceneCamera"];
@@ -611,9 +522,6 @@ export interface components {
             low: number | null;
             share: number | null;
         };
-        WithdrawnRanking: {
-            comparisons: components["schemas"]["Comparison"][];
-        };
     };
     responses: never;
     parameters: never;
@@ -621,71 +529,57 @@ export interface components {
     headers: never;
     pathItems: never;
 }
-export type AgentReward = components['schemas']['AgentReward'];
 export type AlphaEstimate = components['schemas']['AlphaEstimate'];
 export type Answer = components['schemas']['Answer'];
-export type AnswerRequest = components['schemas']['AnswerRequest'];
-export type AssignmentSettings = components['schemas']['AssignmentSettings'];
+export type AssignmentPolicy = components['schemas']['AssignmentPolicy'];
 export type AssignmentUpdate = components['schemas']['AssignmentUpdate'];
-export type AuditEvent = components['schemas']['AuditEvent'];
-export type AuditEventPage = components['schemas']['AuditEventPage'];
 export type CalibrationBin = components['schemas']['CalibrationBin'];
 export type Clip = components['schemas']['Clip'];
 export type ClipProgress = components['schemas']['ClipProgress'];
 export type Comparison = components['schemas']['Comparison'];
-export type ComparisonOrder = components['schemas']['ComparisonOrder'];
-export type ComparisonsOfClip = components['schemas']['ComparisonsOfClip'];
+export type Control = components['schemas']['Control'];
 export type ControlRequest = components['schemas']['ControlRequest'];
-export type ControlSettings = components['schemas']['ControlSettings'];
 export type CurrentUser = components['schemas']['CurrentUser'];
-export type EnvironmentClip = components['schemas']['EnvironmentClip'];
-export type EnvironmentClipPage = components['schemas']['EnvironmentClipPage'];
 export type Episode = components['schemas']['Episode'];
-export type EpisodeList = components['schemas']['EpisodeList'];
+export type EventView = components['schemas']['EventView'];
 export type ExperimentDetail = components['schemas']['ExperimentDetail'];
-export type ExperimentList = components['schemas']['ExperimentList'];
 export type ExperimentSummary = components['schemas']['ExperimentSummary'];
 export type ExperimentUpdate = components['schemas']['ExperimentUpdate'];
 export type Geom = components['schemas']['Geom'];
 export type GoldRequest = components['schemas']['GoldRequest'];
 export type Health = components['schemas']['Health'];
 export type HeightField = components['schemas']['HeightField'];
-export type Invite = components['schemas']['Invite'];
-export type InviteList = components['schemas']['InviteList'];
+export type InviteView = components['schemas']['InviteView'];
 export type JoinRequest = components['schemas']['JoinRequest'];
 export type JoinResponse = components['schemas']['JoinResponse'];
 export type LabelBatch = components['schemas']['LabelBatch'];
 export type LabelEffect = components['schemas']['LabelEffect'];
-export type LabelHistory = components['schemas']['LabelHistory'];
 export type LabelQuality = components['schemas']['LabelQuality'];
 export type LabelReceipt = components['schemas']['LabelReceipt'];
 export type LabelSubmission = components['schemas']['LabelSubmission'];
-export type Labeler = components['schemas']['Labeler'];
 export type LabelerAnswer = components['schemas']['LabelerAnswer'];
-export type LabelerList = components['schemas']['LabelerList'];
 export type LabelerQuality = components['schemas']['LabelerQuality'];
+export type LabelerView = components['schemas']['LabelerView'];
 export type LeaseBatch = components['schemas']['LeaseBatch'];
 export type LeaseRenewal = components['schemas']['LeaseRenewal'];
 export type Mesh = components['schemas']['Mesh'];
 export type MetricsEntry = components['schemas']['MetricsEntry'];
-export type MetricsList = components['schemas']['MetricsList'];
 export type NewInvite = components['schemas']['NewInvite'];
 export type NewInviteRequest = components['schemas']['NewInviteRequest'];
 export type NextComparisons = components['schemas']['NextComparisons'];
 export type OwnerExperimentDetail = components['schemas']['OwnerExperimentDetail'];
+export type Page_EventView_ = components['schemas']['Page_EventView_'];
+export type Page_ReviewedComparison_ = components['schemas']['Page_ReviewedComparison_'];
 export type PastLabel = components['schemas']['PastLabel'];
 export type Phase = components['schemas']['Phase'];
 export type PlaySession = components['schemas']['PlaySession'];
 export type PlayedAgent = components['schemas']['PlayedAgent'];
 export type PlayedEpisode = components['schemas']['PlayedEpisode'];
 export type PlayedSide = components['schemas']['PlayedSide'];
-export type Practice = components['schemas']['Practice'];
 export type PredictorDiagnostics = components['schemas']['PredictorDiagnostics'];
 export type Problem = components['schemas']['Problem'];
 export type Progress = components['schemas']['Progress'];
-export type RankedAnswer = components['schemas']['RankedAnswer'];
 export type RankedClip = components['schemas']['RankedClip'];
-export type RankedComparison = components['schemas']['RankedComparison'];
 export type Ranking = components['schemas']['Ranking'];
 export type RankingReceipt = components['schemas']['RankingReceipt'];
 export type RankingSubmission = components['schemas']['RankingSubmission'];
@@ -694,12 +588,9 @@ export type Readiness = components['schemas']['Readiness'];
 export type RejectedLabel = components['schemas']['RejectedLabel'];
 export type RenameRequest = components['schemas']['RenameRequest'];
 export type ReviewedComparison = components['schemas']['ReviewedComparison'];
-export type ReviewedComparisonPage = components['schemas']['ReviewedComparisonPage'];
 export type RevokedCredentials = components['schemas']['RevokedCredentials'];
-export type RunState = components['schemas']['RunState'];
 export type Scene = components['schemas']['Scene'];
 export type SceneCamera = components['schemas']['SceneCamera'];
 export type ShareEstimate = components['schemas']['ShareEstimate'];
-export type WithdrawnRanking = components['schemas']['WithdrawnRanking'];
 export type $defs = Record<string, never>;
 export type operations = Record<string, never>;

@@ -120,13 +120,12 @@ const jsonOf = (content: unknown): RequestInit => ({
 
 export const pathOf = (name: string) => `${API}/experiments/${encodeURIComponent(name)}`
 
-export const getExperiments = async (): Promise<T.ExperimentSummary[]> =>
-  (await getJson<T.ExperimentList>(`${API}/experiments`)).experiments
+export const getExperiments = (): Promise<T.ExperimentSummary[]> => getJson(`${API}/experiments`)
 
 export const getExperiment = (name: string): Promise<T.ExperimentDetail> => getJson(pathOf(name))
 
-export const getMetrics = async (name: string, after = 0): Promise<T.MetricsEntry[]> =>
-  (await getJson<T.MetricsList>(`${pathOf(name)}/metrics?after=${after}`)).rows
+export const getMetrics = (name: string, after = 0): Promise<T.MetricsEntry[]> =>
+  getJson(`${pathOf(name)}/metrics?after=${after}`)
 
 /** Lease comparisons to label. */
 export function getNext(
@@ -138,10 +137,6 @@ export function getNext(
   for (const id of exclude) query.append('exclude', String(id))
   return getJson(`${pathOf(name)}/comparisons/next?${query}`)
 }
-
-/** Fetch gold comparisons to practise with, each with its known answer. */
-export const startPractice = (name: string): Promise<T.Practice> =>
-  sendJson('POST', `${pathOf(name)}/practice`, {})
 
 /** Paths of files to download; `?format=` is added to them. */
 export const downloadPath = {
@@ -159,11 +154,11 @@ export const postRanking = (name: string, ranking: T.RankingSubmission): Promise
   sendJson('POST', `${pathOf(name)}/rankings`, ranking)
 
 /** Withdraw the labels of a ranking; its comparisons are leased again. */
-export const withdrawRanking = async (name: string, id: string): Promise<T.Comparison[]> =>
-  (await sendJson<T.WithdrawnRanking>('DELETE', `${pathOf(name)}/rankings/${id}`, {})).comparisons
+export const withdrawRanking = (name: string, id: string): Promise<T.Comparison[]> =>
+  sendJson('DELETE', `${pathOf(name)}/rankings/${id}`, {})
 
-export const getMyLabels = async (name: string, limit = 20): Promise<T.PastLabel[]> =>
-  (await getJson<T.LabelHistory>(`${pathOf(name)}/labels?limit=${limit}`)).labels
+export const getMyLabels = (name: string, limit = 20): Promise<T.PastLabel[]> =>
+  getJson(`${pathOf(name)}/labels?limit=${limit}`)
 
 export const getLabelEffect = (name: string): Promise<T.LabelEffect> => getJson(`${pathOf(name)}/effect`)
 

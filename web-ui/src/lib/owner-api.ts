@@ -1,12 +1,13 @@
 /** Requests that only owners may make. */
 
-import { API, getJson, pathOf, request, sendJson } from './api'
+import { API, RequestRejected, getJson, pathOf, postLabels, request, sendJson } from './api'
 import type * as T from './api-types'
+import { newRequestId } from './outbox'
 
 /** A page of a long list; `next` continues it and is null at the end. */
 export interface Page<Row> {
   rows: Row[]
-  next: string | null
+  next: number | null
 }
 
 export const getOwnerExperiment = (name: string): Promise<T.OwnerExperimentDetail> =>
@@ -23,7 +24,6 @@ export type Status = 'any' | 'answered' | 'open'
 
 export interface Filter {
   status: Status
-  sort: T.ComparisonOrder
   answer: T.Answer | ''
   labeler: string
   disputed: boolean
@@ -33,45 +33,48 @@ export interface Filter {
 export async function getComparisons(
   name: string,
   filter: Partial<Filter>,
-  after: string | null,
+  after: number | null,
   limit: number,
 ): Promise<Page<ListedComparison>> {
   const query = pageQuery(after, limit)
   for (const [key, value] of Object.entries(filter)) if (value) query.set(key, String(value))
   const path = `${pathOf(name)}/comparisons?${query}`
-  const { comparisons, next } = await getJson<T.ReviewedComparisonPage>(path)
-  return { rows: comparisons, next }
+  return getJson(path)
 }
 
 export const setGold = (id: number, answer: T.Answer | null): Promise<unknown> =>
   sendJson('PUT', `${API}/comparisons/${id}/gold`, { answer })
 
-/** T.Answer as the owner; null withdraws that answer. */
-export const adjudicate = (id: number, answer: T.Answer | null): Promise<unknown> =>
-  sendJson('POST', `${API}/comparisons/${id}/adjudicate`, { answer })
+/** Label as the owner, in the comparison's own order; null withdraws that label. */
+export async function adjudicate(
+  { id, left }: ListedComparison,
+  answer: T.Answer | null,
+): Promise<void> {
+  const label = { request_id: newRequestId(), comparison_id: id, answer, left_hash: left?.hash ?? null }
+  const { rejected } = await postLabels([label])
+  if (rejected[0] !== undefined) throw new RequestRejected(rejected[0].problem)
+}
 
 export const exportPath = (name: string): string => `${pathOf(name)}/export`
 
 export const getRanking = (name: string): Promise<T.Ranking> => getJson(`${pathOf(name)}/ranking`)
 
 /** Fetch the comparisons of a clip, with the probabilities of their answers in the ranking. */
-export const getComparisonsOf = async (name: string, hash: string): Promise<T.RankedComparison[]> =>
-  (await getJson<T.ComparisonsOfClip>(`${pathOf(name)}/ranking/${hash}`)).comparisons
+export const getComparisonsOf = (name: string, hash: string): Promise<T.ReviewedComparison[]> =>
+  getJson(`${pathOf(name)}/ranking/${hash}`)
 
 // --- labelers and invites ---
 
 export const getQuality = (name: string): Promise<T.LabelQuality> => getJson(`${pathOf(name)}/quality`)
 
-export const getLabelers = async (): Promise<T.Labeler[]> =>
-  (await getJson<T.LabelerList>(`${API}/labelers`)).labelers
+export const getLabelers = (): Promise<T.LabelerView[]> => getJson(`${API}/labelers`)
 
 export const changeLabeler = (
   id: number,
   action: 'exclude' | 'include' | 'revoke',
 ): Promise<unknown> => sendJson('POST', `${API}/labelers/${id}/${action}`, {})
 
-export const getInvites = async (): Promise<T.Invite[]> =>
-  (await getJson<T.InviteList>(`${API}/invites`)).invites
+export const getInvites = (): Promise<T.InviteView[]> => getJson(`${API}/invites`)
 
 /** Create an invite; its link is in this response only. */
 export const createInvite = (invite: T.NewInviteRequest): Promise<T.NewInvite> =>
@@ -99,40 +102,29 @@ export async function deleteExperiment(name: string): Promise<void> {
 export const updateExperiment = (name: string, update: T.ExperimentUpdate): Promise<unknown> =>
   sendJson('PATCH', pathOf(name), update)
 
-export const controlRun = (name: string, state: T.RunState): Promise<unknown> =>
+export const controlRun = (name: string, state: T.ControlRequest['state']): Promise<unknown> =>
   sendJson('POST', `${pathOf(name)}/control`, { state })
 
-// --- diagnostics, clips, audit trail ---
+// --- diagnostics, audit trail ---
 
-export const getEpisodes = async (name: string): Promise<T.Episode[]> =>
-  (await getJson<T.EpisodeList>(`${pathOf(name)}/episodes`)).episodes
+export const getEpisodes = (name: string): Promise<T.Episode[]> =>
+  getJson(`${pathOf(name)}/episodes`)
 
 export const getDiagnostics = (name: string): Promise<T.PredictorDiagnostics> =>
   getJson(`${pathOf(name)}/diagnostics`)
 
-export async function getClips(
-  envId: string,
-  after: string | null,
-  limit: number,
-): Promise<Page<T.Clip>> {
-  const path = `${API}/environments/${encodeURIComponent(envId)}/clips?${pageQuery(after, limit)}`
-  const { clips, next } = await getJson<T.EnvironmentClipPage>(path)
-  return { rows: clips, next }
-}
-
 export async function getAuditEvents(
   experiment: string,
-  after: string | null,
+  after: number | null,
   limit: number,
-): Promise<Page<T.AuditEvent>> {
+): Promise<Page<T.EventView>> {
   const query = pageQuery(after, limit)
   query.set('experiment', experiment)
-  const { events, next } = await getJson<T.AuditEventPage>(`${API}/audit?${query}`)
-  return { rows: events, next }
+  return getJson(`${API}/audit?${query}`)
 }
 
-function pageQuery(after: string | null, limit: number): URLSearchParams {
+function pageQuery(after: number | null, limit: number): URLSearchParams {
   const query = new URLSearchParams({ limit: String(limit) })
-  if (after !== null) query.set('after', after)
+  if (after !== null) query.set('after', String(after))
   return query
 }

@@ -24,7 +24,9 @@ owner_router = APIRouter(prefix="/api/v1/experiments", tags=["experiments"], rou
 
 
 @router.get("")
-def list_experiments(services: ServicesDep, identity: CurrentIdentity) -> schemas.ExperimentList:
+def list_experiments(
+    services: ServicesDep, identity: CurrentIdentity
+) -> list[schemas.ExperimentSummary]:
     """List the experiments that the user may see, newest first; archived ones for owners only."""
     views = [
         view
@@ -32,7 +34,7 @@ def list_experiments(services: ServicesDep, identity: CurrentIdentity) -> schema
         if identity.sees(view.name) and (view.archived_at is None or is_owner(identity))
     ]
     summaries = [services.experiments.summary(view, identity.name) for view in views]
-    return schemas.ExperimentList(experiments=[visible_to(identity, each) for each in summaries])
+    return [visible_to(identity, each) for each in summaries]
 
 
 @router.get("/{name}")
@@ -49,18 +51,18 @@ def show_experiment(
 @owner_router.get("/{name}/metrics")
 def list_metrics(
     name: str, services: ServicesDep, after: Annotated[int, Query(ge=0, le=MAX_ID)] = 0
-) -> schemas.MetricsList:
+) -> list[schemas.MetricsEntry]:
     """List the metrics after a row, oldest first; from the start, evenly thinned."""
     view = services.experiments.find(name)
     rows = services.store.metrics.after(view.id, after, at_most=MAX_ROWS)
-    return schemas.MetricsList(rows=[metrics_entry(row) for row in rows])
+    return [metrics_entry(row) for row in rows]
 
 
 @owner_router.get("/{name}/episodes")
-def list_episodes(name: str, services: ServicesDep) -> schemas.EpisodeList:
+def list_episodes(name: str, services: ServicesDep) -> list[schemas.Episode]:
     """List the kept episodes of earlier agents, oldest first."""
     view = services.experiments.find(name)
-    return schemas.EpisodeList(episodes=services.experiments.episodes(view))
+    return services.experiments.episodes(view)
 
 
 @owner_router.delete("/{name}", status_code=204)
@@ -104,9 +106,8 @@ def owner_experiment_detail(
     """Return an experiment with the settings that only its owner sees."""
     control = services.store.experiments.control(view.id)
     reward = (control.reward or "predicted") if has_two_rewards(view) else None
-    settings = {
-        "assignment": services.store.experiments.assignment(view.id),
-        "control": replace(control, reward=reward),
-    }
-    detail = dict(services.experiments.detail(view, owner))
-    return schemas.OwnerExperimentDetail.model_validate(detail | settings, from_attributes=True)
+    return schemas.OwnerExperimentDetail(
+        **dict(services.experiments.detail(view, owner)),
+        assignment=services.store.experiments.assignment(view.id),
+        control=replace(control, reward=reward),
+    )

@@ -1,13 +1,12 @@
 """The current user, joining, and management of labelers and invites by owners."""
 
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
 from rl_teacher.common.errors import LabelerNotFound
-from rl_teacher.store.records import LabelerView
+from rl_teacher.store.records import InviteView, LabelerView
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import (
     CurrentIdentity,
@@ -31,16 +30,15 @@ InviteId = Annotated[int, Path(ge=1, le=MAX_ID)]
 
 
 @owner_router.get("/labelers")
-def list_labelers(services: ServicesDep) -> schemas.LabelerList:
+def list_labelers(services: ServicesDep) -> list[LabelerView]:
     """List all labelers."""
-    views = services.store.labelers.all()
-    return schemas.LabelerList.model_validate({"labelers": views}, from_attributes=True)
+    return services.store.labelers.all()
 
 
 @owner_router.post("/labelers/{labeler_id}/exclude")
 def exclude_labeler(
     labeler_id: LabelerId, services: ServicesDep, owner: LabelerName
-) -> schemas.Labeler:
+) -> LabelerView:
     """Exclude a labeler's labels from training without deleting them."""
     return set_excluded(labeler_id, services, owner, is_excluded=True)
 
@@ -48,7 +46,7 @@ def exclude_labeler(
 @owner_router.post("/labelers/{labeler_id}/include")
 def include_labeler(
     labeler_id: LabelerId, services: ServicesDep, owner: LabelerName
-) -> schemas.Labeler:
+) -> LabelerView:
     """Include a labeler's labels in training again."""
     return set_excluded(labeler_id, services, owner, is_excluded=False)
 
@@ -64,10 +62,9 @@ def revoke_labeler(
 
 
 @owner_router.get("/invites")
-def list_invites(services: ServicesDep) -> schemas.InviteList:
+def list_invites(services: ServicesDep) -> list[InviteView]:
     """List all invites, newest first."""
-    views = services.store.access.invites()
-    return schemas.InviteList.model_validate({"invites": views}, from_attributes=True)
+    return services.store.access.invites()
 
 
 @owner_router.post("/invites", status_code=201)
@@ -77,7 +74,7 @@ def create_invite(
     """Create an invite; the link is returned only once."""
     if body.experiment is not None:
         services.experiments.find(body.experiment)
-    made = services.store.access.invite(
+    invite, token = services.store.access.invite(
         body.role,
         body.name,
         body.experiment,
@@ -85,8 +82,7 @@ def create_invite(
         max_uses=body.max_uses,
         by=owner,
     )
-    link = service_url(request) + invite_path(made.token)
-    return schemas.NewInvite(**asdict(made.invite), link=link)
+    return schemas.NewInvite(invite=invite, link=service_url(request) + invite_path(token))
 
 
 @owner_router.delete("/invites/{invite_id}", status_code=204)
@@ -97,11 +93,11 @@ def revoke_invite(invite_id: InviteId, services: ServicesDep, owner: LabelerName
 
 def set_excluded(
     labeler_id: int, services: Services, owner: str, *, is_excluded: bool
-) -> schemas.Labeler:
+) -> LabelerView:
     """Exclude or include a labeler and return the result."""
     name = labeler_of(labeler_id, services).name
     services.store.labelers.set_excluded(name, is_excluded=is_excluded, by=owner)
-    return schemas.Labeler.model_validate(labeler_of(labeler_id, services), from_attributes=True)
+    return labeler_of(labeler_id, services)
 
 
 def labeler_of(labeler_id: int, services: Services) -> LabelerView:

@@ -52,27 +52,13 @@ async def submit_labels(body: schemas.LabelBatch, request: Request) -> schemas.L
     return await services.label_batcher(LabelUpload(identity, body.labels))
 
 
-@router.post("/experiments/{name}/practice")
-def start_practice(name: str, services: ServicesDep, identity: CurrentIdentity) -> schemas.Practice:
-    """Return three gold comparisons with their known answers; none if there are fewer.
-
-    The labeler does not get them as gold comparisons any more.
-    """
-    view = services.experiments.find_for(name, identity)
-    practised = services.store.comparisons.practise(view.id, identity.name)
-    shown = [comparison_if_displayable(each, identity.name, gold) for each, gold in practised]
-    return schemas.Practice(
-        instructions=view.instructions, comparisons=[each for each in shown if each is not None]
-    )
-
-
 @router.get("/experiments/{name}/labels")
 def list_labels(
     name: str,
     services: ServicesDep,
     identity: CurrentIdentity,
     limit: Annotated[int, Query(ge=1, le=200)] = 20,
-) -> schemas.LabelHistory:
+) -> list[schemas.PastLabel]:
     """List the labeler's current labels, newest first."""
     view = services.experiments.find_for(name, identity)
     labels = services.store.labels.of_labeler(view.id, identity.name, limit)
@@ -80,18 +66,16 @@ def list_labels(
         (each, comparison_if_displayable(each.comparison, identity.name, each.answer))
         for each in labels
     ]
-    return schemas.LabelHistory(
-        labels=[
-            schemas.PastLabel(
-                request_id=each.request_id,
-                comparison=comparison,
-                answered_at=each.created_at,
-                ranking=each.ranking,
-            )
-            for each, comparison in shown
-            if comparison is not None
-        ]
-    )
+    return [
+        schemas.PastLabel(
+            request_id=each.request_id,
+            comparison=comparison,
+            answered_at=each.created_at,
+            ranking=each.ranking,
+        )
+        for each, comparison in shown
+        if comparison is not None
+    ]
 
 
 @router.get("/experiments/{name}/effect")
@@ -175,17 +159,13 @@ def submit_ranking(
 @router.delete("/experiments/{name}/rankings/{ranking_id}")
 def withdraw_ranking(
     name: str, ranking_id: UUID, services: ServicesDep, identity: CurrentIdentity
-) -> schemas.WithdrawnRanking:
+) -> list[schemas.Comparison]:
     """Withdraw all labels of a ranking, and lease its comparisons to be ranked again."""
     view = services.experiments.find_for(name, identity)
     claimed = services.store.rankings.withdraw(view.id, identity.name, ranking_id)
-    return schemas.WithdrawnRanking(
-        comparisons=[
-            serialize_claim(each, identity.name)
-            for each in claimed
-            if is_displayable(each.comparison)
-        ]
-    )
+    return [
+        serialize_claim(each, identity.name) for each in claimed if is_displayable(each.comparison)
+    ]
 
 
 @router.post("/leases/renew")

@@ -12,16 +12,11 @@ from rl_teacher.common.errors import CorruptClip, MediaNotFound
 from rl_teacher.report.label_export import jsonl, label_rows
 from rl_teacher.runs.control import switch_reward
 from rl_teacher.store.experiments import ClearableSetting, check_assignment
-from rl_teacher.store.records import (
-    ComparisonDetails,
-    ComparisonFilter,
-    Control,
-    LibraryClip,
-)
+from rl_teacher.store.records import ComparisonDetails, ComparisonFilter, Control, EventView, Page
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.access import LabelerName, OwnerRoute
 from rl_teacher.web.clip_ranking import CONTRADICTION, FittedRanking
-from rl_teacher.web.label_quality import MAX_LABELS, quality
+from rl_teacher.web.label_quality import quality
 from rl_teacher.web.problems import NotShown
 from rl_teacher.web.routes.experiments import owner_experiment_detail
 from rl_teacher.web.schemas import review as schemas
@@ -34,11 +29,7 @@ from rl_teacher.web.schemas.experiments import (
     RatedClip,
 )
 from rl_teacher.web.schemas.shared import (
-    CURSOR,
-    MAX_CURSOR,
     MAX_PAGE,
-    NO_NULL,
-    Clip,
     finite,
 )
 from rl_teacher.web.serializers import clip_if_displayable, serialize_clip
@@ -54,30 +45,25 @@ router = APIRouter(prefix="/api/v1", tags=["review"], route_class=OwnerRoute)
 EMPTIABLE: tuple[ClearableSetting, ...] = ("seconds_between", "target_labels")
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
-Cursor = Annotated[str | None, Query(max_length=MAX_CURSOR, pattern=CURSOR)]
+Cursor = Annotated[int | None, Query(ge=1, le=MAX_ID)]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
 @router.get("/experiments/{name}/comparisons")
 def list_comparisons(
     name: str, services: ServicesDep, query: Annotated[schemas.ComparisonsQuery, Query()]
-) -> schemas.ReviewedComparisonPage:
+) -> Page[schemas.ReviewedComparison]:
     """List the comparisons that match a filter, with every labeler's answer."""
     wanted = ComparisonFilter(query.answer, query.labeler, query.disputed, query.gold, query.status)
     experiment_id = services.experiments.find(name).id
-    page = services.store.comparisons.page(
-        experiment_id, wanted, query.sort, query.after, query.limit
-    )
-    return schemas.ReviewedComparisonPage(
-        comparisons=[reviewed_comparison(each) for each in page.rows], next=page.next
-    )
+    page = services.store.comparisons.page(experiment_id, wanted, query.after, query.limit)
+    return Page([reviewed_comparison(each) for each in page.rows], page.next)
 
 
 @router.get("/experiments/{name}/quality")
 def show_quality(name: str, services: ServicesDep) -> schemas.LabelQuality:
     """Return agreement and label quality."""
-    labels = services.store.labels.sample(services.experiments.find(name).id, MAX_LABELS)
-    return quality(labels, services.store.labelers.all())
+    return quality(services.store, services.experiments.find(name).id)
 
 
 @router.get("/experiments/{name}/ranking")
@@ -96,14 +82,14 @@ def show_ranking(name: str, services: ServicesDep) -> schemas.Ranking:
         ],
         num_answers=len(ranking.probabilities),
         num_contradictions=len(ranking.contradictions),
-        contradictions=[ranked_comparison(each, ranking) for each in worst],
+        contradictions=[reviewed_comparison(each, ranking) for each in worst],
     )
 
 
 @router.get("/experiments/{name}/ranking/{content_hash}")
 def show_ranked_clip(
     name: str, content_hash: str, services: ServicesDep
-) -> schemas.ComparisonsOfClip:
+) -> list[schemas.ReviewedComparison]:
     """List the comparisons of a clip with the probabilities of their answers in the ranking."""
     ranking = services.ranking.of(services.experiments.find(name))
     if content_hash not in ranking.comparisons:
@@ -112,9 +98,7 @@ def show_ranked_clip(
             "again."
         )
     found = services.store.comparisons.details(ranking.comparisons[content_hash])
-    return schemas.ComparisonsOfClip(
-        comparisons=[ranked_comparison(each, ranking) for each in found]
-    )
+    return [reviewed_comparison(each, ranking) for each in found]
 
 
 @router.put("/comparisons/{comparison_id}/gold", status_code=204)
@@ -126,31 +110,6 @@ def set_gold(
 ) -> None:
     """Set the known answer: every labeler gets this comparison once, as a gold question."""
     services.store.comparisons.set_gold(comparison_id, body.answer, by=owner)
-
-
-@router.post("/comparisons/{comparison_id}/adjudicate", status_code=204)
-def adjudicate(
-    comparison_id: ComparisonId,
-    body: schemas.AnswerRequest,
-    services: ServicesDep,
-    owner: LabelerName,
-) -> None:
-    """Answer as the owner, in the comparison's stored order, or withdraw that answer."""
-    services.store.labels.adjudicate(comparison_id, body.answer, by=owner)
-
-
-@router.get("/environments/{env_id:path}/clips")
-def list_clips(
-    env_id: Annotated[str, Path(max_length=300, pattern=NO_NULL)],
-    services: ServicesDep,
-    after: Cursor = None,
-    limit: Limit = 50,
-) -> schemas.EnvironmentClipPage:
-    """List the clips of an environment that occur in comparisons, newest first."""
-    page = services.store.clips.page(env_id, after, limit)
-    clips = [(each, clip_if_displayable(each.clip)) for each in page.rows]
-    displayable = [environment_clip(each, clip) for each, clip in clips if clip is not None]
-    return schemas.EnvironmentClipPage(clips=displayable, next=page.next)
 
 
 @router.patch("/experiments/{name}")
@@ -169,11 +128,13 @@ def update_experiment(
     check_assignment(policy)
     # The first change, because an experiment without predicted rewards refuses it.
     if body.reward is not None:
-        switch_reward(services.store, view.name, body.reward.value, by=owner)
-    control = Control(**body.model_dump(exclude={"assignment", "reward"}))
+        switch_reward(services.store, view.name, body.reward, by=owner)
+    control = Control(**body.model_dump(exclude={"assignment", "reward", "instructions"}))
     emptied: list[ClearableSetting] = [name for name in EMPTIABLE if body.is_null(name)]
-    if control != Control() or emptied:
-        services.store.experiments.set_control(view.id, control, cleared=emptied, by=owner)
+    if control != Control() or emptied or body.instructions is not None:
+        services.store.experiments.set_control(
+            view.id, control, instructions=body.instructions, cleared=emptied, by=owner
+        )
     if policy != before:
         services.store.experiments.set_assignment(view.id, policy, by=owner)
     return owner_experiment_detail(services.experiments.find(name), services, owner)
@@ -185,7 +146,7 @@ def control_experiment(
 ) -> OwnerExperimentDetail:
     """Pause, resume or stop the training run."""
     view = services.experiments.find(name)
-    services.store.experiments.set_control(view.id, Control(state=body.state.value), by=owner)
+    services.store.experiments.set_control(view.id, Control(state=body.state), by=owner)
     return owner_experiment_detail(view, services, owner)
 
 
@@ -213,45 +174,28 @@ def rated_clips(entries: Any, services: Services) -> list[RatedClip]:
     return found
 
 
-def reviewed_comparison(view: ComparisonDetails) -> schemas.ReviewedComparison:
-    """Serialize a comparison."""
-    fields = vars(view) | displayable_sides(view)
-    return schemas.ReviewedComparison.model_validate(fields, from_attributes=True)
-
-
-def ranked_comparison(view: ComparisonDetails, ranking: FittedRanking) -> schemas.RankedComparison:
-    """Serialize a comparison with the probabilities of its answers."""
+def reviewed_comparison(
+    view: ComparisonDetails, ranking: FittedRanking | None = None
+) -> schemas.ReviewedComparison:
+    """Serialize a comparison, with the probabilities of its answers in a ranking."""
     answers = []
     for vote in view.votes:
-        probability = ranking.probabilities.get((view.id, vote.labeler_id))
+        probability = ranking and ranking.probabilities.get((view.id, vote.labeler_id))
         is_contradiction = probability is not None and probability < CONTRADICTION
         answers.append(
             vars(vote) | {"probability": probability, "is_contradiction": is_contradiction}
         )
-    fields = vars(view) | displayable_sides(view) | {"votes": answers}
-    return schemas.RankedComparison.model_validate(fields)
-
-
-def displayable_sides(view: ComparisonDetails) -> dict[str, Clip | None]:
-    """Serialize both clips of a comparison."""
-    return {"left": clip_if_displayable(view.left), "right": clip_if_displayable(view.right)}
-
-
-def environment_clip(view: LibraryClip, clip: Clip) -> schemas.EnvironmentClip:
-    """Serialize a clip with its number of comparisons."""
-    return schemas.EnvironmentClip(
-        **dict(clip), created_at=view.created_at, num_comparisons=view.num_comparisons
-    )
+    sides = {"left": clip_if_displayable(view.left), "right": clip_if_displayable(view.right)}
+    return schemas.ReviewedComparison.model_validate(vars(view) | sides | {"votes": answers})
 
 
 @router.get("/audit")
 def list_events(
     services: ServicesDep, experiment: str | None = None, after: Cursor = None, limit: Limit = 100
-) -> schemas.AuditEventPage:
+) -> Page[EventView]:
     """List audit events, newest first; `experiment` selects one experiment."""
     experiment_id = None if experiment is None else services.experiments.find(experiment).id
-    page = services.store.events.page(experiment_id, after, limit)
-    return schemas.AuditEventPage.model_validate(page, from_attributes=True)
+    return services.store.events.page(experiment_id, after, limit)
 
 
 @router.get(

@@ -1,13 +1,13 @@
 """Schemas of experiments: status, progress, metrics, diagnostics and settings."""
 
 from datetime import datetime
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_teacher.runs.status import Phase
 from rl_teacher.store.experiments import MAX_OVERLAP_LABELERS
+from rl_teacher.store.records import AssignmentPolicy, Control
 from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.schemas.shared import (
     NO_NULL,
@@ -57,12 +57,6 @@ class Episode(BaseModel):
     step: int
 
 
-class EpisodeList(BaseModel):
-    """Episodes of earlier agents of a run, oldest first."""
-
-    episodes: list[Episode]
-
-
 class ExperimentSummary(BaseModel):
     """Status of an experiment, without its settings and metrics.
 
@@ -95,26 +89,11 @@ class ExperimentSummary(BaseModel):
     latest_episode: Episode | None
 
 
-class ExperimentList(BaseModel):
-    """All experiments, newest first."""
-
-    experiments: list[ExperimentSummary]
-
-
 class ExperimentDetail(ExperimentSummary):
     """An experiment with its configuration and latest metrics."""
 
     config: dict[str, Any]
     metrics: dict[str, Any]
-
-
-class AssignmentSettings(BaseModel):
-    """Assignment policy: overlap, repeats and gold questions."""
-
-    overlap: float
-    overlap_labelers: int
-    repeats: float
-    gold: float
 
 
 class AssignmentUpdate(StrictRequest):
@@ -131,45 +110,21 @@ class AssignmentUpdate(StrictRequest):
     gold: Probability | None = None
 
 
-class RunState(StrEnum):
-    """Requested state of a training run."""
-
-    RUN = "run"
-    PAUSE = "pause"
-    STOP = "stop"
-
-
-class AgentReward(StrEnum):
-    """Rewards that the agent learns from."""
-
-    PREDICTED = "predicted"
-    TRUE = "true"
-
-
 class ControlRequest(StrictRequest):
     """Requested state of the training run; `stop` saves a checkpoint and ends it."""
 
-    state: RunState
-
-
-class ControlSettings(BaseModel):
-    """The owner's commands to the training run; null where the run's own settings apply.
-
-    `reward` is null if the experiment has no predicted rewards to switch off.
-    """
-
-    state: RunState
-    seconds_between: float | None
-    target_labels: int | None
-    target_steps: int | None
-    reward: AgentReward | None
+    state: Literal["run", "pause", "stop"]
 
 
 class OwnerExperimentDetail(ExperimentDetail):
-    """An experiment with the settings that only its owner sees."""
+    """An experiment with the settings that only its owner sees.
 
-    assignment: AssignmentSettings
-    control: ControlSettings
+    In `control`, null stands for the run's own setting; `reward` is null if the experiment has no
+    predicted rewards to switch off.
+    """
+
+    assignment: AssignmentPolicy
+    control: Control
 
 
 class ExperimentUpdate(StrictRequest):
@@ -184,7 +139,7 @@ class ExperimentUpdate(StrictRequest):
     target_labels: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     target_steps: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     seconds_between: Annotated[float, Field(ge=0.1, le=1e6, allow_inf_nan=False)] | None = None
-    reward: AgentReward | None = None
+    reward: Literal["predicted", "true"] | None = None
     assignment: AssignmentUpdate | None = None
 
     def is_null(self, name: str) -> bool:
@@ -205,12 +160,6 @@ class MetricsEntry(BaseModel):
 
     id: int
     step: int
-
-
-class MetricsList(BaseModel):
-    """Logged metrics, oldest first."""
-
-    rows: list[MetricsEntry]
 
 
 class RatedClip(BaseModel):

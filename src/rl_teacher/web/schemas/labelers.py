@@ -1,6 +1,5 @@
 """Schemas of labelers, credentials and invites."""
 
-from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -8,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from rl_teacher.store.access import LONGEST_DAYS, MAX_USES
 from rl_teacher.store.labelers import MAX_NAME_LENGTH
-from rl_teacher.store.records import Role
+from rl_teacher.store.records import InviteView, Role
 from rl_teacher.web.schemas.shared import StrictRequest
 
 GrantedRole = Literal["owner", "labeler"]
@@ -39,24 +38,6 @@ class JoinResponse(CurrentUser):
     experiment: str | None
 
 
-class Labeler(BaseModel):
-    """A labeler; labels of an excluded labeler are not used for training."""
-
-    id: int
-    name: str
-    role: Role
-    created_at: datetime
-    excluded_at: datetime | None
-    num_labels: int
-    last_label_at: datetime | None
-
-
-class LabelerList(BaseModel):
-    """All labelers."""
-
-    labelers: list[Labeler]
-
-
 class RevokedCredentials(BaseModel):
     """Number of revoked credentials."""
 
@@ -79,35 +60,8 @@ class NewInviteRequest(StrictRequest):
     max_uses: Annotated[int, Field(strict=True, ge=1, le=MAX_USES)] = 1
 
 
-class Invite(BaseModel):
-    """An invite without its secret; `hint` is the beginning of the secret.
-
-    `status` is `open`, `used` (as often as allowed), `expired` or `revoked`. `used_at` and
-    `used_by` are those of the latest use.
-    """
-
-    id: int
-    hint: str
-    name: str | None
-    role: Role
-    experiment: str | None
-    created_at: datetime
-    expires_at: datetime
-    max_uses: int
-    num_uses: int
-    used_at: datetime | None
-    used_by: str | None
-    revoked_at: datetime | None
-    status: str
-
-
-class InviteList(BaseModel):
-    """All invites, newest first."""
-
-    invites: list[Invite]
-
-
-class NewInvite(Invite):
+class NewInvite(BaseModel):
     """A new invite with its link, which is returned only once."""
 
+    invite: InviteView
     link: str

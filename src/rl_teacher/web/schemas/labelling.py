@@ -57,13 +57,6 @@ class NextComparisons(BaseModel):
     progress: Progress
 
 
-class Practice(BaseModel):
-    """Comparisons to practise with; the `answer` of each is the known one."""
-
-    instructions: str
-    comparisons: list[Comparison]
-
-
 class PastLabel(BaseModel):
     """A current label of the requesting labeler; `ranking` is the one that it belongs to."""
 
@@ -71,12 +64,6 @@ class PastLabel(BaseModel):
     comparison: Comparison
     answered_at: datetime
     ranking: UUID | None
-
-
-class LabelHistory(BaseModel):
-    """Current labels of the requesting labeler, newest first."""
-
-    labels: list[PastLabel]
 
 
 class LabelEffect(BaseModel):
@@ -159,17 +146,11 @@ class RankingSubmission(Submission):
 class RankingReceipt(BaseModel):
     """The comparisons that a ranking has labelled; its labels are committed to the database.
 
-    `warning` is given once per labeler, with their first label that came too fast for the clips.
+    `warning` is given if a label came too fast for the clips.
     """
 
     comparison_ids: list[int]
     warning: str | None = None
-
-
-class WithdrawnRanking(BaseModel):
-    """The comparisons of a withdrawn ranking, leased to be ranked again."""
-
-    comparisons: list[Comparison]
 
 
 class LabelBatch(BaseModel):
@@ -193,7 +174,7 @@ class RejectedLabel(BaseModel):
 class LabelReceipt(BaseModel):
     """Result for each label of a batch; accepted labels are committed to the database.
 
-    `warning` is given once per labeler, with their first label that came too fast for the clips.
+    `warning` is given if a label came too fast for the clips.
     """
 
     accepted: list[UUID]

@@ -1,15 +1,14 @@
 """Schemas of the review: every labeler's labels, label quality, clips and audit events."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.records import ComparisonOrder, Role
+from rl_teacher.store.records import Role
+from rl_teacher.store.sql import MAX_ID
 from rl_teacher.web.schemas.shared import (
-    CURSOR,
-    MAX_CURSOR,
     MAX_PAGE,
     NO_NULL,
     Clip,
@@ -19,15 +18,14 @@ from rl_teacher.web.schemas.shared import (
 
 
 class ComparisonsQuery(StrictRequest):
-    """Filter and order of comparisons; `after` is the `next` of the previous page."""
+    """Filter of comparisons; `after` is the `next` of the previous page."""
 
     status: Literal["any", "answered", "open"] = "any"
     answer: Answer | None = None
     labeler: Annotated[str, Field(max_length=300, pattern=NO_NULL)] | None = None
     disputed: bool | None = None
     gold: bool | None = None
-    sort: ComparisonOrder = ComparisonOrder.NEWEST
-    after: Annotated[str, Field(max_length=MAX_CURSOR, pattern=CURSOR)] | None = None
+    after: Annotated[int, Field(ge=1, le=MAX_ID)] | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
 
 
@@ -35,6 +33,9 @@ class LabelerAnswer(BaseModel):
     """One labeler's current answer to a comparison, in the comparison's stored order.
 
     `is_too_fast`: it was given before half of the longer clip could have been played.
+    `probability`: that of the answer under the ranking if the labeler made no error; null outside
+    of the ranking, and for answers that do not count: `cannot_tell`, and those of excluded
+    labelers. `is_contradiction`: it is below 0.1.
     """
 
     labeler_id: int
@@ -46,10 +47,12 @@ class LabelerAnswer(BaseModel):
     lease: str
     is_too_fast: bool
     is_excluded: bool
+    probability: Number
+    is_contradiction: bool
 
 
-class StoredComparison(BaseModel):
-    """A comparison in its stored order.
+class ReviewedComparison(BaseModel):
+    """A comparison in its stored order, with every labeler's current answer.
 
     `number` counts the experiment's comparisons from 1. A clip is null until it can be shown.
     """
@@ -65,22 +68,7 @@ class StoredComparison(BaseModel):
     num_labels: int
     is_open: bool
     is_disputed: bool
-
-
-class ReviewedComparison(StoredComparison):
-    """A comparison with every labeler's current answer.
-
-    `number` counts the experiment's comparisons from 1. A clip is null until it can be shown.
-    """
-
     answers: Annotated[list[LabelerAnswer], Field(validation_alias="votes")]
-
-
-class ReviewedComparisonPage(BaseModel):
-    """A page of comparisons; `next` is the `after` of the next page, null on the last one."""
-
-    comparisons: list[ReviewedComparison]
-    next: str | None
 
 
 class RankedClip(BaseModel):
@@ -99,23 +87,6 @@ class RankedClip(BaseModel):
     num_open: int
 
 
-class RankedAnswer(LabelerAnswer):
-    """An answer and its probability under the ranking if the labeler made no error.
-
-    `probability` is null for answers that do not count: `cannot_tell`, and those of excluded
-    labelers. `is_contradiction`: it is below 0.1.
-    """
-
-    probability: Number
-    is_contradiction: bool
-
-
-class RankedComparison(StoredComparison):
-    """A comparison with the probabilities of its answers."""
-
-    answers: Annotated[list[RankedAnswer], Field(validation_alias="votes")]
-
-
 class Ranking(BaseModel):
     """Bradley-Terry ranking of an experiment's clips by all current answers, best first.
 
@@ -126,39 +97,13 @@ class Ranking(BaseModel):
     clips: list[RankedClip]
     num_answers: int
     num_contradictions: int
-    contradictions: list[RankedComparison]
-
-
-class ComparisonsOfClip(BaseModel):
-    """The comparisons of one clip, oldest first."""
-
-    comparisons: list[RankedComparison]
-
-
-class AnswerRequest(StrictRequest):
-    """An answer in the comparison's stored order; null withdraws an earlier one."""
-
-    answer: Answer | None
+    contradictions: list[ReviewedComparison]
 
 
 class GoldRequest(StrictRequest):
     """The known answer in the comparison's stored order; null removes it."""
 
     answer: Answer | None
-
-
-class EnvironmentClip(Clip):
-    """A clip and the number of comparisons that use it."""
-
-    created_at: datetime
-    num_comparisons: int
-
-
-class EnvironmentClipPage(BaseModel):
-    """A page of displayable clips; `next` is the `after` of the next page, null on the last one."""
-
-    clips: list[EnvironmentClip]
-    next: str | None
 
 
 class ShareEstimate(BaseModel):
@@ -204,8 +149,8 @@ class LabelQuality(BaseModel):
 
     `agreement` is the share of pairs of answers that are equal.
 
-    Everything except each labeler's `num_answers` is computed from `num_labels` labels: those of
-    the newest comparisons if `is_complete` is false.
+    Everything except each labeler's `num_answers` is computed from `num_labels` labels: the newest
+    if `is_complete` is false.
     """
 
     num_labels: int
@@ -214,21 +159,3 @@ class LabelQuality(BaseModel):
     agreement: ShareEstimate
     num_shared: int
     labelers: list[LabelerQuality]
-
-
-class AuditEvent(BaseModel):
-    """An entry of the audit log; `actor` is the user who caused it."""
-
-    id: int
-    created_at: datetime
-    kind: str
-    actor: Annotated[str | None, Field(validation_alias="labeler")]
-    experiment: str | None
-    details: dict[str, Any]
-
-
-class AuditEventPage(BaseModel):
-    """A page of audit events, newest first; `next` is the `after` of the next page."""
-
-    events: Annotated[list[AuditEvent], Field(validation_alias="rows")]
-    next: str | None

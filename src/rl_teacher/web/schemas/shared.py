@@ -1,17 +1,14 @@
 """Field types, limits and schemas that several others share, and those of clips and scenes."""
 
-import base64
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     computed_field,
-    model_validator,
 )
 
 from rl_teacher.clips.poses import MAX_NUMBER
@@ -19,9 +16,7 @@ from rl_teacher.clips.segment import playback_speed
 
 MAX_PAGE = 200
 """Rows on one page of a long list."""
-MAX_CURSOR = 200
 
-CURSOR = "^[A-Za-z0-9_=-]*$"
 NO_NULL = "^[^\\x00]*$"
 """Excludes the one character that not every database can store or compare."""
 
@@ -70,18 +65,6 @@ class Clip(BaseModel):
         return playback_speed(self.seconds)
 
 
-def decode_rows(text: str, dtype: str, columns: int) -> np.ndarray:
-    """Decode base64 to [rows, columns] finite numbers.
-
-    Raises:
-        ValueError: it is no base64, or of no whole rows, or a number is not finite.
-    """
-    rows = np.frombuffer(base64.b64decode(text, validate=True), dtype).reshape(-1, columns)
-    if not len(rows) or not np.isfinite(rows).all():
-        raise ValueError("one row or more of finite numbers is needed")
-    return rows
-
-
 Length = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Vector = Annotated[list[Length], Field(min_length=3, max_length=3)]
 
@@ -109,14 +92,6 @@ class Mesh(BaseModel):
     vertices: str
     faces: str
 
-    @model_validator(mode="after")
-    def check_arrays(self) -> Self:
-        """Check that faces are three indices of vertices each."""
-        vertices, faces = decode_rows(self.vertices, "<f4", 3), decode_rows(self.faces, "<u4", 3)
-        if faces.max() >= len(vertices):
-            raise ValueError(f"a face has vertex {faces.max()} of {len(vertices)}")
-        return self
-
 
 class HeightField(BaseModel):
     """Height field; `data` is base64."""
@@ -125,13 +100,6 @@ class HeightField(BaseModel):
     columns: int
     size: Annotated[list[Length], Field(min_length=4, max_length=4)]
     data: str
-
-    @model_validator(mode="after")
-    def check_data(self) -> Self:
-        """Check the number of heights."""
-        if len(decode_rows(self.data, "<f4", 1)) != self.rows * self.columns:
-            raise ValueError(f"{self.rows} x {self.columns} heights are needed")
-        return self
 
 
 class SceneCamera(BaseModel):
@@ -155,18 +123,3 @@ class Scene(BaseModel):
     camera: SceneCamera
     extent: Length
     ground_z: Length | None
-
-    @model_validator(mode="after")
-    def check_references(self) -> Self:
-        """Check that bodies, meshes and height fields that others refer to exist."""
-        references = [
-            *((geom.body, -1, self.bodies) for geom in self.geoms),
-            *((geom.mesh, 0, self.meshes) for geom in self.geoms if geom.type == "mesh"),
-            *((geom.hfield, 0, self.hfields) for geom in self.geoms if geom.type == "hfield"),
-        ]
-        if self.camera.tracks is not None:
-            references.append((self.camera.tracks, 0, self.bodies))
-        for index, first, existing in references:
-            if index is None or not first <= index < len(existing):
-                raise ValueError(f"{index} refers to none of {len(existing)}")
-        return self
