@@ -56,7 +56,7 @@ class ScreenshotStudy:
         self._store.experiments.set_assignment(self._id, AssignmentPolicy(0.3, 3, 0.05, 0.05))
         for name in LABELERS:
             expires_at = self._now + timedelta(days=7)
-            invite = self._store.access.invite(experiment=self._name, expires_at=expires_at).token
+            invite = self._store.access.invite(experiment=self._name, expires_at=expires_at)[1]
             self._store.access.accept_invite(invite, name)
         asked = list(self._comparisons())
         for each in asked[-NUM_GOLD:]:
