@@ -6,7 +6,7 @@ SETUP := .venv/.installed
 # Every process would compile its imports again without bytecode caches.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo teach page api-types check check-page test test-slow audit golden lock clean
+.PHONY: setup demo teach page api-types check check-page test test-slow test-sbx audit golden lock clean
 
 setup: $(SETUP)
 
@@ -48,11 +48,23 @@ test: page
 	$(MAKE) --jobs 2 check check-page
 	tests/system-packages.sh
 	@# Tests spend a quarter of their time waiting: three workers keep two cores busy.
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not sbx"
 
 test-slow: page
 	tests/system-packages.sh
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not sbx"
+
+# SBX has 20 dependencies that nothing else needs, hence a separate environment.
+SBX := .venv-sbx/.installed
+
+test-sbx: $(SBX)
+	.venv-sbx/bin/python -m pytest -m sbx
+
+$(SBX): requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv-sbx
+	.venv-sbx/bin/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock "sbx-rl==0.28.0"
+	.venv-sbx/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(SBX)
 
 # Known vulnerabilities of all dependencies, in Python and in the page. It needs the internet: an
 # advisory database that cannot be reached is an error.
@@ -76,4 +88,4 @@ lock:
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > requirements.lock
 
 clean:
-	rm -rf .venv .venv-audit .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-sbx .venv-audit .pytest_cache .ruff_cache .hypothesis

@@ -22,7 +22,16 @@ LEARNING_RATES = {
     "ga3c": ("--ga3c.learning-rate", "1e30"),
     "sac": ("--sac.learning-rate", "1e30", "--sac.learning-starts", "100"),
     "sb3:PPO": ("--other.arguments", "learning_rate=1e30", "n_steps=64"),
+    "sbx:SAC": ("--other.arguments", "learning_rate=1e30", "learning_starts=100"),
 }
+
+
+def with_marker(agents):
+    """Return parameters of a test, with the marker of SBX where it is needed."""
+    return [
+        pytest.param(agent, marks=pytest.mark.sbx) if agent.startswith("sbx") else agent
+        for agent in agents
+    ]
 
 
 def run(*arguments):
@@ -37,7 +46,7 @@ def assert_checkpoints_are_finite(name="test"):
             assert np.isfinite(array).all(), path
 
 
-@pytest.mark.parametrize("agent", LEARNING_RATES)
+@pytest.mark.parametrize("agent", with_marker(LEARNING_RATES))
 def test_diverging_agent_ends_run_with_error_that_names_learning_rate(agent, capsys):
     assert run("-p", "rl", "-a", agent, *LEARNING_RATES[agent]) == 2
     error = capsys.readouterr().err
@@ -84,7 +93,7 @@ def test_checkpoint_before_divergence_is_kept(capsys):
 
 @pytest.mark.parametrize(
     "name",
-    ["ppo", "sac", "sb3:PPO", "tests.test_divergence:Diverging"],
+    with_marker(["ppo", "sac", "sb3:PPO", "sbx:SAC", "tests.test_divergence:Diverging"]),
 )
 def test_nan_weights_are_not_saved(name):
     config = TeachConfig("Pendulum-v1", "rl", name="test", agent=name)

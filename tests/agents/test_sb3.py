@@ -19,7 +19,10 @@ from rl_teacher.common.errors import BadConfig, UnknownName
 from rl_teacher.config.experiment import OtherAgentConfig, TeachConfig
 from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.envs.registry import make_vector
+from rl_teacher.runs.folder import Experiment
+from rl_teacher.teach import teach
 from tests.agents.rollouts import masked_vector
+from tests.test_workflows import QUIET
 
 ON_POLICY = {
     "sb3:PPO": ("n_steps=16", "batch_size=16", "n_epochs=2"),
@@ -36,6 +39,11 @@ OFF_POLICY = {
     "sb3:CrossQ": ("learning_starts=8", "batch_size=16", SMALL),
     "sb3:DQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16", SMALL),
     "sb3:QRDQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16", SMALL),
+}
+WITH_JAX = {
+    "sbx:PPO": ("n_steps=16", "batch_size=16", "n_epochs=2"),
+    "sbx:SAC": ("learning_starts=8", "batch_size=16", SMALL),
+    "sbx:DQN": ("learning_starts=8", "batch_size=16", "target_update_interval=16"),
 }
 FAST = ("sb3:PPO", "sb3:TRPO", "sb3:MaskablePPO", "sb3:SAC", "sb3:DQN")
 """One agent of each kind for every test run; the others are marked slow."""
@@ -259,9 +267,7 @@ def test_rewards_of_reset_steps_are_ignored(name):
 # --- saving and restoring ---
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_restored_library_agent_continues_exactly(name):
-    arguments = (ON_POLICY | OFF_POLICY)[name]
+def assert_continues_exactly(name, arguments):
     agent = create_agent(name, *arguments)
     collector = collector_for(name)
     train(agent, collector, rollouts_of(name))
@@ -277,6 +283,17 @@ def test_restored_library_agent_continues_exactly(name):
     assert_same(agent.state(), other.state())
     weights = [key for key in saved if key.startswith("weights/policy")]
     assert any(not np.array_equal(saved[key], agent.state()[key]) for key in weights)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_restored_library_agent_continues_exactly(name):
+    assert_continues_exactly(name, (ON_POLICY | OFF_POLICY)[name])
+
+
+@pytest.mark.sbx
+@pytest.mark.parametrize("name", WITH_JAX)
+def test_restored_sbx_agent_continues_exactly(name):
+    assert_continues_exactly(name, WITH_JAX[name])
 
 
 @pytest.mark.parametrize("name", ["sb3:PPO", "sb3:SAC"])
@@ -423,3 +440,19 @@ def test_lin_learning_rate_anneals_linearly():
     agent.extend(512)
     train(agent, collector_for("sb3:PPO"), 1)
     assert group["lr"] == pytest.approx(0.75e-3)
+
+
+@pytest.mark.sbx
+def test_sbx_agent_learns_from_labels():
+    config = config_of(
+        "sbx:SAC",
+        *WITH_JAX["sbx:SAC"],
+        env_id="ShortReacher-v1",
+        predictor="synth",
+        n_labels=12,
+        num_timesteps=320,
+        clip_length=1.0,
+        pretrain_iters=20,
+    )
+    teach(config, QUIET)
+    assert Experiment.find(config.name).metrics()[-1]["labels_answered"] == 12

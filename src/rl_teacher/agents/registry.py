@@ -13,6 +13,7 @@ from rl_teacher.agents.agent import LEARNING_RATE_ARGUMENT, Agent, agent_diverge
 from rl_teacher.agents.custom import custom_agent_class, make_custom_agent
 from rl_teacher.agents.sb3.libraries import (
     ALGORITHMS,
+    LIBRARIES,
     algorithm_class,
     check_algorithm,
     is_on_policy,
@@ -57,7 +58,8 @@ def check_agent(config: TeachConfig) -> None:
 
 def is_library_agent(name: str) -> bool:
     """Return whether a name denotes an algorithm of another library, such as `sb3:PPO`."""
-    return name.startswith("sb3:")
+    library, colon, _ = name.partition(":")
+    return bool(colon) and library in LIBRARIES
 
 
 def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:

@@ -109,7 +109,7 @@ class TeachConfig:
     name: Annotated[str, WHAT, short("-n")] = ""
     """name of the experiment; repeating the command continues it"""
     agent: Annotated[str, WHAT, short("-a")] = "ppo"
-    """agent: ppo, trpo, a2c, ga3c or sac; one of another library, such as sb3:TD3; or a
+    """agent: ppo, trpo, a2c, ga3c or sac; one of another library, such as sb3:TD3 or sbx:SAC; or a
     custom one as module:Class"""
     seed: Annotated[Seed, WHAT, short("-s")] = 1
     """seed of environments, networks, selectors and synthetic teachers"""

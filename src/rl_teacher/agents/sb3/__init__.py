@@ -1,1 +1,1 @@
-"""Adapters for agents of Stable-Baselines3 and sb3-contrib."""
+"""Adapters for agents of Stable-Baselines3, sb3-contrib and SBX."""

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from rl_teacher.agents.actions import EnvArray, Masks, float32_bounds
 from rl_teacher.agents.agent import LEARNING_RATE_ARGUMENT, agent_diverged, check_weights
 from rl_teacher.agents.sb3.libraries import NORMALISE, algorithm_class, arguments_for
-from rl_teacher.agents.sb3.weights import load_weights, warm_start_weights, weights_of
+from rl_teacher.agents.sb3.weights import is_sbx, load_weights, warm_start_weights, weights_of
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import (
     StateDict,
@@ -38,6 +38,8 @@ COUNTERS = (
     "_n_calls",
     "_current_progress_remaining",
     "exploration_rate",
+    "reset_idx",
+    "adaptive_lr.current_adaptive_lr",
 )
 """Attributes of an algorithm that change during training; each algorithm has some of them."""
 
@@ -288,9 +290,10 @@ class LibraryAgent:
         Raises:
             Diverged: they are not finite.
         """
-        parameters = self.algorithm.policy.named_parameters()
-        weights = {name: each.detach().cpu().numpy() for name, each in parameters}
-        check_weights(weights, LEARNING_RATE_ARGUMENT)
+        if not is_sbx(self.algorithm):
+            parameters = self.algorithm.policy.named_parameters()
+            weights = {name: each.detach().cpu().numpy() for name, each in parameters}
+            check_weights(weights, LEARNING_RATE_ARGUMENT)
 
     def _advance(self, num_steps: int) -> None:
         """Count environment steps, on which schedules depend."""
@@ -358,14 +361,21 @@ class LibraryAgent:
 
     def _counters(self) -> StateDict:
         return {
-            name: np.asarray(getattr(self.algorithm, name))
+            name: np.asarray(getattr(holder, last))
             for name in COUNTERS
-            if hasattr(self.algorithm, name)
+            for holder, last in [_resolve_attribute(self.algorithm, name)]
+            if hasattr(holder, last)
         }
 
     def _set_counters(self, counters: Mapping[str, np.ndarray]) -> None:
         for name, value in counters.items():
-            setattr(self.algorithm, name, value.item())
+            holder, last = _resolve_attribute(self.algorithm, name)
+            setattr(holder, last, value.item())
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(array, device=self.algorithm.device)
+
+
+def _resolve_attribute(algorithm: Any, name: str) -> tuple[Any, str]:
+    holder, _, last = name.rpartition(".")
+    return (getattr(algorithm, holder, None) if holder else algorithm), last

@@ -11,8 +11,11 @@ from rl_teacher.config.agents import OtherAgentConfig
 ALGORITHMS = {
     **{f"sb3:{name}": "stable_baselines3" for name in ("A2C", "DDPG", "DQN", "PPO", "SAC", "TD3")},
     **{f"sb3:{name}": "sb3_contrib" for name in ("CrossQ", "MaskablePPO", "QRDQN", "TQC", "TRPO")},
+    **{f"sbx:{name}": "sbx" for name in ("CrossQ", "DDPG", "DQN", "PPO", "SAC", "TD3", "TQC")},
 }
 """Module of each algorithm."""
+
+LIBRARIES = ("sb3", "sbx")
 
 RESERVED = ("env", "seed", "tensorboard_log", "_init_setup_model", "_total_timesteps")
 """Constructor arguments that the adapter sets."""
@@ -45,7 +48,7 @@ def algorithm_class(name: str) -> Any:
     try:
         return getattr(import_module(module), name.partition(":")[2])
     except ImportError as error:
-        raise MissingExtra(f"{name} needs {module}", "sb3", error) from error
+        raise MissingExtra(f"{name} needs {module}", name.partition(":")[0], error) from error
 
 
 def arguments_for(algorithm: Any, name: str, settings: OtherAgentConfig) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from rl_teacher.agents.agent import RewardFunction
 from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.sb3.adapter import LibraryAgent
 from rl_teacher.agents.sb3.libraries import NORMALISE
+from rl_teacher.agents.sb3.weights import is_sbx
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.common.state_dict import StateDict, nest, part_of
@@ -84,11 +85,19 @@ class OnPolicyLibraryAgent(LibraryAgent):
 
     def _sample(self, observations: np.ndarray, masks: Masks) -> StepOutputs:
         normalised, masking = self.normalise(observations), self.mask_arguments(masks)
-        policy = self.algorithm.policy
-        with self.running(), torch.no_grad():
-            policy.set_training_mode(False)
-            sampled = policy(self._tensor(normalised), **masking)
-        actions, values, log_probs = (each.cpu().numpy() for each in sampled)
+        algorithm, policy = self.algorithm, self.algorithm.policy
+        with self.running():
+            if is_sbx(algorithm):
+                if not algorithm.use_sde or isinstance(self._action_space, gym.spaces.Discrete):
+                    policy.reset_noise()
+                sampled = policy.predict_all(normalised, policy.noise_key)
+                # Copied, since torch needs arrays that it may write to.
+                actions, log_probs, values = map(np.array, sampled)
+            else:
+                policy.set_training_mode(False)
+                with torch.no_grad():
+                    sampled = policy(self._tensor(normalised), **masking)
+                actions, values, log_probs = (each.cpu().numpy() for each in sampled)
         return StepOutputs(normalised, actions, values.reshape(-1), log_probs.reshape(-1), masks)
 
     def _within_bounds(self, actions: np.ndarray) -> np.ndarray:
@@ -155,9 +164,14 @@ class OnPolicyLibraryAgent(LibraryAgent):
 
     def _values(self, observations: np.ndarray) -> Float[np.ndarray, " env"]:
         """Compute [N] values of observations."""
-        inputs = self._tensor(self.normalise(observations))
+        normalised, algorithm = self.normalise(observations), self.algorithm
+        if is_sbx(algorithm):
+            values = algorithm.vf.apply(algorithm.policy.vf_state.params, normalised)
+            return np.array(values).reshape(-1)
         with torch.no_grad():
-            return self.algorithm.policy.predict_values(inputs).cpu().numpy().reshape(-1)
+            return (
+                algorithm.policy.predict_values(self._tensor(normalised)).cpu().numpy().reshape(-1)
+            )
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:
         """Do nothing: each rollout is used once, with the rewards of its time."""

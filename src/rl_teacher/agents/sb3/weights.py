@@ -1,6 +1,7 @@
 """Parameters and optimisers of an algorithm as named arrays, without pickle."""
 
 import json
+import re
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
@@ -12,10 +13,24 @@ from rl_teacher.agents.agent import check_shapes
 from rl_teacher.common.state_dict import StateDict, array_to_text, nest, part_of, text_to_array
 
 STRUCTURE = "shape"
+PARAMETER_TREES = ("params", "target_params", "batch_stats", "target_batch_stats")
+"""Parts of a training state of SBX that hold parameters; the others belong to its optimiser."""
 
 
 def weights_of(algorithm: Any) -> StateDict:
     """Return the parameters of an algorithm and the states of its optimisers."""
+    if is_sbx(algorithm):
+        from jax.tree_util import keystr, tree_flatten_with_path  # noqa: PLC0415 - heavy
+
+        leaves = {
+            place: tree_flatten_with_path(tree)[0] for place, tree in _trees(algorithm).items()
+        }
+        return nest(
+            {
+                place: {keystr(path): np.asarray(leaf) for path, leaf in pairs}
+                for place, pairs in leaves.items()
+            }
+        )
     parts = {name: flattened(tree) for name, tree in algorithm.get_parameters().items()}
     _, names = algorithm._get_torch_save_params()
     variables = {name: attrgetter(name)(algorithm) for name in names}
@@ -27,6 +42,18 @@ def weights_of(algorithm: Any) -> StateDict:
 
 def load_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
     """Restore what `weights_of` returned."""
+    if is_sbx(algorithm):
+        import jax  # noqa: PLC0415 - heavy
+
+        for place, tree in _trees(algorithm).items():
+            saved = part_of(arrays, place)
+            loaded = jax.tree_util.tree_map_with_path(
+                lambda path, _, saved=saved: jax.numpy.asarray(saved[jax.tree_util.keystr(path)]),
+                tree,
+            )
+            holder, _, name = place.partition(".")
+            setattr(algorithm.policy if holder == "policy" else algorithm, name, loaded)
+        return
     for name in algorithm.get_parameters():
         attrgetter(name)(algorithm).load_state_dict(unflattened(part_of(arrays, name)))
     for name, array in part_of(arrays, "variables").items():
@@ -35,11 +62,17 @@ def load_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
 
 def network_parameters(arrays: Mapping[str, np.ndarray]) -> StateDict:
     """Select the parameters of the networks from the result of `weights_of`."""
-    return {
-        name: array
-        for name, array in arrays.items()
-        if name.startswith(("policy/", "variables/")) and name != f"policy/{STRUCTURE}"
-    }
+    selected: StateDict = {}
+    for name, array in arrays.items():
+        part, _, rest = name.partition("/")
+        if part.endswith("_state"):
+            # A key path of SBX, such as `.params['params']['Dense_0']['kernel']`.
+            is_parameter = re.split(r"[.[]", rest.strip("."))[0] in PARAMETER_TREES
+        else:
+            is_parameter = part in ("policy", "variables") and rest != STRUCTURE
+        if is_parameter:
+            selected[name] = array
+    return selected
 
 
 def warm_start_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None:
@@ -57,6 +90,9 @@ def warm_start_weights(algorithm: Any, arrays: Mapping[str, np.ndarray]) -> None
         "observations and actions.",
     )
     load_weights(algorithm, own | given)
+
+
+# --- torch ---
 
 
 def flattened(tree: Any) -> StateDict:
@@ -95,3 +131,23 @@ def _insert_tensors(shape: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if kind == "list":
         return [_insert_tensors(each, arrays) for each in content]
     return content
+
+
+# --- SBX ---
+
+
+def is_sbx(algorithm: Any) -> bool:
+    """Return whether an algorithm belongs to SBX, which uses JAX."""
+    return type(algorithm).__module__.partition(".")[0] == "sbx"
+
+
+def _trees(algorithm: Any) -> dict[str, Any]:
+    """Return training states and random keys by attribute."""
+    import jax  # noqa: PLC0415 - heavy
+
+    found = {}
+    for place, holder in (("policy", algorithm.policy), ("algorithm", algorithm)):
+        for name, each in vars(holder).items():
+            if isinstance(each, jax.Array) or name.endswith("_state"):
+                found[f"{place}.{name}"] = each
+    return found
