@@ -317,6 +317,7 @@ def take_owner_pages(screenshots: ScreenshotTaker, invite: str) -> None:
         View("experiment", page, wait_for_experiment, is_full_page=True),
         View("comparisons", f"{page}?tab=comparisons", wait_for("main li button")),
         View("disagreements", f"{page}?tab=disagreements", wait_for("main li canvas")),
+        View("clips", f"{page}?tab=clips", wait_for("figure canvas")),
         View("labelers", f"{page}?tab=labelers", wait_for(".labelers dd"), is_full_page=True),
         View("settings", f"{page}?tab=settings", wait_for("textarea"), is_full_page=True),
         View("audit", f"{page}?tab=audit", wait_for(".event")),

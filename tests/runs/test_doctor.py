@@ -68,6 +68,11 @@ def hashes(request, make_database, monkeypatch):
     return hashes
 
 
+def execute(statement):
+    with open_store() as store, store.database.writing() as connection:
+        connection.execute(text(statement))
+
+
 def first_line(printed, word):
     return next(line for line in printed.splitlines() if line.startswith(word))
 
@@ -81,6 +86,21 @@ def assert_sound(capsys):
     code, printed = examine(capsys)
     assert code == 0, printed
     assert "fault" not in printed
+
+
+WRONG_COUNTS = [
+    "UPDATE comparisons SET num_labels = 7 WHERE num_labels = 2",
+    "UPDATE experiments SET num_asked = 9",
+    "DELETE FROM tallies",
+]
+
+
+@pytest.mark.parametrize("statement", WRONG_COUNTS)
+def test_wrong_counts_are_found(hashes, statement, capsys):
+    execute(statement)
+    code, printed = examine(capsys)
+    assert code == 1
+    assert first_line(printed, "fault: counts")
 
 
 @pytest.mark.parametrize("name", ["clip", "scene"])
@@ -150,7 +170,7 @@ def test_damaged_database_is_found_and_not_opened(file, capsys):
     code, printed = examine(capsys)
     assert code == 1
     assert file.name in first_line(printed, "fault: database")
-    assert "clips" not in printed
+    assert "counts" not in printed
 
 
 @ONLY_SQLITE

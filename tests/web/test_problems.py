@@ -28,7 +28,11 @@ READING = (
     "/api/v1/events?experiment=hopper",
 )
 
-ANSWERED_IN_ANY_CASE = (*("/e/{name}", "/e/{name}/label", "/e/{name}/watch"),)
+ANSWERED_IN_ANY_CASE = (
+    *("/e/{name}", "/e/{name}/label", "/e/{name}/watch"),
+    "/api/v1/environments/{env_id:path}/clips",
+    "/metrics",
+)
 VALID_BODIES = {
     "gold": {"answer": "left"},
     "control": {"state": "run"},

@@ -4,7 +4,7 @@ import pytest
 
 from rl_teacher.clips.answer import Answer
 from rl_teacher.store.records import Control
-from tests.web.conftest import assert_problem, label, post
+from tests.web.conftest import ENV_ID, assert_problem, label, post
 
 URL = "/api/v1/experiments/hopper"
 
@@ -242,3 +242,15 @@ class TestLabelerView:
             assert comparison["latest_episode"]["true_return"] is None
             assert comparison["latest_episode"]["predicted_rewards"] is None
             assert not {"assignment", "control"} & set(comparison)
+
+
+class TestLibrary:
+    def test_clips_of_environment_are_paged_newest_first(self, program, trainer):
+        trainer.ask(2)
+        url = f"/api/v1/environments/{ENV_ID}/clips"
+        whole = program.get(url).json()
+        first = program.get(url, params={"limit": 3}).json()
+        rest = program.get(url, params={"limit": 3, "after": first["next"]}).json()
+        assert first["rows"] + rest["rows"] == whole["rows"]
+        assert len({each["hash"] for each in whole["rows"]}) == 4
+        assert (whole["next"], rest["next"]) == (None, None)

@@ -1,4 +1,4 @@
-"""Examination of a home: integrity of its files, and missing files."""
+"""Examination of a home: integrity of its files, missing files, and a recount."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +21,7 @@ from rl_teacher.runs.folder import (
     segment_files,
 )
 from rl_teacher.store.checkpoints import read_checkpoint
+from rl_teacher.store.counters import find_wrong_counts
 from rl_teacher.store.database import as_url, file_of
 from rl_teacher.store.media import MediaFiles, keys_of
 from rl_teacher.store.snapshot import faults_of
@@ -56,6 +57,7 @@ def examine() -> list[Check]:
             checks += [
                 check_segments(store),
                 check_clips(store, MediaFiles(media_url())),
+                check_counts(store),
             ]
     return [*checks, check_run_folders()]
 
@@ -117,6 +119,13 @@ def fault_of(media: MediaFiles, key: str) -> str | None:
     except CorruptClip:
         return "is truncated or altered: delete it, and the trainer renders it again"
     return None
+
+
+def check_counts(store: Store) -> Check:
+    """Compare the counts of comparisons, experiments and labelers with a recount."""
+    with store.database.reading() as connection:
+        faults = find_wrong_counts(connection)
+    return Check("counts", len(store.experiments.all()), faults)
 
 
 def check_run_folders() -> Check:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from sqlalchemy import bindparam, delete, exists, not_, or_, select
+from sqlalchemy import bindparam, delete, exists, func, not_, or_, select
 
 from rl_teacher.common.errors import MediaNotFound
 from rl_teacher.store import sql
 from rl_teacher.store.counters import COMPARISONS_WITH_CLIPS, recount
 from rl_teacher.store.database import Database
-from rl_teacher.store.records import ClipView, RenderedClip
+from rl_teacher.store.records import ClipView, Page, RenderedClip
 from rl_teacher.store.tables import Clip, Comparison, Episode, Experiment
 
 MEDIA_COLUMNS = ("kind", "media_key", "scene_hash", "num_frames", "fps")
@@ -26,6 +26,18 @@ CLIPS_OF_EXPERIMENT = select(*sql.columns_of(ClipView, Clip)).where(
 
 RENDERED = select(*sql.columns_of(ClipView, Clip)).where(Clip.kind.is_not(None))
 
+LIBRARY = (
+    RENDERED.where(Clip.env_id == bindparam("env_id"))
+    .order_by(Clip.created_at, Clip.content_hash)
+    .offset(bindparam("first"))
+    .limit(bindparam("limit"))
+)
+
+NUM_RENDERED = (
+    select(func.count())
+    .select_from(Clip)
+    .where(Clip.env_id == bindparam("env_id"), Clip.kind.is_not(None))
+)
 
 SHARED = (
     select(Clip.content_hash)
@@ -93,6 +105,20 @@ class Clips:
         statement = SHARED_AND_RENDERED if only_rendered else SHARED
         rows = self._database.rows(statement, env_id=env_id, num_steps=num_steps)
         return [row["content_hash"] for row in rows]
+
+    def page(self, env_id: str, after: int | None = None, limit: int = 50) -> Page[ClipView]:
+        """Return a page of an environment's rendered clips, newest first.
+
+        Args:
+            env_id: Environment.
+            after: `next` of the previous page: the number of older clips.
+            limit: Maximum number of rows.
+        """
+        if after is None:
+            after = int(self._database.scalar(NUM_RENDERED, env_id=env_id))
+        first = max(0, after - limit)
+        rows = self._database.rows(LIBRARY, env_id=env_id, first=first, limit=after - first)
+        return Page([ClipView(**row) for row in reversed(rows)], first or None)
 
     def rendered(self) -> list[ClipView]:
         """Return all clips that have media."""

@@ -15,12 +15,14 @@ from sqlalchemy import (
     exists,
     func,
     not_,
+    or_,
     select,
     update,
 )
 from sqlalchemy.orm import aliased
 
 from rl_teacher.clips.answer import Answer
+from rl_teacher.common.text import counted
 from rl_teacher.store.sql import IS_CURRENT, IS_NOT_EXCLUDED, THESE, in_chunks, insert_into
 from rl_teacher.store.tables import Clip, Comparison, Experiment, Label, Labeler, Tally
 
@@ -122,7 +124,47 @@ NEW_TALLIES = (
     .group_by(Comparison.experiment_id, Label.labeler_id)
 )
 
+WRONG_COMPARISONS = select(Comparison.id).where(
+    or_(*(getattr(Comparison, name) != count for name, count in COMPARISON_COUNTS.items()))
+)
+
+OF_COUNTED = select(func.count()).where(Comparison.experiment_id == Experiment.id)
+
+EXPERIMENT_COUNTS = {
+    "num_asked": OF_COUNTED.scalar_subquery(),
+    "num_answered": OF_COUNTED.where(Comparison.num_labels > 0).scalar_subquery(),
+    "num_open": OF_COUNTED.where(Comparison.is_open.is_(True)).scalar_subquery(),
+}
+
+WRONG_EXPERIMENTS = select(Experiment.name).where(
+    or_(*(getattr(Experiment, name) != count for name, count in EXPERIMENT_COUNTS.items()))
+)
+
 TALLY_COLUMNS = [each.name for each in NEW_TALLIES.selected_columns]
+
+TALLIES = select(*(getattr(Tally, name) for name in TALLY_COLUMNS))
+
+
+def find_wrong_counts(connection: Connection) -> list[str]:
+    """Compare all counts with a recount of the labels, and describe those that differ.
+
+    Counts of experiments are compared with those of their comparisons.
+    """
+    comparisons = connection.execute(WRONG_COMPARISONS).scalars().all()
+    experiments = connection.execute(WRONG_EXPERIMENTS).scalars().all()
+    given = {tuple(row) for row in connection.execute(TALLIES)}
+    recounted = {tuple(row) for row in connection.execute(NEW_TALLIES, {"first_new": 0})}
+    labelers = {row[:2] for row in given ^ recounted}
+    found = {
+        counted(len(comparisons), "comparison"): bool(comparisons),
+        f"experiments {', '.join(sorted(experiments))}": bool(experiments),
+        counted(len(labelers), "labeler"): bool(labelers),
+    }
+    return [
+        f"the counts of {what} differ from a recount"
+        for what, is_wrong in found.items()
+        if is_wrong
+    ]
 
 
 def recount(connection: Connection, comparison_ids: Sequence[int]) -> None:

@@ -22,7 +22,7 @@ from rl_teacher.web.authentication import SESSION_AGE, Authenticator, is_owner
 from rl_teacher.web.problems import Forbidden, NoCredential, error_response
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz")
+API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz", "/metrics")
 """Path prefixes for programs: a token in the query sets no cookie."""
 
 EXPERIMENT_PATH = "/api/v1/experiments/{name}"

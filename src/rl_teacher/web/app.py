@@ -38,7 +38,7 @@ from rl_teacher.web.settings import MAX_BODY_BYTES, Settings
 
 ROUTERS = (
     *(labelling.router, media.router, events.router),
-    *(health.public_router, health.router),
+    *(health.public_router, health.router, health.owner_router),
     *(experiments.router, experiments.owner_router),
     *(labelers.public_router, labelers.router, labelers.owner_router),
     *(review.router, playing.router, pages.public_router, pages.router),

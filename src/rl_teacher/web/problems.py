@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 from rl_teacher.common.errors import (
     BadInput,
     CorruptCheckpoint,
+    CorruptClip,
     NotFound,
     RlTeacherError,
     RunFolderUnusable,
@@ -157,6 +158,8 @@ def problem_from_error(error: Exception) -> Problem:
         case SQLAlchemyError():
             logger.error("A database statement failed.", exc_info=error)
             kind, detail = StoreUnavailable, f"A database statement failed. {SEE_LOG}"
+        case CorruptClip():
+            kind, detail = CorruptClip, str(error)  # which names no folder
         case CorruptCheckpoint() | RunFolderUnusable() | StoreUnavailable():
             # The text may name folders and servers, which labelers must not see.
             logger.warning("%s", error)

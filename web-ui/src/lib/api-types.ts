@@ -365,6 +365,10 @@ export interface components {
             waiting_since: string | null;
             warnings: string[];
         };
+        Page_Clip_: {
+            next: number | null;
+            rows: components["schemas"]["Clip"][];
+        };
         Page_EventView_: {
             next: number | null;
             rows: components["schemas"]["EventView"][];
@@ -568,6 +572,7 @@ export type NewInvite = components['schemas']['NewInvite'];
 export type NewInviteRequest = components['schemas']['NewInviteRequest'];
 export type NextComparisons = components['schemas']['NextComparisons'];
 export type OwnerExperimentDetail = components['schemas']['OwnerExperimentDetail'];
+export type Page_Clip_ = components['schemas']['Page_Clip_'];
 export type Page_EventView_ = components['schemas']['Page_EventView_'];
 export type Page_ReviewedComparison_ = components['schemas']['Page_ReviewedComparison_'];
 export type PastLabel = components['schemas']['PastLabel'];

@@ -105,13 +105,16 @@ export const updateExperiment = (name: string, update: T.ExperimentUpdate): Prom
 export const controlRun = (name: string, state: T.ControlRequest['state']): Promise<unknown> =>
   sendJson('POST', `${pathOf(name)}/control`, { state })
 
-// --- diagnostics, audit trail ---
+// --- diagnostics, clips, audit trail ---
 
 export const getEpisodes = (name: string): Promise<T.Episode[]> =>
   getJson(`${pathOf(name)}/episodes`)
 
 export const getDiagnostics = (name: string): Promise<T.PredictorDiagnostics> =>
   getJson(`${pathOf(name)}/diagnostics`)
+
+export const getClips = (envId: string, after: number | null, limit: number): Promise<Page<T.Clip>> =>
+  getJson(`${API}/environments/${encodeURIComponent(envId)}/clips?${pageQuery(after, limit)}`)
 
 export async function getAuditEvents(
   experiment: string,

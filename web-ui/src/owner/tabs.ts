@@ -7,6 +7,7 @@ export const TABS = {
   comparisons: 'Comparisons',
   disagreements: 'Disagreements',
   ranking: 'Ranking',
+  clips: 'Clips',
   labelers: 'Labelers',
   settings: 'Settings',
   audit: 'Audit trail',

@@ -1,16 +1,20 @@
-"""Health checks."""
+"""Health checks and metrics."""
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from rl_teacher.web.access import LabelerRoute, PublicRoute
+from rl_teacher.web.access import LabelerRoute, OwnerRoute, PublicRoute
 from rl_teacher.web.address import service_proof
 from rl_teacher.web.label_intake import check_schema_version
+from rl_teacher.web.monitoring import exposition
 from rl_teacher.web.services import ServicesDep
 
 router = APIRouter(tags=["health"], route_class=LabelerRoute)
+owner_router = APIRouter(tags=["health"], route_class=OwnerRoute)
 public_router = APIRouter(tags=["health"], route_class=PublicRoute)
 
 Nonce = Annotated[str | None, Query(pattern="^[0-9a-f]{32}$")]
@@ -49,3 +53,10 @@ def say_ready(services: ServicesDep) -> Readiness:
     version = check_schema_version(services.store)
     services.store.check_writable()
     return Readiness(status="ready", schema_version=version)
+
+
+@owner_router.get("/metrics", response_class=PlainTextResponse)
+def send_metrics(services: ServicesDep) -> Response:
+    """Return metrics of all experiments in Prometheus' text format."""
+    text = exposition(services.store.experiments.all(), services.experiments)
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -30,6 +30,8 @@ from rl_teacher.web.schemas.experiments import (
 )
 from rl_teacher.web.schemas.shared import (
     MAX_PAGE,
+    NO_NULL,
+    Clip,
     finite,
 )
 from rl_teacher.web.serializers import clip_if_displayable, serialize_clip
@@ -58,6 +60,19 @@ def list_comparisons(
     experiment_id = services.experiments.find(name).id
     page = services.store.comparisons.page(experiment_id, wanted, query.after, query.limit)
     return Page([reviewed_comparison(each) for each in page.rows], page.next)
+
+
+@router.get("/environments/{env_id:path}/clips")
+def list_clips(
+    env_id: Annotated[str, Path(pattern=NO_NULL)],
+    services: ServicesDep,
+    after: Cursor = None,
+    limit: Limit = 48,
+) -> Page[Clip]:
+    """List the clips of an environment that can be shown, newest first."""
+    page = services.store.clips.page(env_id, after, limit)
+    shown = map(clip_if_displayable, page.rows)
+    return Page([clip for clip in shown if clip is not None], page.next)
 
 
 @router.get("/experiments/{name}/quality")
