@@ -37,7 +37,9 @@ def play(game: AtariGame) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(1)
     for _ in range(STEPS):
         action = np.array([ALWAYS.get(game.name, rng.integers(shown.action_space.n))])
-        images = shown.act(action)[0], seen.act(action)[0]
+        for emulators in (shown, seen):
+            emulators.send(action)
+        images = shown.receive()[0], seen.receive()[0]
     screen, stack = images
     return screen[0].transpose(1, 2, 0), stack[0, -1]
 

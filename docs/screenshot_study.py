@@ -70,8 +70,7 @@ class ScreenshotStudy:
 
     def _invite(self, name: str | None) -> str:
         expires_at = self._now + timedelta(days=7)
-        invite = self._store.access.invite(name=name, experiment=self._name, expires_at=expires_at)
-        return invite.token
+        return self._store.access.invite(name=name, experiment=self._name, expires_at=expires_at)[1]
 
     def _comparisons(self) -> Iterator[ComparisonDetails]:
         after = None

@@ -38,6 +38,7 @@ from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.teach import TrainingLoop, teach
 from rl_teacher.teachers.registry import NAMED
+from tests.store.comparisons import counts
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
@@ -538,7 +539,6 @@ import sys
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.runs.opening import open_experiment
 from rl_teacher.preparation import experiment_spec
-from tests.store.comparisons import counts
 
 # Processes that have imported everything start within a millisecond.
 reader, writer = os.pipe()

@@ -13,7 +13,6 @@ from rl_teacher.envs.registry import get_env_info
 from rl_teacher.play import circus
 from rl_teacher.play.circus import ACTS
 from tests.browser.accessibility import assert_accessible
-from tests.browser.conftest import PHONE
 from tests.browser.labelling_page import PATIENCE_MS
 from tests.browser.layout import assert_fits
 
@@ -107,7 +106,7 @@ def test_page_alone_moves_eight_clips_until_space_pauses_them(open_context, page
     assert "700 comparisons" in page.locator("main").inner_text()
     page.emulate_media(reduced_motion="reduce")
     assert_accessible(page)
-    page.set_viewport_size(PHONE)
+    page.set_viewport_size({"width": 390, "height": 844})
     assert_fits(page)
     assert [url for url in requests if not url.startswith(("data:", page_file.as_uri()))] == []
     assert [text for kind, text in complaints if kind == "error"] == []

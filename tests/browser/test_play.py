@@ -5,7 +5,6 @@ import shutil
 import pytest
 
 from tests.browser.accessibility import assert_accessible
-from tests.browser.conftest import PHONE
 from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.layout import assert_fits
 from tests.browser.processes import Running
@@ -72,5 +71,5 @@ def test_two_agents_play_in_step_with_their_rewards(open_context, played):
     wait_for_episode(opened, 0)  # The next episode follows by itself.
     page.emulate_media(reduced_motion="reduce")
     assert_accessible(page)
-    page.set_viewport_size(PHONE)
+    page.set_viewport_size({"width": 390, "height": 844})
     assert_fits(page)

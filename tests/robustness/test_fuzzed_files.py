@@ -352,8 +352,7 @@ def read_policy(folder):
     observations = np.zeros((3, *policy.encoder.shape), np.float32)
     # Finite weights may be too large to be multiplied.
     with np.errstate(all="ignore"):
-        actions = policy.mode(policy.encoder.features(observations))
-        return policy.head.to_environment(actions).tolist()
+        return policy.environment_actions(policy.encoder.features(observations), None).tolist()
 
 
 @subject

@@ -22,6 +22,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.store.store import Store
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles
 from rl_teacher.store.lock import FolderLock
+from tests.store.comparisons import counts
 
 def clip(name):
     return hashlib.sha256(str(name).encode()).hexdigest()
@@ -140,7 +141,6 @@ say(lock.acquire())
 lock.sign()
 say("signed")
 import time
-from tests.store.comparisons import counts
 time.sleep(60)
 """
 
