@@ -13,6 +13,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.store.checkpoints import CheckpointFiles
 from rl_teacher.store.lock import FolderLock, SharedLock, is_locked
 from rl_teacher.store.store import Store
+from tests.store.comparisons import counts
 
 PREAMBLE = """
 import hashlib, sys
@@ -22,7 +23,6 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.store.store import Store
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles
 from rl_teacher.store.lock import FolderLock
-from tests.store.comparisons import counts
 
 def clip(name):
     return hashlib.sha256(str(name).encode()).hexdigest()
