@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_teacher.common.errors import BadInput, ClusterUnavailable, RlTeacherError
 from rl_teacher.common.parallel import in_parallel
@@ -127,8 +127,12 @@ def read_sweep(path: Path) -> Sweep:
         given = SweepFile.model_validate(tomllib.loads(path.read_text()))
         words = shlex.split(given.flags)
     except (OSError, ValueError) as error:
+        reason = str(error)
+        if isinstance(error, ValidationError):
+            wrong = error.errors()[0]
+            reason = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
         raise BadInput(
-            f"The sweep {path} cannot be read: {error}. Name a TOML file with `flags`, the "
+            f"The sweep {path} cannot be read: {reason}. Name a TOML file with `flags`, the "
             "arguments of `rl-teacher teach` as text, `seeds`, a list of integers, and optionally "
             'a [grid] of flags with lists of values, such as "--reward.l2" = [10.0, 100.0].'
         ) from None
