@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import tracemalloc
+import zipfile
 from dataclasses import replace
 from uuid import UUID
 
@@ -13,10 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.lib import format as npy
 
 from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.datasets import Dataset, load
-from rl_teacher.datasets.arrays import pack_npz
+from rl_teacher.datasets.arrays import pack_npz, read_npz
 from rl_teacher.datasets.writing import arrays_of, files_of, zipped
 from tests.datasets.conftest import ENV_ID, SPACE, row_of, segment
 
@@ -366,3 +368,13 @@ def test_deeply_nested_json_is_refused(files, tmp_path):
     nested = files | {"labels.jsonl": b"[" * 200_000}
     with pytest.raises(BadInput, match="cannot be read"):
         load(written(tmp_path / "set", nested))
+
+
+def test_array_that_is_shorter_than_its_shape_is_refused_before_it_is_allocated():
+    header = io.BytesIO()
+    npy.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**11,)})
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("rewards.npy", header.getvalue() + bytes(400))
+    with pytest.raises(BadInput, match="rewards"):
+        read_npz(archive.getvalue(), ["rewards"], 10**9)

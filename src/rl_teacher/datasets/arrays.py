@@ -1,6 +1,7 @@
 """Safe reading and reproducible writing of `.npz` files: no pickle, bounded size."""
 
 import io
+import math
 import zipfile
 from collections.abc import Collection, Mapping
 
@@ -60,7 +61,13 @@ def read_npz(content: bytes, names: Collection[str], max_bytes: int) -> Arrays:
 
 
 def read_array(file: zipfile.ZipFile, member: str) -> np.ndarray:
-    """Read one array; NumPy reads piece by piece, so that a false shape fills no memory."""
+    """Read one array, if the shape that it declares fits the size of the file."""
+    with file.open(member) as opened:
+        is_first_version = npy.read_magic(opened) == (1, 0)
+        read_header = npy.read_array_header_1_0 if is_first_version else npy.read_array_header_2_0
+        shape, _, dtype = read_header(opened)
+    if math.prod(shape) * dtype.itemsize > file.getinfo(member).file_size:
+        raise BadInput(f"{member} is shorter than the shape {shape} that it declares.")
     with file.open(member) as opened:
         array = npy.read_array(opened, allow_pickle=False)
     if array.dtype.str not in DTYPES or array.ndim > MAX_AXES:
