@@ -394,6 +394,7 @@ def test_run_with_videos_has_one_of_every_kept_episode_and_resumes_with_them():
     assert first.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_agent_of_another_library_is_filmed_without_a_page():
     config = TeachConfig(
         "CartPole-v1",

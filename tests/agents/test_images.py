@@ -60,7 +60,8 @@ def train(agent, venv, num_rollouts):
     return np.mean(means[-num_rollouts // 5 :])
 
 
-@pytest.mark.parametrize("is_continuous", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_continuous", [False, True])
 @pytest.mark.usefixtures("_shapes_unchecked")
 def test_ppo_learns_from_image_observations(is_continuous):
     venv = make_corridors(8, Seeker, is_continuous=is_continuous)

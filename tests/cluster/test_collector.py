@@ -107,6 +107,7 @@ def at_call(number, do):
     return should_stop
 
 
+@pytest.mark.slow
 def test_rollout_of_killed_process_is_repeated_with_the_same_numbers(collect_on):
     here, there = collect_here("ShortHopper-v1"), collect_on("ShortHopper-v1")
     import ray

@@ -160,6 +160,7 @@ def test_restored_state_continues_exactly_and_fits_leave_their_state_unchanged()
     np.testing.assert_array_equal(first_weights(fit(restored, labels.comparisons, 40)), expected)
 
 
+@pytest.mark.slow
 def test_dropout_changes_fit_and_still_learns():
     config = PredictorConfig(hidden=(32, 32), dropout=0.3)
     report = fit_to(oracle_labels(200), 1500, config).report

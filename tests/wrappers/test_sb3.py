@@ -88,6 +88,7 @@ def test_vector_without_reset_mask_is_refused():
         _ = [venv.step(np.array([0, t % 2])) for t in range(20)]
 
 
+@pytest.mark.slow
 def test_batch_environment_is_converted():
     venv = to_sb3(make_vector("ShortReacher-v1", 4))
     agent = PPO("MlpPolicy", venv, n_steps=32, batch_size=64, seed=0, device="cpu")
