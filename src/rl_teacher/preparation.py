@@ -22,10 +22,7 @@ from rl_teacher.rewards.factory import named_teacher
 from rl_teacher.rewards.memory import check_memory
 from rl_teacher.runs.folder import Experiment, home, open_store, validate_name
 from rl_teacher.runs.opening import ExperimentSpec
-from rl_teacher.runs.warm_start import (
-    WarmStart,
-    load_warm_start,
-)
+from rl_teacher.runs.warm_start import WarmStart, load_warm_start
 from rl_teacher.store.records import Control
 from rl_teacher.web.address import one_time_link
 from rl_teacher.web.service_process import PageService, check_page, open_in_browser

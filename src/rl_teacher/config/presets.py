@@ -1,11 +1,10 @@
 """Presets: defaults of `rl-teacher teach` for a kind of environment."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from rl_teacher.config.agents import PPOConfig
 
 PresetName = Literal["vectors", "images", "paper-atari"]
-PRESETS: tuple[PresetName, ...] = get_args(PresetName)
 
 LABELLED_DISCOUNT = 0.95
 """Discount factor for image observations with labels; its horizon is about the length of a clip.

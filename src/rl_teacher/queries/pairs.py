@@ -28,7 +28,7 @@ people cannot tell them apart."""
 CANDIDATES_PER_PAIR = 10
 """Candidate pairs per chosen pair (Christiano et al. 2017, 2.2.4)."""
 PIXEL_STRIDE = 16
-"""Subsampling stride of the image bytes by which segments are told apart."""
+"""Stride at which the bytes of images are sampled to compare segments."""
 EPSILON = 1e-8
 
 

@@ -12,7 +12,7 @@ from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.records import LabelerView, Role
 from rl_teacher.store.sql import columns_of
-from rl_teacher.store.tables import Experiment, Labeler, Lease, Tally
+from rl_teacher.store.tables import Labeler, Lease, Tally
 
 OWNER = "owner"
 """Name of the labeler who holds the credential of the home folder."""
@@ -52,13 +52,6 @@ LABELER_IDS = select(Labeler.name, Labeler.id).where(
     Labeler.name.in_(bindparam("names", expanding=True))
 )
 
-LABELERS_OF_EXPERIMENT = (
-    select(Labeler.name)
-    .join(Tally, Tally.labeler_id == Labeler.id)
-    .join(Experiment, Experiment.id == Tally.experiment_id)
-    .where(Experiment.name == bindparam("experiment"))
-)
-
 NAMES = select(Labeler.name)
 
 EXCLUDED_IDS = select(Labeler.id).where(Labeler.excluded_at.is_not(None))
@@ -74,11 +67,6 @@ class Labelers:
     def all(self) -> list[LabelerView]:
         """Return every labeler in the order of their first contact."""
         return [LabelerView(**row) for row in self._database.rows(LABELERS)]
-
-    def names_in(self, experiment: str) -> list[str]:
-        """Return the names of those who have answered in an experiment."""
-        rows = self._database.rows(LABELERS_OF_EXPERIMENT, experiment=experiment)
-        return [row["name"] for row in rows]
 
     def excluded_ids(self) -> frozenset[int]:
         """Return the ids of labelers whose labels are not used."""

@@ -64,7 +64,7 @@ def serve(
     """Serve the page until a signal stops it and return the exit code.
 
     Args:
-        page: Address of the page, and storage of clips.
+        page: Address of the page, and whether to open it in a browser.
         end_after_runs: Seconds after the last run until the service ends; None if it does not end.
         public_url: Address that browsers open, in printed links; None for that of the page.
         player: Plays the episodes to show instead of experiments; training runs do not find such a
