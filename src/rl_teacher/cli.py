@@ -666,7 +666,7 @@ def backup(path: Path, /) -> None:
 
 
 def restore(path: Path, /) -> None:
-    """Restore a backup into RL_TEACHER_HOME, which must be empty or not exist.
+    """Restore a backup into RL_TEACHER_HOME, which must be empty or missing; revoke all access.
 
     Args:
         path: file that `rl-teacher backup` has written
@@ -675,7 +675,11 @@ def restore(path: Path, /) -> None:
     from rl_teacher.runs.folder import home
 
     summary = restore_backup(user_path(path))
-    print(f"{summary} restored in {home()}")
+    print(f"Restored in {home()}: {summary}.")
+    print(
+        "next: `rl-teacher serve` prints the owner's new link; invite labelers again on the page, "
+        "under their names, or with `rl-teacher labelers invite`"
+    )
 
 
 def doctor() -> int:

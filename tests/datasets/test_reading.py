@@ -68,6 +68,12 @@ def test_data_set_of_any_number_type_loads_unchanged(tmp_path, dtype):
     assert read[0].left.observations.dtype == dtype
 
 
+def test_saved_data_set_has_no_other_files(dataset, tmp_path):
+    dataset.save(tmp_path / "set.zip")
+    with zipfile.ZipFile(tmp_path / "set.zip") as archive:
+        assert {*archive.namelist()} == {"dataset.json", "labels.jsonl", "segments.npz"}
+
+
 def test_equal_data_sets_give_equal_bytes(dataset, tmp_path):
     for name in ("one.zip", "other.zip"):
         dataset.save(tmp_path / name)
@@ -187,7 +193,7 @@ def test_array_of_another_type_or_size_is_refused(files, tmp_path, shape, descr)
 
 
 def test_archive_is_not_unpacked(files, dataset, tmp_path):
-    (tmp_path / "set.zip").write_bytes(zipped(files | {"../evil": b"{}"}))
+    (tmp_path / "set.zip").write_bytes(zipped(files | {"../evil": b"{}", "cache/xla/program": b""}))
     assert contents(load(tmp_path / "set.zip")) == contents(dataset)
     assert {each.name for each in tmp_path.iterdir()} == {"set.zip", "rl-teacher"}
 

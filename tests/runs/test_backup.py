@@ -1,23 +1,30 @@
+import asyncio
+import sqlite3
 import stat
 import threading
 import zipfile
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
 
 from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
-from rl_teacher.common.errors import BadInput, CorruptBackup
+from rl_teacher.common.errors import BadInput, CorruptBackup, InviteUnusable
 from rl_teacher.runs import backup as backup_module
 from rl_teacher.runs.backup import restore_backup, save_backup
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.store.checkpoints import Checkpoint, CheckpointFiles
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.records import NewLabel
+from rl_teacher.store.store import utc_now
 from rl_teacher.teach import teach
 from rl_teacher.web.address import access_token
+from rl_teacher.web.authentication import Authenticator
+from rl_teacher.web.settings import Settings
 from tests.store.comparisons import ask_and_show, pair
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
@@ -92,6 +99,7 @@ def test_restored_home_has_files_and_rows_of_the_original(
         restored.mkdir()
     assert main(["restore", str(copy)]) == 0
     left_out = {"logs/service.log", "cache/xla/program", "notes", "experiments/one/lock"}
+    left_out |= {"access-token"}
     original = files_below(filled)
     assert left_out <= original.keys()
     assert files_below(restored) == {k: v for k, v in original.items() if k not in left_out}
@@ -100,7 +108,7 @@ def test_restored_home_has_files_and_rows_of_the_original(
     checkpoint = Experiment.find("one").checkpoints.load()
     assert checkpoint is not None
     assert checkpoint.step == 7
-    for path in (copy, restored, restored / "access-token", restored / "labels.sqlite"):
+    for path in (copy, restored, restored / "labels.sqlite"):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
 
 
@@ -233,6 +241,20 @@ def add(path, name, mode=stat.S_IFREG | 0o600, compression=zipfile.ZIP_STORED):
         archive.writestr(info, "/etc", compression)
 
 
+def change_database(path, statements):
+    """Change the database in a backup, with the right checksum."""
+    with zipfile.ZipFile(path) as archive:
+        members = {info: archive.read(info) for info in archive.infolist()}
+    database = path.with_name("changed.sqlite")
+    [info] = [each for each in members if each.filename == "labels.sqlite"]
+    database.write_bytes(members[info])
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(statements)
+    with zipfile.ZipFile(path, "w") as archive:
+        for each, content in (members | {info: database.read_bytes()}).items():
+            archive.writestr(each, content)
+
+
 DAMAGES = {
     "truncated": truncate,
     "altered": alter,
@@ -241,7 +263,20 @@ DAMAGES = {
     "hidden path": lambda path: add(path, f"experiments/../media/clips/{'a' * 64}.poses"),
     "absolute path": lambda path: add(path, "/evil"),
     "folder": lambda path: add(path, "experiments/one/"),
-    "cache": lambda path: add(path, "cache/xla/program"),
+    **{
+        name: lambda path, name=name: add(path, name)
+        for name in (
+            *("cache/xla/program", "cache/xla/jit_step-cache", "experiments/one/cache/xla/program"),
+            *("experiments/one/predictor/predictor.so", "segments/E/__pycache__/run.pyc"),
+            *("media/clips/run.so", "experiments/one/../../evil", "C:\\evil", "services/one.json"),
+        )
+    },
+    "program in the database": lambda path: change_database(
+        path, "CREATE TRIGGER t AFTER INSERT ON labels BEGIN DELETE FROM labels; END"
+    ),
+    "table that is a program": lambda path: change_database(
+        path, "DROP TABLE metrics; CREATE VIEW metrics AS SELECT zeroblob(1000000000) AS id"
+    ),
     "unknown file": lambda path: add(path, "experiments/one/run.py"),
     "link": lambda path: add(path, "experiments/two/config.json", stat.S_IFLNK | 0o777),
     "compressed": lambda path: add(path, "access-token", compression=zipfile.ZIP_DEFLATED),
@@ -261,6 +296,32 @@ def test_damaged_or_foreign_backup_is_refused_and_nothing_restored(
     with pytest.raises(CorruptBackup, match="copy"):
         restore_backup(copy)
     assert not any(restored.iterdir())
+
+
+def test_restored_home_revokes_all_access_and_names_it(filled, tmp_path, elsewhere, capsys):
+    """Credentials, invites and sessions may have been revoked after the backup."""
+    token = access_token(home())
+    with open_store() as store:
+        _, credential = store.access.add_labeler("Ada Lovelace")
+        _, invite = store.access.invite(expires_at=utc_now() + timedelta(days=1))
+        session = Authenticator(store, Settings(token)).start_session(token)
+    copy = tmp_path / "copy"
+    save_backup(copy)
+    add(copy, "access-token")  # of an earlier version, or of an attacker
+    elsewhere()
+    assert main(["restore", str(copy)]) == 0
+    printed = capsys.readouterr().out
+    assert "'Ada Lovelace'" in printed
+    assert "1 invite" in printed
+    assert "labelers invite" in printed
+    assert access_token(home()) not in (token, "/etc")
+    with open_store() as store:
+        authenticator = Authenticator(store, Settings(access_token(home())))
+        for old in (token, credential, session):
+            assert asyncio.run(authenticator.of(old)) is None
+        authenticator.close()
+        with pytest.raises(InviteUnusable, match="revoked"):
+            store.access.accept_invite(invite, "Eve")
 
 
 def test_home_that_is_not_empty_is_refused(filled, tmp_path, elsewhere):

@@ -52,9 +52,11 @@ from rl_teacher.store.tables import Experiment, Label
 logger = logging.getLogger(__name__)
 
 DATABASE = "labels.sqlite"
+IGNORED = "access-token"
+"""Credential of the original's owner in earlier backups; the restored home gets a new one."""
 NAME = r"(?!\.)[^/\\]+"
 KNOWN = re.compile(
-    rf"{re.escape(DATABASE)}|access-token"
+    rf"{re.escape(DATABASE)}|{IGNORED}"
     rf"|segments/{NAME}/[0-9a-f]{{64}}\.safetensors|media/({MEDIA_KEY.pattern})"
     rf"|tensorboard/{NAME}/events\.{NAME}"
     rf"|experiments/{NAME}/((config\.json|metrics\.jsonl|plot\.png|labels\.zip)"
@@ -94,8 +96,6 @@ def save_backup(target: Path) -> str:
             with zipfile.ZipFile(unfinished, "w", strict_timestamps=False) as archive:
                 for part in ("experiments", "tensorboard"):
                     add_files(archive, source, part)
-                if (source / "access-token").exists():
-                    archive.write(source / "access-token", "access-token")
                 save_snapshot(store.database, Path(folder) / DATABASE)
                 archive.write(Path(folder) / DATABASE, DATABASE)
                 add_files(archive, source, "segments")
@@ -162,7 +162,10 @@ def restore_backup(source: Path) -> str:
     """Restore a backup into the home, which must be empty or not exist, and into its database.
 
     Files are complete in a folder of the home before they are moved to their places, the database
-    last.
+    last. All access is revoked.
+
+    Returns:
+        A summary of the contents, and of the revoked access.
 
     Raises:
         BadInput: The home or the database is not empty.
@@ -190,7 +193,7 @@ def restore_backup(source: Path) -> str:
                     is_synced=True,
                 )
                 with closing(database):
-                    summary = summary_of(archive, database)
+                    summary = f"{summary_of(archive, database)}. {revoke_access(database)}"
                     if file is None:
                         load_database(database, url)
             restored = unfinished / DATABASE
@@ -255,6 +258,8 @@ def extract(archive: zipfile.ZipFile, target: Path) -> None:
     """
     media = MediaFiles(default_media(target))
     for info in archive.infolist():
+        if info.filename == IGNORED:
+            continue
         key = info.filename.removeprefix("media/")
         if key != info.filename:
             media.put(key, unseal(key, archive.read(info)))
@@ -268,6 +273,20 @@ def extract(archive: zipfile.ZipFile, target: Path) -> None:
             os.fsync(writing.fileno())
     if faults := faults_of(target / DATABASE):
         raise corrupt(Path(archive.filename or ""), f"its database is damaged: {faults[0]}")
+
+
+def revoke_access(database: Database) -> str:
+    """Revoke all credentials and open invites of a restored database, and return a summary.
+
+    Their revocation may be newer than the backup. Browsers are signed out, too, since their
+    sessions are signed with the access token, of which the home gets a new one.
+    """
+    names, num_invites = Store(database).access.revoke_all()
+    listed = f" ({', '.join(map(repr, names))})" if names else ""
+    return (
+        f"Revoked: the credentials of {counted(len(names), 'labeler')}{listed}, "
+        f"{counted(num_invites, 'invite')}, and all sessions of browsers"
+    )
 
 
 def load_database(source: Database, url: str) -> None:

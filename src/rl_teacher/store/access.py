@@ -198,6 +198,21 @@ class Access:
             self._events.append(connection, "revoke", details, by_id)
         return num_revoked
 
+    def revoke_all(self) -> tuple[list[str], int]:
+        """Revoke all credentials and open invites.
+
+        Returns:
+            The names of the labelers who had credentials, and the number of invites.
+        """
+        valid = select(Labeler.name).join(Credential).where(Credential.revoked_at.is_(None))
+        names = [row["name"] for row in self._database.rows(valid.distinct())]
+        for name in names:
+            self.revoke_credentials(name)
+        invites = [each.id for each in self.invites() if each.status == "open"]
+        for invite_id in invites:
+            self.revoke_invite(invite_id)
+        return names, len(invites)
+
     def _add_credential(
         self,
         connection: Connection,

@@ -15,6 +15,8 @@ from rl_teacher.store.database import (
 from rl_teacher.store.sql import CHUNK
 from rl_teacher.store.tables import Base, ExperimentLock
 
+PROGRAMS = "SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')"
+
 
 def save_snapshot(database: Database, path: Path) -> None:
     """Copy a database, as of one moment, to a new SQLite file.
@@ -73,8 +75,11 @@ def faults_of(path: Path) -> list[str]:
         with closing(sqlite3.connect(url, uri=True)) as connection:
             found = [row[0] for row in connection.execute("PRAGMA integrity_check")]
             orphans = connection.execute("PRAGMA foreign_key_check").fetchall()
+            # They would run with later queries.
+            added = connection.execute(PROGRAMS).fetchall()
     # A damaged name in a message of SQLite is not UTF-8.
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         return [str(error)]
     faults = [] if found == ["ok"] else found
+    faults += [f"it has a {kind} called {name!r}" for kind, name in added[:10]]
     return [*faults, *(f"a row of {table} refers to a missing one" for table, *_ in orphans[:10])]
