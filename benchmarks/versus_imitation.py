@@ -28,14 +28,23 @@ from rl_teacher.config.experiment import TeachConfig
 SETTINGS = ((200_000, 300), (800_000, 700), (800_000, 100))
 QUICK_SETTINGS = ((8_192, 60),)
 TO_REACH = {(200_000, 300): "10x", (800_000, 700): "6x", (800_000, 100): "6x"}
-SEGMENT_STEPS = 50
-SEEDS = (0, 1, 2, 3, 4)
+SEGMENT_STEPS, QUERY_ROUNDS, QUICK_ROUNDS = 50, 20, 2
+SEEDS = tuple(range(10, 20))
+"""Seeds of claims: nothing was tuned on them."""
 OURS = "rl-teacher"
-PEERS = {"imitation": False, "imitation with VecNormalize": True}
-"""Peers by name, and whether `VecNormalize` normalises observations and rewards of their PPO."""
+PEERS: dict[str, dict[str, Any]] = {
+    "imitation with VecNormalize": {"configuration": "ours", "is_normalised": True},
+    "imitation as in its tutorial": {
+        "configuration": "tutorial",
+        "fragment_length": 100,
+        "iterations": 60,
+    },
+    "imitation": {"configuration": "ours", "is_normalised": False},
+}
+"""Configurations of the peer: see `peers/imitation_train.py`."""
 HOW = (
-    "python -m benchmarks.run versus_imitation [--labels 300 700 100] [--seeds 0 1 2] "
-    "[--parallel 2] [--set NAME=VALUE ...]"
+    "python -m benchmarks.run versus_imitation [--labels 300 700 100] [--seeds 10 11 12] "
+    "[--only rl-teacher 'imitation as in its tutorial'] [--set NAME=VALUE ...]"
 )
 
 
@@ -46,6 +55,7 @@ def run(options: Options, records: Records) -> None:
 
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run seed by seed, so that an early stop leaves complete comparisons."""
+    quick = {"iterations": QUICK_ROUNDS} if options.is_quick else {}
     for seed in options.seeds or options.limited(SEEDS):
         for steps, labels in QUICK_SETTINGS if options.is_quick else SETTINGS:
             if options.labels and labels not in options.labels:
@@ -57,19 +67,22 @@ def cells(options: Options) -> Iterator[Cell]:
                 "labels": labels,
                 "seed": seed,
                 "fragment_length": SEGMENT_STEPS,
-                "iterations": 2 if options.is_quick else 20,
-                "threads": options.workers or 2,
+                "iterations": QUERY_ROUNDS,
+                "threads": 1,
             }
-            for who, is_normalised in PEERS.items():
-                peer = {**job, "is_normalised": is_normalised}
-                yield cell_of_peer(who, facts, "imitation", "imitation_train.py", peer)
+            for who, configuration in PEERS.items():
+                if options.wants(who):
+                    peer = job | configuration | quick
+                    yield cell_of_peer(who, facts, "imitation", "imitation_train.py", peer)
+            if not options.wants(OURS):
+                continue
             config = our_config(steps, labels, seed, options)
             work = partial(
                 run_ours,
                 "teach",
                 saved=config.saved(),
                 evaluated=10,
-                workers=options.workers,
+                workers=1,
             )
             yield Cell(OURS, facts | options.changes, {"config": config.saved()}, work)
 
