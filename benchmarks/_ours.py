@@ -75,15 +75,15 @@ def teach(
     fixed_hopper.register()
     config = saved_to_config(saved)
     is_continued = (experiments_folder() / config.name).exists()
-    start_s = time.perf_counter()
+    start_s, start_cpu_s = time.perf_counter(), time.process_time()
     outcome = run(config, RunOptions(workers=workers, no_tensorboard=True, cluster=cluster))
-    ended_s = time.perf_counter()
+    ended_s, work_cpu_s = time.perf_counter(), time.process_time() - start_cpu_s
     if not outcome.is_finished:
         raise SystemExit(f"stopped after {outcome.step:,} of {config.num_timesteps:,} steps")
     experiment = Experiment.find(config.name)
     rows = experiment.metrics()
     work_s = rows[-1]["wall_s"] if is_continued else ended_s - start_s
-    metrics = curve_figures(rows) | {"work_s": work_s}
+    metrics = curve_figures(rows) | {"work_s": work_s, "work_cpu_s": work_cpu_s}
     if bar is not None:
         metrics |= reached(bar, rows, work_s)
         metrics |= {"curve": curve(rows), "is_continued": is_continued}

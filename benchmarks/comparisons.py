@@ -1,11 +1,19 @@
 """Comparisons of groups of runs; see `rl_teacher.report.statistics`."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 from scipy import stats
 
-from rl_teacher.report.statistics import TRIMMED, Estimate, Scores, bootstrapped, strata
+from rl_teacher.report.statistics import (
+    TRIMMED,
+    Estimate,
+    Scores,
+    bootstrapped,
+    strata,
+    trimmed_mean,
+)
 
 
 def iqm(values: Iterable[float]) -> float:
@@ -21,7 +29,7 @@ def paired_difference(scores: Scores, baseline: Scores) -> Estimate:
     Raises:
         ValueError: see `strata`; or the two have different tasks or seeds.
     """
-    return bootstrapped(strata(_differences(scores, baseline)), TRIMMED)
+    return bootstrapped(strata(_differences(scores, baseline)), trimmed_mean)
 
 
 def probability_of_improvement(scores: Scores, baseline: Scores) -> Estimate:
@@ -31,7 +39,63 @@ def probability_of_improvement(scores: Scores, baseline: Scores) -> Estimate:
         ValueError: see `paired_difference`.
     """
     signs = [np.sign(each) for each in strata(_differences(scores, baseline))]
-    return bootstrapped([(sign + 1) / 2 for sign in signs], trimmed=0.0)
+
+    def mean(*samples: np.ndarray, axis: int) -> np.ndarray:
+        return np.concatenate(samples, axis=axis).mean(axis)
+
+    return bootstrapped([(sign + 1) / 2 for sign in signs], mean)
+
+
+def unpaired_difference(scores: Scores, baseline: Scores) -> Estimate:
+    """Compute the difference of the interquartile means of unrelated runs.
+
+    The bootstrap resamples both sides independently, whose seeds may differ.
+
+    Raises:
+        ValueError: see `strata`.
+    """
+    first, second = strata(scores), strata(baseline)
+    size = len(first)
+
+    def difference(*samples: np.ndarray, axis: int) -> np.ndarray:
+        return trimmed_mean(*samples[:size], axis=axis) - trimmed_mean(*samples[size:], axis=axis)
+
+    # The degrees of freedom are those of one side, as if the other varied little: the safe choice.
+    return bootstrapped([*first, *second], difference, size)
+
+
+def normalised_mean(runs: Scores, zeros: Scores, ones: Scores | None) -> Estimate:
+    """Compute the interquartile mean of returns, as scores between two references by task.
+
+    The references, interquartile means of runs too, are resampled along with the runs.
+
+    Args:
+        runs: returns.
+        zeros: returns whose score is 0.
+        ones: returns whose score is 1; None if those are the runs themselves.
+
+    Raises:
+        ValueError: see `strata`.
+    """
+    tasks = list(runs)
+    size = len(tasks)
+    references = [zeros] if ones is None else [zeros, ones]
+    samples = [np.array(list(values[task].values())) for values in references for task in tasks]
+
+    def mean(*resampled: np.ndarray, axis: int) -> np.ndarray:
+        own, zero = resampled[:size], resampled[size : 2 * size]
+        one = resampled[2 * size :] or own
+        return trimmed_mean(*map(partial(normalised, axis=axis), own, zero, one), axis=axis)
+
+    return bootstrapped([*strata(runs), *samples], mean, size)
+
+
+def normalised(
+    returns: np.ndarray, zero: np.ndarray, one: np.ndarray, axis: int = -1
+) -> np.ndarray:
+    """Compute scores of one task: 0 and 1 are interquartile means of returns."""
+    at_zero, at_one = (np.expand_dims(trimmed_mean(each, axis=axis), axis) for each in (zero, one))
+    return (returns - at_zero) / (at_one - at_zero)
 
 
 def common_seeds(*groups: Scores) -> list[Scores]:

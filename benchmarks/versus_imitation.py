@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.children import run_ours
-from benchmarks.comparisons import common_seeds, paired_difference
+from benchmarks.comparisons import common_seeds, unpaired_difference
 from benchmarks.fixed_hopper import ENV_ID
 from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
@@ -106,32 +106,39 @@ def our_config(steps: int, labels: int, seed: int, options: Options) -> TeachCon
 
 
 def report(records: list[Record]) -> list[str]:
-    """Build a table of all rounds, and one of the runs by source."""
-    pooled: dict[str, list[Record]] = {}
-    for record in sorted(records, key=_setting):
-        pooled.setdefault(_title(record), []).append(record)
+    """Build a table of the newest round, and one of all runs by source."""
     found = groups(records, "who", "asked_steps", "labels", "changes", "parallel")
     found.sort(key=lambda group: _setting(group[0]))
+    newest: dict[str, list[Record]] = {}
+    for group in sorted(found, key=lambda group: max(record["date"] for record in group)):
+        newest[_title(group[0])] = group
     return [
-        "Hopper-v4 with 1,000 steps in every episode; segments of 50 steps, an ensemble of 3, and "
-        "the same teacher: answers at random in proportion to exp(return). imitation with 16 "
-        "environments and its own PPO settings otherwise (rollouts of 128 steps, minibatches of "
-        "256, 10 epochs), and with VecNormalize around the agent's environment, since our PPO "
-        "normalises observations and rewards; ours as it comes. Work is what follows the imports, "
-        "compilation included, evaluation not. Returns are true ones: of the final policy, "
-        "deterministic, over 10 fresh episodes, and of the last episodes of training. "
-        "Interquartile means with 95 % bootstrap intervals; times are means.",
+        "Hopper-v4 with 1,000 steps in every episode, and the same teacher: answers at random in "
+        "proportion to exp(return). `imitation` and `imitation with VecNormalize` are set up by "
+        "this project: segments of 50 steps and an ensemble of 3 as here, 16 environments, "
+        "rollouts of 128 steps, minibatches of 256 (Stable-Baselines3's default is 64), 10 epochs; "
+        "the latter with VecNormalize around the agent's environment, since our PPO normalises "
+        "observations and rewards. `imitation as in its tutorial` has every setting of "
+        "docs/tutorials/5_train_preference_comparisons of imitation 1.0.1, with its 60 query "
+        "rounds, and segments of 100 steps. Ours as it comes, with segments of 50 steps. One "
+        "thread each. Work is what follows the imports, compilation included, evaluation not. "
+        "Returns are true ones: of the final policy, deterministic, over 10 fresh episodes, and of "
+        "the last episodes of training; the fresh agent is the tutorial's second one, with 100,000 "
+        "further steps. Interquartile means with 95 % intervals; times are means.",
         "",
-        "All rounds together, with every version of ours. Runs of equal seed count as one with "
-        "their mean, without bit-identical repeats; difference: ours minus the peer's, paired by "
-        "seed; faster: the peer's mean time over ours.",
+        "Newest source of ours and newest configuration of each peer, of which no run is left out. "
+        "Difference: ours minus the peer's, unpaired, on the seeds that both have; faster: the "
+        "peer's mean time over ours.",
         "",
         *table(
             [
-                *("", "seeds", "runs", "return", "difference", "training return"),
-                *("work s", "faster", "whole process"),
+                *("", "seeds", "return", "difference", "training return", "fresh agent"),
+                *("steps", "work s", "faster", "processor s", "whole process"),
             ],
-            [_pooled_row(title, group, pooled) for title, group in pooled.items()],
+            [
+                _newest_row(group, newest.get(_title(group[0], OURS), []))
+                for group in _in_order(newest)
+            ],
         ),
         "",
         "By source:",
@@ -142,6 +149,10 @@ def report(records: list[Record]) -> list[str]:
         ),
         "",
     ]
+
+
+def _in_order(newest: dict[str, list[Record]]) -> list[list[Record]]:
+    return sorted(newest.values(), key=lambda group: _setting(group[0]))
 
 
 def _setting(record: Record) -> tuple[int, int]:
@@ -162,25 +173,28 @@ def _training_return(record: Record) -> float | None:
     return record["training_return"] if record["who"] in PEERS else record["final_return"]
 
 
-def _pooled_row(title: str, group: list[Record], pooled: dict[str, list[Record]]) -> list[Any]:
-    ours = pooled.get(_title(group[0], OURS), [])
-    goal = TO_REACH.get((group[0]["asked_steps"], group[0]["labels"]), NONE)
-
+def _newest_row(group: list[Record], ours: list[Record]) -> list[Any]:
     def faster(seconds: Callable[[Record], float]) -> str:
         return ratio(average(map(seconds, group)) / average(map(seconds, ours)))
 
-    is_peer = group[0]["who"] in PEERS
+    first = group[0]
+    is_compared = first["who"] in PEERS and bool(ours)
+    goal = TO_REACH.get((first["asked_steps"], first["labels"]), NONE)
     returns = common_seeds(*({"": seed_means(runs, "return")} for runs in (ours, group)))
     return [
-        title,
+        _title(first),
         seeds_of(group),
-        len(group),
         over_seeds(group, "return"),
-        interval(paired_difference, *returns) if is_peer and returns[0] else NONE,
+        interval(unpaired_difference, *returns) if is_compared and returns[0] else NONE,
         over_seeds(group, _training_return),
+        over_seeds(group, lambda record: record.get("fresh_agent_return")),
+        number(average(record.get("environment_steps") for record in group)),
         number(average(record["work_s"] for record in group)),
-        f"**{faster(lambda record: record['work_s'])}** (to reach: {goal})" if is_peer else NONE,
-        faster(_process_s) if is_peer else NONE,
+        f"**{faster(lambda record: record['work_s'])}** (to reach: {goal})"
+        if is_compared
+        else NONE,
+        number(average(record.get("work_cpu_s") for record in group)),
+        faster(_process_s) if is_compared else NONE,
     ]
 
 

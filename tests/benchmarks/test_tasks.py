@@ -94,7 +94,21 @@ def test_runs_of_another_source_are_shown_separately():
     assert {grid.key[0] for grid in both} == {"a", "b"}
     assert {len(grid.values("100 labels", "final_return")[HOPPER]) for grid in both} == {1, 3}
     headings = [line for line in tasks.report([*HOPPER_RECORDS, *later]) if "###" in line]
-    assert headings == [f"### ppo, 5,000,000 steps, source {source}" for source in "ab"]
+    assert headings == [
+        f"### ppo, 5,000,000 steps, seeds of decisions, source {source}" for source in "ab"
+    ]
+
+
+def test_runs_of_seeds_of_claims_and_of_decisions_are_never_pooled():
+    unseen = [{**each, "seed": each["seed"] + 10} for each in HOPPER_RECORDS]
+    claims, decisions = sorted(
+        grids([*HOPPER_RECORDS, *unseen]), key=lambda grid: grid.is_claim, reverse=True
+    )
+    assert set(claims.values("100 labels", "final_return")[HOPPER]) == {10, 11, 12}
+    assert set(decisions.values("100 labels", "final_return")[HOPPER]) == {0, 1, 2}
+    assert {seed for seed, _ in tasks.seeds_and_tasks(Options(run=""))} == set(range(10, 20))
+    changing = Options(run="", settings=CHANGE, only=(HOPPER,), labels=(100,))
+    assert {cell.facts["seed"] for cell in ablate.cells(changing)} == set(range(5))
 
 
 def test_change_without_runs_of_the_true_reward_is_left_out():

@@ -1,13 +1,14 @@
 """Aggregates over seeds and tasks with their uncertainty, as in rliable (Agarwal et al. 2021).
 
 Scores are a mapping from task to the score of each of its runs, by seed. The statistic is the
-interquartile mean over all runs of all tasks. The interval is the 95 % percentile interval of the
-stratified bootstrap: the runs of each task are resampled separately.
+interquartile mean over all runs of all tasks. The interval is the expanded percentile interval
+(Hesterberg 2015, section 5.3) of the stratified bootstrap: the runs of each task are resampled
+separately. Without the expansion, a 95 % interval of five seeds covers 85 to 90 %.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import nan, sqrt
 
 import numpy as np
 from scipy import stats
@@ -36,7 +37,7 @@ def interquartile_mean(scores: Scores) -> Estimate:
     Raises:
         ValueError: see `strata`.
     """
-    return bootstrapped(strata(scores), TRIMMED)
+    return bootstrapped(strata(scores), trimmed_mean)
 
 
 def strata(scores: Scores) -> list[np.ndarray]:
@@ -55,23 +56,39 @@ def strata(scores: Scores) -> list[np.ndarray]:
     return [np.array([runs[seed] for seed in seeds[task]], float) for task, runs in scores.items()]
 
 
-def bootstrapped(samples: Sequence[np.ndarray], trimmed: float) -> Estimate:
-    """Compute a trimmed mean over all samples, and its interval by resampling each of them."""
+def trimmed_mean(*samples: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Compute the interquartile mean over all samples together."""
+    return stats.trim_mean(np.concatenate(samples, axis=axis), TRIMMED, axis=axis)
 
-    def statistic(*resampled: np.ndarray, axis: int = -1) -> np.ndarray:
-        return stats.trim_mean(np.concatenate(resampled, axis=axis), trimmed, axis=axis)
 
-    value = float(statistic(*samples))
-    if len(samples[0]) == 1:
+def bootstrapped(
+    samples: Sequence[np.ndarray],
+    statistic: Callable[..., np.ndarray],
+    num_tasks: int | None = None,
+) -> Estimate:
+    """Compute a statistic of samples, and its interval by resampling each of them.
+
+    Args:
+        samples: runs of each task, and then what else the statistic depends on.
+        statistic: function of the samples and of the axis of their runs.
+        num_tasks: number of tasks, by default of the samples.
+    """
+    value = float(statistic(*samples, axis=-1))
+    num_runs = len(samples[0])
+    if num_runs == 1:
         return Estimate(value, nan, nan)
     if all(np.ptp(sample) == 0 for sample in samples):
         return Estimate(value, value, value)
+    # The bootstrap's variance is too small by (n - 1) / n, and its quantiles are the normal
+    # distribution's where Student's are needed.
+    student = stats.t.ppf((1 + LEVEL) / 2, (num_tasks or len(samples)) * (num_runs - 1))
+    tail = float(stats.norm.sf(student * sqrt(num_runs / (num_runs - 1))))
     interval = stats.bootstrap(
         samples,
         statistic,
         n_resamples=NUM_RESAMPLES,
         batch=1_000,
-        confidence_level=LEVEL,
+        confidence_level=1 - 2 * tail,
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
