@@ -76,7 +76,9 @@ def teach(
     config = saved_to_config(saved)
     is_continued = (experiments_folder() / config.name).exists()
     start_s, start_cpu_s = time.perf_counter(), time.process_time()
-    outcome = run(config, RunOptions(workers=workers, no_tensorboard=True, cluster=cluster))
+    options = RunOptions(workers=workers, no_tensorboard=True, cluster=cluster)
+    with processor_times() as times:
+        outcome = run(config, options)
     ended_s, work_cpu_s = time.perf_counter(), time.process_time() - start_cpu_s
     if not outcome.is_finished:
         raise SystemExit(f"stopped after {outcome.step:,} of {config.num_timesteps:,} steps")
@@ -88,6 +90,8 @@ def teach(
         metrics |= reached(bar, rows, work_s)
         metrics |= {"curve": curve(rows), "is_continued": is_continued}
     metrics["steps_per_second_with_pretraining"] = metrics["steps"] / metrics["work_s"]
+    if not is_continued:
+        metrics |= warm_pace(config.num_timesteps // 10, rows, times)
     if latest:
         metrics["latest_return"] = latest_return(experiment, latest)
     if evaluated:
@@ -96,6 +100,37 @@ def teach(
         metrics["return_std"] = float(rewards.sum(0).std())
         metrics["evaluation_s"] = time.perf_counter() - ended_s
     return metrics
+
+
+@contextmanager
+def processor_times() -> Iterator[list[float]]:
+    """Collect the processor time of this process at each row of metrics."""
+    from rl_teacher.runs.metrics_file import MetricsFile
+
+    times: list[float] = []
+    append = MetricsFile.append
+
+    def timed(self: MetricsFile, row: Mapping[str, Any]) -> None:
+        times.append(time.process_time())
+        append(self, row)
+
+    MetricsFile.append = timed
+    try:
+        yield times
+    finally:
+        MetricsFile.append = append
+
+
+def warm_pace(num_steps: int, rows: list[dict[str, Any]], times: Sequence[float]) -> Metrics:
+    """Return the pace after some steps, without compilation, in wall time and processor time."""
+    first = next(number for number, row in enumerate(rows) if row["step"] >= num_steps)
+    steps = rows[-1]["step"] - rows[first]["step"]
+    if not steps:
+        return {}
+    return {
+        "warm_steps_per_second": steps / (rows[-1]["wall_s"] - rows[first]["wall_s"]),
+        "steps_per_cpu_second": steps / (times[-1] - times[first]),
+    }
 
 
 def pinned(saved: Mapping[str, Any], num_nodes: int) -> Metrics:

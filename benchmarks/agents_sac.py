@@ -9,7 +9,7 @@ from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, conditions, groups, source_of
 from benchmarks.settings import teach_config
-from benchmarks.tables import average, named, number, over_seeds, ratio, seeds_of, table
+from benchmarks.tables import NONE, average, named, number, over_seeds, ratio, seeds_of, table
 from rl_teacher.config.agents import SACConfig
 
 RETURNS = {"Pendulum-v1": 20_000, "HalfCheetah-v5": 50_000}
@@ -50,7 +50,7 @@ def cells(options: Options) -> Iterator[Cell]:
             for env_id, steps in returns.items():
                 facts = {"part": "returns", "env_id": env_id, "seed": seed}
                 for who in (RAW, NORMALISED):
-                    yield peer_cell(who, facts, options.steps or steps, options)
+                    yield peer_cell(who, facts, options.steps or steps)
                 yield our_cell(OURS, facts, options.steps or steps, USUAL, options)
                 if CHOSEN != USUAL:
                     yield our_cell(DEFAULT, facts, options.steps or steps, CHOSEN, options)
@@ -59,12 +59,12 @@ def cells(options: Options) -> Iterator[Cell]:
             facts = {"part": "pace", "env_id": env_id, "seed": 0}
             steps = 2_000 if options.is_quick else options.steps or PACE_STEPS
             for who in (RAW, SB3):
-                yield peer_cell(who, facts, steps, options)
+                yield peer_cell(who, facts, steps)
             yield our_cell(OURS, facts, steps, USUAL, options)
             yield our_cell(DEFAULT, facts, steps, CHOSEN, options)
 
 
-def peer_cell(who: str, facts: dict[str, Any], steps: int, options: Options) -> Cell:
+def peer_cell(who: str, facts: dict[str, Any], steps: int) -> Cell:
     """Create the cell of a peer, with one gradient step per environment step."""
     job = {
         "library": PEERS[who],
@@ -75,7 +75,7 @@ def peer_cell(who: str, facts: dict[str, Any], steps: int, options: Options) -> 
         "buffer_steps": 300_000,
         "learning_starts": LEARNING_STARTS[facts["part"]],
         "seed": facts["seed"],
-        "threads": options.workers or 2,
+        "threads": 1,
         "is_normalised": who == NORMALISED,
         **evaluation(facts),
         "warm_up_steps": WARM_UP_STEPS,
@@ -101,7 +101,7 @@ def our_cell(
     }
     config = teach_config(settings, options.settings)
     measured = evaluation(facts)
-    work = partial(run_ours, "teach", saved=config.saved(), workers=options.workers, **measured)
+    work = partial(run_ours, "teach", saved=config.saved(), workers=1, **measured)
     return Cell(who, facts | options.changes, {"config": config.saved(), **measured}, work)
 
 
@@ -161,14 +161,20 @@ def pace_table(records: list[Record]) -> list[str]:
     for group in groups(records, "who", "env_id"):
         first = group[0]
         wanted = conditions(first, "env_id")
-        peers = [r for r in records if r["who"] == SB3 and conditions(r, "env_id") == wanted]
-        pace = average(map(pace_of, group))
+        alike = [r for r in records if conditions(r, "env_id") == wanted]
+        pace, cpu_pace = (average(map(of, group)) for of in (pace_of, cpu_pace_of))
         rows.append(
             [
                 named(f"{first['env_id']}, {first['who']}", first),
                 f"{first['steps']:,}",
+                threads_of(first, alike),
                 number(pace),
-                ratio(pace / average(map(pace_of, peers))),
+                *(ratio(pace / average(map(pace_of, by(who, alike)))) for who in (SB3, RAW)),
+                number(cpu_pace),
+                *(
+                    ratio(cpu_pace / average(map(cpu_pace_of, by(who, alike))))
+                    for who in (SB3, RAW)
+                ),
                 len(group),
                 source_of(first),
             ]
@@ -176,17 +182,46 @@ def pace_table(records: list[Record]) -> list[str]:
     return [
         "Environment steps per second, each with one gradient step (to reach: three times "
         "Stable-Baselines3). All with 2 x 256 and minibatches of 256, where nothing else is said; "
-        f"our default sizes are {format_sizes(CHOSEN)}. Means over all runs of equal settings "
-        "and source.",
+        f"our default sizes are {format_sizes(CHOSEN)}. The compilation is not counted: the first "
+        f"{WARM_UP_STEPS:,} steps of a peer and a tenth of ours are left out. Means over all runs "
+        "of equal settings and source. With one thread, each was pinned to one core. CPU: steps "
+        "per second of processor time.",
         "",
-        *table(["", "steps", "steps/s", "to Stable-Baselines3", "runs", "source"], rows),
+        *table(
+            [
+                *("", "steps", "threads", "steps/s", f"to {SB3}", f"to {RAW}"),
+                *("CPU", f"to {SB3}", f"to {RAW}", "runs", "source"),
+            ],
+            rows,
+        ),
         "",
     ]
 
 
+def by(who: str, records: list[Record]) -> list[Record]:
+    """Return the runs of a library."""
+    return [record for record in records if record["who"] == who]
+
+
+def threads_of(record: Record, alike: list[Record]) -> str:
+    """Return the threads of a run; a run of ours had those of the peer."""
+    named_threads = [
+        r["settings"]["threads"] for r in (record, *alike) if "threads" in r["settings"]
+    ]
+    return str(named_threads[0]) if named_threads else NONE
+
+
 def pace_of(record: Record) -> float:
     """Return the steps/s without compilation and warm-up."""
-    return record.get("steady_steps_per_second") or record["steps_per_second"]
+    steady = record.get("warm_steps_per_second") or record.get("steady_steps_per_second")
+    return steady or record["steps_per_second"]
+
+
+def cpu_pace_of(record: Record) -> float | None:
+    """Return the steps per second of processor time; None for older runs of ours."""
+    if "cpu_s" in record:
+        return record["steps_per_second"] * record["seconds"] / record["cpu_s"]
+    return record.get("steps_per_cpu_second")
 
 
 def format_sizes(sizes: dict[str, Any]) -> str:

@@ -1,11 +1,13 @@
-"""Throughput of the loop: against Stable-Baselines3, raw physics, and itself with labels."""
+"""Throughput of the loop: against Stable-Baselines3, SBX, raw physics, and itself with labels."""
 
 import math
+import os
 import sqlite3
 import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ from benchmarks.children import ChildFailed, child, run_ours, run_peer
 from benchmarks.options import Options
 from benchmarks.parts import describe_parts, measure_parts, pace_of
 from benchmarks.records import Record, Records
-from benchmarks.settings import sb3_arguments, teach_config
-from benchmarks.tables import middle, number, ratio, table
+from benchmarks.settings import sb3_arguments, teach_config, with_settings
+from benchmarks.tables import NONE, middle, number, ratio, table
 from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 
@@ -23,16 +25,28 @@ ROLLOUT_STEPS = 2048
 ENVS = (16, 64)
 PEERS = tuple(product(("DummyVecEnv", "SubprocVecEnv", "EnvPool"), (1, 2)))
 """Environments of the peer, and threads of its torch."""
+MATCHED_PEERS = {
+    "Stable-Baselines3": ("sb3", "DummyVecEnv"),
+    "Stable-Baselines3, EnvPool": ("sb3", "EnvPool"),
+    "SBX": ("sbx", "DummyVecEnv"),
+}
+"""Libraries and environments of `matched`; SBX compiles its updates, as ours does."""
+MATCHED_ENVS, MATCHED_STEPS = 16, 60_000
+OURS = "rl-teacher"
 LABELS = 700
 POLL_S = 0.02
 GIVE_UP_S = 300.0
-HOW = "python -m benchmarks.run throughput [--only pace labels launch]"
+HOW = (
+    "python -m benchmarks.run throughput [--only pace labels launch]; "
+    "taskset -c 0 python -m benchmarks.run throughput --only matched"
+)
 
 
 def run(options: Options, records: Records) -> None:
-    """Measure the selected parts: pace, labels, launch."""
+    """Measure the selected parts: pace, matched, labels, launch."""
     parts = {
         "pace": measure_pace,
+        "matched": measure_matched,
         "labels": measure_labels,
         "launch": measure_launch,
     }
@@ -137,6 +151,57 @@ def raw_physics(options: Options) -> list[dict[str, Any]]:
     ]
 
 
+# --- matched: steps/s of PPO with one thread each, by environment and minibatch ---
+
+
+def measure_matched(options: Options, records: Records) -> None:
+    """Measure the peers and ours in turn, one thread each, for two rounds."""
+    for number_of_round in range(1 if options.is_quick else 2):
+        for env_id, minibatch_size in product(("Hopper-v5", "HalfCheetah-v5"), (64, 256)):
+            changes = {"env_id": env_id, "ppo.minibatch_size": minibatch_size}
+            facts = {**changes, "cores": len(os.sched_getaffinity(0))}
+            config = with_settings(pace_config(MATCHED_ENVS, options), changes)
+            config = replace(config, num_timesteps=8_192 if options.is_quick else MATCHED_STEPS)
+            measured = [
+                *(matched_peer(who, config) for who in MATCHED_PEERS),
+                {"who": OURS, **matched_ours(config)},
+            ]
+            _append_round(
+                records, options, "matched", number_of_round, (facts | each for each in measured)
+            )
+
+
+def matched_peer(who: str, config: TeachConfig) -> dict[str, Any]:
+    """Measure PPO of another library."""
+    library, environments = MATCHED_PEERS[who]
+    finished = run_peer(
+        library,
+        "sb3_train.py",
+        library=library,
+        env_id=config.env_id,
+        environments=environments,
+        num_envs=config.ppo.num_envs,
+        arguments=sb3_arguments(config.ppo),
+        seed=1,
+        threads=1,
+        is_normalised=False,
+        warm_up_steps=3 * ROLLOUT_STEPS,
+        steps=config.num_timesteps,
+    )
+    return {"who": who, **finished.figures, "peak_mb": finished.peak_mb}
+
+
+def matched_ours(config: TeachConfig) -> dict[str, Any]:
+    """Measure `rl-teacher teach -p rl -w 1` with all outputs."""
+    finished = run_ours("teach", saved=config.saved(), workers=1)
+    figures = finished.figures
+    return {
+        "steps_per_second": figures["warm_steps_per_second"],
+        "steps_per_cpu_second": figures["steps_per_cpu_second"],
+        "peak_mb": finished.peak_mb,
+    }
+
+
 # --- labels: steps/s with labels over steps/s without ---
 
 
@@ -228,7 +293,8 @@ def num_comparisons(home: Path) -> int:
 
 def report(records: list[Record]) -> list[str]:
     """Build the tables of the newest run of each part."""
-    return describe_parts({"pace": _pace, "labels": _labels, "launch": _launch}, records)
+    parts = {"pace": _pace, "matched": _matched, "labels": _labels, "launch": _launch}
+    return describe_parts(parts, records)
 
 
 def _by_who(records: list[Record]) -> dict[str, list[Record]]:
@@ -283,6 +349,45 @@ def _pace(records: list[Record]) -> list[str]:
         "peak MB is of the main process alone.",
         "",
         *table(["", "steps/s", "peak MB"], rows),
+        "",
+    ]
+
+
+def _matched(records: list[Record]) -> list[str]:
+    cases = dict.fromkeys((r["env_id"], r["ppo.minibatch_size"]) for r in records)
+    rows = []
+    for env_id, minibatch_size in cases:
+        of_case = [
+            r for r in records if (r["env_id"], r["ppo.minibatch_size"]) == (env_id, minibatch_size)
+        ]
+        groups = _by_who(of_case)
+        wall, cpu = (
+            {who: middle(r[field] for r in group) for who, group in groups.items()}
+            for field in ("steps_per_second", "steps_per_cpu_second")
+        )
+        for who in groups:
+            rows.append(
+                [
+                    f"{env_id}, minibatches of {minibatch_size}: {who}",
+                    number(wall[who]),
+                    number(cpu[who]),
+                    NONE if who == OURS else ratio(wall[OURS] / wall[who]),
+                    NONE if who == OURS else ratio(cpu[OURS] / cpu[who]),
+                ]
+            )
+    num_rounds = len({record["round"] for record in records})
+    return [
+        "### Steps/s of PPO with one thread each",
+        "",
+        f"{MATCHED_ENVS} environments, rollouts of {ROLLOUT_STEPS:,} steps, equal hyperparameters, "
+        f"{records[0]['cores']} core for each process; the first rollouts, with the "
+        "compilation, are not counted. Processor time depends less on other programs than wall "
+        "time does. Ours normalises observations and rewards and writes reports and checkpoints; "
+        f"the others do not. Medians of {num_rounds} rounds, in turn.",
+        "",
+        *table(
+            ["", "steps/s", "steps per processor second", "ours, wall", "ours, processor"], rows
+        ),
         "",
     ]
 

@@ -1,8 +1,9 @@
-"""Stable-Baselines3's PPO on one environment; prints one JSON line.
+"""PPO of Stable-Baselines3 or SBX on one environment; prints one JSON line.
 
 Run in its own virtual environment: `python sb3_train.py JOB`, where JOB is JSON with env_id,
 num_envs, environments (DummyVecEnv, SubprocVecEnv or EnvPool), arguments (of the agent's
-constructor), seed, threads, is_normalised (VecNormalize), warm_up_steps (not timed) and steps.
+constructor), seed, threads, is_normalised (VecNormalize), warm_up_steps (not timed) and steps, and
+library ("sb3", the default, or "sbx").
 """
 
 import json
@@ -91,10 +92,15 @@ def make_environments(job: dict) -> VecEnv:
 
 def make_agent(job: dict) -> PPO:
     """Create an agent with the default networks: 2 x 64 tanh for policy and value function."""
+    agent_class = PPO
+    if job.get("library") == "sbx":
+        import sbx
+
+        agent_class = sbx.PPO
     venv = make_environments(job)
     if job["is_normalised"]:
         venv = VecNormalize(venv, gamma=job["arguments"]["gamma"])
-    return PPO("MlpPolicy", venv, **job["arguments"], seed=job["seed"], device="cpu")
+    return agent_class("MlpPolicy", venv, **job["arguments"], seed=job["seed"], device="cpu")
 
 
 def main() -> None:
@@ -105,15 +111,16 @@ def main() -> None:
     if job["warm_up_steps"]:
         agent.learn(job["warm_up_steps"])
     began_at = agent.num_timesteps
-    began_s = time.perf_counter()
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
     agent.learn(job["steps"], reset_num_timesteps=not job["warm_up_steps"])
-    seconds = time.perf_counter() - began_s
+    seconds, cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
     num_steps = agent.num_timesteps - (began_at if job["warm_up_steps"] else 0)
     returns = [episode["r"] for episode in agent.ep_info_buffer]
     figures = {
         "steps": num_steps,
         "seconds": seconds,
         "steps_per_second": num_steps / seconds,
+        "steps_per_cpu_second": num_steps / cpu_s,
         "final_return": float(np.mean(returns)) if returns else None,
         "peer_versions": {
             "stable-baselines3": stable_baselines3.__version__,
