@@ -20,6 +20,7 @@ from rl_teacher.common.errors import BadInput, RlTeacherError
 from rl_teacher.datasets import Dataset, load
 from rl_teacher.datasets.arrays import pack_npz, read_npz
 from rl_teacher.datasets.writing import arrays_of, files_of, zipped
+from rl_teacher.predictor.inputs import InputSpace
 from tests.datasets.conftest import ENV_ID, SPACE, row_of, segment
 
 
@@ -66,6 +67,24 @@ def test_data_set_of_any_number_type_loads_unchanged(tmp_path, dtype):
     read = load(tmp_path / "set")
     assert read.content_hash == written.content_hash
     assert read[0].left.observations.dtype == dtype
+
+
+def test_saved_uniform_images_are_not_refused_as_a_bomb(tmp_path):
+    steps, space = 6_000, InputSpace((64, 64), (2,))
+    pair = [
+        replace(
+            segment(seed, steps),
+            observations=np.zeros((steps, 64, 64), np.uint8),
+            actions=np.zeros((steps, 2), np.float32),
+            rewards=np.full(steps, seed, np.float32),
+            scene_states=np.zeros((steps, 4)),
+        )
+        for seed in range(2)
+    ]
+    segments = {each.content_hash: each for each in pair}
+    Dataset(ENV_ID, space, segments, (row_of(0, pair),)).save(tmp_path / "set.zip")
+    assert (tmp_path / "set.zip").stat().st_size < 10**6
+    assert load(tmp_path / "set.zip").segments.keys() == segments.keys()
 
 
 def test_saved_data_set_has_no_other_files(dataset, tmp_path):

@@ -67,6 +67,11 @@ def test_recorded_images_are_compressed_and_restored(files):
     assert restored["rewards/observations"].flags.writeable
 
 
+def test_uniform_images_are_restored_and_not_taken_for_a_bomb(files):
+    files.save(Checkpoint(1, {"images": np.zeros(2**25, np.uint8)}, {}))
+    assert newest(files).arrays["images"].shape == (2**25,)
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     named=st.dictionaries(paths, arrays, max_size=4),

@@ -34,8 +34,8 @@ from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP, Vector
 FORMAT_NAME = "rl-teacher-agent"
 SCHEMA_VERSION = 1
 """Version of the file format."""
-MAX_OBSERVATION_SIZE = 1 << 24
-"""Numbers of the largest observation of a saved policy."""
+MAX_ACTIVATIONS = 1 << 23
+"""Numbers of the largest observation, or convolution, of a saved policy."""
 SCALE_ARRAYS = ("middle", "half_range", "low", "high")
 """Arrays of an `ActionScale`."""
 DESCRIPTION = "agent.json"
@@ -257,7 +257,13 @@ def _read(folder: Path) -> NumpyPolicy:
     if hashlib.sha256(content).hexdigest() != description["sha256"]:
         raise ValueError(f"{ARRAYS} does not have the SHA-256 digest in {DESCRIPTION}")
     arrays = unpack(content)
+    action_shape = tuple(map(index, description["actions"]["shape"]))
     for name, array in arrays.items():
+        # Arrays with more axes would multiply when they are added.
+        kind = name.rpartition("/")[2]
+        axes = 4 if "/filters/" in name else 2 if kind == "weights" else 1
+        if array.shape != action_shape if kind in SCALE_ARRAYS else array.ndim != axes:
+            raise ValueError(f"{name} has the shape {array.shape}")
         if array.dtype != np.float32 or not np.isfinite(array).all():
             raise ValueError(f"{name} has other numbers than finite ones of float32")
     layers, actions = description["layers"], description["actions"]
@@ -271,7 +277,7 @@ def _read(folder: Path) -> NumpyPolicy:
     policy = NumpyPolicy(
         _read_encoder(description["observations"], arrays),
         NumpyMLP(weights, biases, layers["activation"]),
-        ActionHead(actions["kind"], tuple(map(index, actions["shape"])), log_std, scale),
+        ActionHead(actions["kind"], action_shape, log_std, scale),
         dict(description["made_from"]),
     )
     _check_fits(policy)
@@ -294,6 +300,14 @@ def _read_encoder(
         for name in ("filters", "biases")
     )
     layout = ImageLayout(shape, description["channel_axis"])
+    size = layout.size
+    for each, stride in zip(filters, strides, strict=True):
+        width = len(each)
+        size = tuple((pixels - width) // stride + 1 for pixels in size)
+        # See `convolve`: each output is a sum of so many products.
+        num_products = math.prod(size) * each.shape[-1] * (-(-width // stride)) ** 2
+        if not 1 <= stride <= width or num_products > MAX_ACTIVATIONS:
+            raise ValueError(f"filters {each.shape} with stride {stride} for {shape}")
     dense = arrays["observations/weights"], arrays["observations/bias"]
     return NumpyImageEncoder(layout, filters, biases, strides, *dense)
 
@@ -305,7 +319,7 @@ def _check_fits(policy: NumpyPolicy) -> None:
         ValueError: they do not.
     """
     shape, kind = policy.encoder.shape, policy.head.kind
-    if kind not in get_args(Kind) or math.prod(shape) > MAX_OBSERVATION_SIZE:
+    if kind not in get_args(Kind) or math.prod(shape) > MAX_ACTIVATIONS:
         raise ValueError(f"observations of shape {shape} or actions of the kind {kind!r}")
     # Finite weights may be too large to be multiplied.
     with np.errstate(all="ignore"):

@@ -22,6 +22,8 @@ RgbImage = UInt8[np.ndarray, "_ _ 3"]
 
 GIF_FPS = 20.0
 
+MAX_PIXELS = 1 << 23
+"""Pixels of the largest frame that is decoded."""
 GAP_PIXELS = 8
 """Width of the gap between images side by side."""
 
@@ -78,6 +80,8 @@ def decode_mp4(content: bytes) -> Iterator[Frame]:
     size = None
     try:
         with av.open(BytesIO(content), mode="r") as video:
+            # The size in the stream counts, which the container need not repeat.
+            video.streams.video[0].codec_context.options = {"max_pixels": str(MAX_PIXELS)}
             for frame in video.decode(video=0):
                 if size not in (None, (frame.width, frame.height)):
                     raise ValueError("its frames have several sizes")

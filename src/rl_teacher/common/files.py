@@ -29,6 +29,9 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 logger = logging.getLogger(__name__)
 
 TEMPORARY_SUFFIX = ".unfinished"
+MAX_RATIO = 100
+"""Bytes that each byte of a compressed file may unpack to, beyond `FREE_BYTES`."""
+FREE_BYTES = 2**24
 
 
 @contextmanager
@@ -209,6 +212,16 @@ def unpack(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return arrays, json.loads(header["__metadata__"][META_KEY])
     except (SafetensorError, KeyError) as error:
         raise ValueError(f"not a safetensors file of rl-teacher: {error}") from error
+
+
+def unpacked_limit(size_bytes: int) -> int:
+    """Return how many bytes a compressed file may unpack to, so that small ones need no memory."""
+    return FREE_BYTES + MAX_RATIO * size_bytes
+
+
+def padding_for(unpacked_bytes: int, packed_bytes: int) -> bytes:
+    """Return the zeros with which very uniform content stays within `unpacked_limit`."""
+    return bytes(max(0, unpacked_bytes // MAX_RATIO - packed_bytes))
 
 
 def is_finite(value: Any) -> TypeGuard[float]:

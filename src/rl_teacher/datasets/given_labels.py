@@ -1,7 +1,6 @@
 """Labels that exist before a run or a fit: which are trained on, and which are only evaluated."""
 
 import logging
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Protocol
 
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
+from rl_teacher.common.files import unpacked_limit
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.datasets.dataset import Dataset
 from rl_teacher.datasets.import_export import labels_in_home, labels_of
@@ -120,7 +120,7 @@ def given_labels(
 
 def load_copy(copy: Path) -> Dataset:
     """Load the labels that an experiment has kept."""
-    return load(copy, max_bytes=sys.maxsize)
+    return load(copy, unpacked_limit(copy.stat().st_size))
 
 
 def usable_labels(name_or_path: str) -> Dataset:

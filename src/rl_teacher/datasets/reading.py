@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 
 from rl_teacher.clips.segment import SEGMENT_ARRAYS, Segment
 from rl_teacher.common.errors import BadInput, RlTeacherError
+from rl_teacher.common.files import unpacked_limit
 from rl_teacher.common.paths import user_path
 from rl_teacher.datasets.arrays import check_size, open_archive, read_npz
 from rl_teacher.datasets.dataset import Dataset, pair_of, with_newest_current
@@ -30,8 +31,8 @@ from rl_teacher.report import label_export
 from rl_teacher.report.label_export import LabelColumns, Row
 
 MAX_BYTES = 4 * 2**30
-"""Default limit of the unpacked size of a data set."""
-LABELS_SHARE = 1 / 16
+"""Default limit of the unpacked size of a large data set; that of a small one is lower."""
+LABELS_SHARE = 1 / 8
 """Share of that limit that the labels may take: in memory they are many times as large."""
 MAX_DESCRIPTION_BYTES = 2**20
 MAX_ENV_ID_LENGTH = 200
@@ -56,12 +57,12 @@ class Description(BaseModel):
     sha256: dict[str, str]
 
 
-def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
+def load(path: Path | str, max_bytes: int | None = None) -> Dataset:
     """Read a data set; nothing in it is run.
 
     Args:
         path: A `.zip` file of the three files, or of a folder with them.
-        max_bytes: Maximum unpacked size.
+        max_bytes: Maximum unpacked size; by default 4 GiB, and less for a small file.
 
     Raises:
         BadInput: It is not a data set, was altered, is of a newer version, or is too large.
@@ -70,7 +71,9 @@ def load(path: Path | str, max_bytes: int = MAX_BYTES) -> Dataset:
     with read_errors(path):
         if not path.is_file():
             raise BadInput("there is no such file")
-        check_size(path.stat().st_size, max_bytes)
+        size_bytes = path.stat().st_size
+        max_bytes = max_bytes or min(unpacked_limit(size_bytes), MAX_BYTES)
+        check_size(size_bytes, max_bytes)
         with open_archive(path.read_bytes(), "a .zip file of one") as file:
             check_size(sum(info.file_size for info in file.infolist()), max_bytes)
             return read(file, max_bytes)

@@ -1,7 +1,9 @@
 """Actors: agents and reward predictors loaded from an experiment's checkpoint or history."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +24,7 @@ from rl_teacher.config.fields import restored
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.interface import StatefulVectorEnv
 from rl_teacher.envs.registry import EnvInfo, env_spaces, get_env_info, make_vector
-from rl_teacher.predictor.ensemble import RewardPredictor
+from rl_teacher.predictor.ensemble import RewardPredictor, check_declared, check_size
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.runs.warm_start import (
@@ -212,6 +214,8 @@ def restore_agent(
     if not state:
         raise BadInput(no_agent(name))
     try:
+        hidden = getattr(config.agent_settings, "hidden", ())
+        check_declared(sum(map(math.prod, pairwise((1, *hidden)))), state)
         agent = make_agent(config, venv)
         agent.load_state(state)
     except INVALID_CONTENT as error:
@@ -261,6 +265,7 @@ def find_actor_predictor(
     own = part_of(part_of(chosen.checkpoint.arrays, "rewards"), "predictor")
     if own:
         try:
+            check_size(space, config.reward, own)
             predictor = RewardPredictor(space, config.reward)
             predictor.load_state(own)
         except INVALID_CONTENT as error:

@@ -332,7 +332,7 @@ class RewardPredictor:
             config = restored(PredictorConfig, description["config"])
             space = InputSpace.from_json(description["space"])
             state = load_file(folder / "predictor.safetensors")
-            check_size(space, config, sum(array.size for array in state.values()))
+            check_size(space, config, state)
             predictor = RewardPredictor(space, config)
             check_arrays(state, predictor.state())
             predictor.load_state(state)
@@ -344,8 +344,8 @@ class RewardPredictor:
         return predictor
 
 
-def check_size(space: InputSpace, config: PredictorConfig, num_saved: int) -> None:
-    """Check declared sizes against the number of saved values, before networks are allocated.
+def check_size(space: InputSpace, config: PredictorConfig, saved: Mapping[str, np.ndarray]) -> None:
+    """Check declared sizes against the saved arrays, before networks are allocated.
 
     Sizes that are wrong by less than `MAX_RATIO` are found by `check_arrays`.
 
@@ -354,12 +354,20 @@ def check_size(space: InputSpace, config: PredictorConfig, num_saved: int) -> No
     """
     # First the sides of an image, to which the memory of its random features is proportional: their
     # sum is below the number of parameters of any network.
-    declared = max(sum(space.observation_shape), space.num_action_inputs)
-    if declared <= MAX_RATIO * num_saved:
-        widths = layer_widths(space.for_encoder(config.image_encoder), config)
-        declared = config.ensemble_size * max(map(math.prod, pairwise(widths)))
-    if declared > MAX_RATIO * num_saved:
-        raise ValueError(f"{declared:,} values are declared; the file has {num_saved:,}")
+    check_declared(max(sum(space.observation_shape), space.num_action_inputs), saved)
+    widths = layer_widths(space.for_encoder(config.image_encoder), config)
+    check_declared(config.ensemble_size * sum(map(math.prod, pairwise(widths))), saved)
+
+
+def check_declared(num_declared: int, saved: Mapping[str, np.ndarray]) -> None:
+    """Check that a network has not many more parameters than were saved.
+
+    Raises:
+        ValueError: it has.
+    """
+    num_saved = sum(array.size for array in saved.values())
+    if num_declared > MAX_RATIO * num_saved:
+        raise ValueError(f"{num_declared:,} values are declared; the file has {num_saved:,}")
 
 
 def check_arrays(arrays: Mapping[str, np.ndarray], needed: Mapping[str, np.ndarray]) -> None:

@@ -16,8 +16,10 @@ from rl_teacher.common.errors import INVALID_CONTENT, CorruptCheckpoint
 from rl_teacher.common.files import (
     folder_errors,
     pack,
+    padding_for,
     remove_unfinished,
     unpack,
+    unpacked_limit,
     write_atomically,
 )
 
@@ -143,7 +145,10 @@ def read_checkpoint(file: CheckpointFile) -> Checkpoint:
         raise ValueError("its content does not have the SHA-256 in its name")
     try:
         arrays, contents = unpack(content)
-        for name, shape in contents.get("compressed", {}).items():
+        shapes = contents.get("compressed", {})
+        if sum(map(math.prod, shapes.values())) > unpacked_limit(len(content)):
+            raise ValueError("it declares more images than a file of its size has")
+        for name, shape in shapes.items():
             arrays[name] = decompress_image(arrays[name], shape)
         checkpoint = Checkpoint(contents["step"], arrays, contents["meta"])
         if type(checkpoint.step) is not int or not isinstance(checkpoint.meta, dict):
@@ -178,11 +183,12 @@ def compress_images(
         for name, array in arrays.items()
         if array.dtype == np.uint8 and array.nbytes >= COMPRESSED_FROM_BYTES
     }
-    # The fastest level: frames are mostly uniform, and the run waits.
-    compressed = {
-        name: np.frombuffer(zlib.compress(np.ascontiguousarray(arrays[name]).data, 1), np.uint8)
-        for name in shapes
-    }
+    compressed = {}
+    for name in shapes:
+        # The fastest level: frames are mostly uniform, and the run waits.
+        content = zlib.compress(np.ascontiguousarray(arrays[name]).data, 1)
+        content += padding_for(arrays[name].nbytes, len(content))
+        compressed[name] = np.frombuffer(content, np.uint8)
     return {**arrays, **compressed}, shapes
 
 
