@@ -57,7 +57,7 @@ def _counted_from_zero(monkeypatch):
     for name in ("interrupts_at", "num_steps"):
         monkeypatch.setattr(Interrupting, name, getattr(Interrupting, name))
     # It takes steps too, which would be counted.
-    monkeypatch.setattr("rl_teacher.preparation.check_environment", lambda _: None)
+    monkeypatch.setattr("rl_teacher.preparation.check_environment", lambda *_, **__: None)
 
 
 def final_checkpoint(name):

@@ -78,7 +78,7 @@ def _sound_at_first(monkeypatch):
     monkeypatch.setattr(Faulty, "num_steps", 0)
     monkeypatch.setattr(Faulty, "fault", "")
     # It takes steps, too.
-    monkeypatch.setattr("rl_teacher.preparation.check_environment", lambda _: None)
+    monkeypatch.setattr("rl_teacher.preparation.check_environment", lambda *_, **__: None)
 
 
 def run(*arguments):

@@ -92,7 +92,7 @@ def check(config: TeachConfig, options: RunOptions, defaults: TeachConfig | None
     """
     check_agent(config)
     env_info = get_env_info(config.env_id)
-    check_environment(env_info)
+    check_environment(env_info, is_shown=config.asks_a_person)
     plan = resolve(config, options, env_info, defaults)
     check_memory(plan)
     if plan.asks_a_person:

@@ -162,6 +162,18 @@ class IsNaN(Point):
         return np.array([np.nan], np.float32)
 
 
+class IsHuge(Point):
+    def observation(self):
+        return np.array([2.0**100], np.float32)
+
+
+class IsAHugeInteger(Point):
+    observation_space = gym.spaces.Box(0, 2**62, (1,), np.int64)
+
+    def observation(self):
+        return np.array([4 * 10**18])
+
+
 class OtherType(Point):
     def observation(self):
         return np.array([self.place], np.float64)
@@ -195,6 +207,11 @@ class RewardIsNaN(Point):
         return self.observation(), np.nan, False, False, {}
 
 
+class RewardIsHuge(Point):
+    def step(self, action):
+        return self.observation(), 1e200, False, False, {}
+
+
 class TruncatedIsANumber(Point):
     def step(self, action):
         return self.observation(), 0.0, False, 0, {}
@@ -205,6 +222,22 @@ class Random(Point):
         super().reset(seed=seed)
         self.place = np.random.default_rng().uniform(-1, 1)
         return self.observation(), {}
+
+
+class Remembers(Point):
+    """Point that begins where the episode before has ended, except after a reset with a seed."""
+
+    def reset(self, *, seed=None, options=None):
+        before = self.place
+        super().reset(seed=seed)
+        if seed is None:
+            self.place += before
+        return self.observation(), {}
+
+
+class Silent(Point):
+    def step(self, action):
+        assert action > 1
 
 
 class OtherGenerator(Point):
@@ -234,6 +267,35 @@ class WrongPicture(Point):
 
 class Words(Point):
     observation_space = gym.spaces.Sequence(gym.spaces.Text(5))  # pyright: ignore[reportAssignmentType]
+
+
+class Undeclared(gym.Space):
+    """A space that does not declare whether it can be flattened."""
+
+    def sample(self, mask=None, probability=None):
+        return "go"
+
+
+class Mission(Point):
+    observation_space = gym.spaces.Dict(mission=Undeclared(), place=Point.observation_space)  # pyright: ignore[reportAssignmentType]
+
+
+class Camera(Point):
+    observation_space = gym.spaces.Dict(  # pyright: ignore[reportAssignmentType]
+        camera=gym.spaces.Box(0, 255, (24, 20, 3), np.uint8), place=Point.observation_space
+    )
+
+
+class Blank(Point):
+    observation_space = gym.spaces.Box(-1, 1, (0,), np.float32)
+
+
+class ManyStates(Point):
+    observation_space = gym.spaces.Discrete(2**31)  # pyright: ignore[reportAssignmentType]
+
+
+class ManyMoves(Point):
+    action_space = gym.spaces.Discrete(2**31)
 
 
 class HasANetwork(Point):
@@ -312,6 +374,10 @@ def cartpole(render_mode=None):
 
 def nothing():
     return None
+
+
+def asserts():
+    assert not Point
 
 
 def fails():

@@ -42,10 +42,22 @@ def test_known_environments_have_no_fatal_faults(env_id):
         ("WrongShape", "observation of shape (2,): observation_space declares (1,)"),
         ("IsAList", "returned builtins.list as the observation: a NumPy array is needed"),
         ("IsNaN", "not finite: nan at (0,)"),
+        (
+            "IsHuge",
+            "is beyond 1e+15 or not finite: 1.2676506002282294e+30 at (0,)",
+        ),
+        (
+            "IsAHugeInteger",
+            "is beyond 1e+15 or not finite: 4000000000000000000 at (0,)",
+        ),
+        ("RewardIsHuge", "a reward that is beyond 1e+15 or not finite: 1e+200"),
+        ("Random", "clips are videos of replayed episodes"),
+        ("Remembers", "A later reset() without a seed and equal actions gave different"),
+        ("Silent", "step() raised AssertionError in step (custom_environments.py, line"),
         ("FloatForInteger", "of float32: observation_space declares int64. Use `.astype`"),
         ("LongMask", "action_mask of shape (3,): one value for each of the 2 actions is needed"),
         ("RewardIsAnArray", "returned numpy.ndarray as the reward: a number is needed"),
-        ("RewardIsNaN", "a reward that is not finite: nan"),
+        ("RewardIsNaN", "a reward that is beyond 1e+15 or not finite: nan"),
         ("TruncatedIsANumber", "for truncated: True or False is needed"),
         ("NoPictures", "render mode rgb_array"),
         (
@@ -71,11 +83,12 @@ def test_fatal_fault_is_described(name, message):
     [
         ("OtherType", "observation of float64: observation_space declares float32"),
         ("Random", "clips are videos of replayed episodes"),
-        ("Endless", "no time limit"),
+        ("Remembers", "A later reset() without a seed and equal actions gave different"),
+        ("Endless", "It declares no time limit"),
     ],
 )
 def test_minor_fault_is_not_fatal(name, message):
-    found = faults(name)
+    found = faults(name, is_shown=False)
     assert not any(each.is_fatal for each in found)
     assert any(message in each.text for each in found), found
 
@@ -86,14 +99,30 @@ def test_rendering_fault_is_fatal_only_for_people():
 
 def test_faulty_environment_is_refused_before_training(caplog):
     with pytest.raises(BadInput, match=r"cannot be used as it is. step.. returned 4 values"):
-        check_environment(get_env_info(own("OldStep")))
-    check_environment(get_env_info(own("Random")))
+        check_environment(get_env_info(own("OldStep")), is_shown=False)
+    check_environment(get_env_info(own("Random")), is_shown=False)
     assert "Draw all randomness from self.np_random" in caplog.text
 
 
-def test_unsupported_spaces_are_refused():
-    with pytest.raises(BadInput, match="cannot be flattened to vectors of one size"):
-        inspect_environment(own("Words"), is_shown=False)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Words", "cannot be flattened to vectors of one size"),
+        ("Mission", r"its part \['mission'\] cannot be .*such as observation\['place'\]"),
+        ("Camera", r"its part \['camera'\] is an image.*such as observation\['camera'\]"),
+        ("Blank", "it has no numbers"),
+        ("ManyStates", r"Discrete\(2147483648\).* one-hot vectors of 2,147,483,648 numbers"),
+        ("ManyMoves", r"actions of Discrete\(2147483648\).* at most 100,000"),
+    ],
+)
+def test_unsupported_spaces_are_refused(name, message):
+    with pytest.raises(BadInput, match=message):
+        inspect_environment(own(name), is_shown=False)
+
+
+def test_error_without_text_is_located():
+    with pytest.raises(BadInput, match=r"raised AssertionError in asserts \(.*, line \d+"):
+        inspect_environment(own("asserts"), is_shown=False)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@ import numpy as np
 import pytest
 from gymnasium.spaces.utils import flatten
 
+from rl_teacher import PreferenceWrapper
 from rl_teacher.common.errors import BadInput
 from rl_teacher.envs.registry import env_spaces
 from rl_teacher.wrappers.observations import ObservationConverter
+from tests.envs.custom_environments import Blank, Camera, ManyMoves, ManyStates, Mission, Words
 
 PARTS = gym.spaces.Dict(a=gym.spaces.Box(-1, 1, (2,), np.float32), b=gym.spaces.Discrete(3))
 
@@ -55,9 +57,24 @@ def test_transform_sets_space_and_keeps_random_state():
     assert converter.space.shape == (1,)
 
 
-def test_unflattenable_space_is_refused():
-    with pytest.raises(BadInput, match="Give observation_transform"):
-        ObservationConverter(gym.spaces.Sequence(gym.spaces.Discrete(2)), None, None)
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Words, "it cannot be flattened .* Give observation_transform"),
+        (Mission, r"part \['mission'\] cannot be flattened .*, such as observation\['place'\]"),
+        (Camera, r"part \['camera'\] is an image.*, such as observation\['camera'\]"),
+        (Blank, "it has no numbers"),
+        (ManyStates, r"Discrete\(2147483648\) .* one-hot vectors of 2,147,483,648 numbers"),
+    ],
+)
+def test_unsupported_observations_are_refused(kind, message):
+    with pytest.raises(BadInput, match=message):
+        ObservationConverter(kind.observation_space, None, None)
+
+
+def test_too_many_actions_are_refused():
+    with pytest.raises(BadInput, match=r"Discrete\(2147483648\).* 2,147,483,648 numbers"):
+        PreferenceWrapper(ManyMoves())
 
 
 def test_failing_transform_is_refused():

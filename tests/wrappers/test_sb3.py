@@ -3,8 +3,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from stable_baselines3 import A2C, DQN, PPO, SAC
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from stable_baselines3 import A2C, DQN, PPO, SAC, HerReplayBuffer
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from rl_teacher import PreferenceVectorWrapper, PreferenceWrapper, to_sb3
 from rl_teacher.common.errors import BadInput
@@ -13,7 +14,7 @@ from rl_teacher.envs.registry import make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.wrappers.sb3 import RelabelReplay
-from tests.wrappers.environments import QUICK, Continuous, Counter, Parts, Pictures
+from tests.wrappers.environments import BOX, QUICK, Continuous, Counter, Parts, Pictures
 
 TOLERANCE = 1e-5
 """Difference of rewards that rounding explains."""
@@ -100,6 +101,14 @@ def test_batch_environment_is_converted():
 def frozen(env):
     """Wrap an environment with a frozen predictor of random weights."""
     space = InputSpace.from_spaces(env.observation_space, env.action_space)
+    return PreferenceWrapper(env, predictor_path=RewardPredictor(space, PredictorConfig()))
+
+
+def frozen_flat(env):
+    """Wrap an environment of several observations with a frozen predictor of random weights."""
+    space = InputSpace.from_spaces(
+        gym.spaces.flatten_space(env.observation_space), env.action_space
+    )
     return PreferenceWrapper(env, predictor_path=RewardPredictor(space, PredictorConfig()))
 
 
@@ -222,6 +231,88 @@ def test_relabelling_of_unrecorded_transitions_is_refused():
     model = trained(DQN, env, 20, RelabelReplay(env))
     with pytest.raises(BadInput, match="20 transitions that RelabelReplay did not record"):
         model.learn(20, callback=RelabelReplay(env))
+    env.close()
+
+
+class Goals(Continuous):
+    """Goal-conditioned environment whose true reward is computed from its observations alone."""
+
+    observation_space = gym.spaces.Dict(  # pyright: ignore[reportAssignmentType]
+        dict.fromkeys(("observation", "achieved_goal", "desired_goal"), BOX)
+    )
+    reward_threshold = 5.0
+
+    def seen(self):
+        place = np.array([0, self.age], np.float32)
+        return {"observation": place, "achieved_goal": place, "desired_goal": 0 * place + 1}
+
+    def compute_reward(self, achieved, desired, info):
+        return -np.abs(achieved - desired).sum(-1)
+
+
+def test_hindsight_relabelling_is_refused_since_it_computes_true_rewards():
+    env = frozen_flat(Goals())
+    settings = {"replay_buffer_class": HerReplayBuffer, "learning_starts": 20, "device": "cpu"}
+    with pytest.raises(BadInput, match=r"compute_reward .* is hidden.*leave out replay_buffer_cl"):
+        SAC("MultiInputPolicy", env, **settings).learn(50)
+    with pytest.raises(BadInput, match="HerReplayBuffer"):
+        SAC("MultiInputPolicy", env, **settings).learn(50, callback=RelabelReplay(env))
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda: Monitor(frozen_flat(Goals())),
+        lambda: DummyVecEnv([lambda: gym.wrappers.TimeLimit(frozen_flat(Goals()), 9)]),
+        lambda: to_sb3(PreferenceVectorWrapper(SyncVectorEnv([Goals] * 2), collect_only=True)),
+        lambda: VecMonitor(
+            to_sb3(PreferenceVectorWrapper(SyncVectorEnv([Goals] * 2), collect_only=True))
+        ),
+    ],
+)
+def test_no_attribute_leads_to_the_true_reward(around):
+    env = around()
+    read = getattr(env, "get_attr", getattr(env, "get_wrapper_attr", None))
+    assert read is not None
+    assert read("metadata")
+    for name in ("compute_reward", "reward_threshold"):
+        with pytest.raises(BadInput, match=f"{name} of the wrapped environment is hidden"):
+            read(name)
+    if isinstance(env, VecEnv):
+        with pytest.raises(BadInput, match="is hidden"):
+            env.env_method("compute_reward", 0, 0, {})
+        with pytest.raises(AttributeError):
+            env.get_attr("nothing_of_this_name")
+    env.close()
+
+
+def test_replay_of_several_observations_is_relabelled():
+    env = frozen_flat(Goals())
+    callback = RelabelReplay(env)
+    model = SAC("MultiInputPolicy", env, seed=0, device="cpu", buffer_size=500)
+    model.learn(60, callback=callback)
+    assert_relabelling_restores(callback, model)
+    env.close()
+
+
+class NeverOver(gym.Wrapper):
+    """Wrapper that hides the ends of episodes, so that the agent steps through resets."""
+
+    def step(self, action):
+        observation, reward, _, _, info = super().step(action)
+        return observation, reward, False, False, info
+
+
+def test_relabelling_leaves_the_reward_of_steps_that_only_reset_at_zero():
+    env = frozen(gym.wrappers.Autoreset(Counter()))
+    callback = RelabelReplay(env)
+    model = trained(DQN, NeverOver(env), 60, callback)
+    callback.relabel()
+    # Episodes have 7 steps, so that the 8th only resets.
+    assert model.replay_buffer is not None
+    rewards = model.replay_buffer.rewards[:60, 0]
+    assert np.flatnonzero(rewards == 0).tolist() == list(range(7, 60, 8))
     env.close()
 
 

@@ -735,8 +735,63 @@ def test_failing_teacher_stops_training_with_its_error():
     env.close()
 
 
+class OldReset(Counter):
+    def reset(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.seen(), {}
+
+
+class ThreeRewards(Counter):
+    def step(self, action) -> Any:
+        observation, _, *others = super().step(action)
+        return observation, np.zeros(3), *others
+
+
+class NoInfo(Counter):
+    def step(self, action) -> Any:
+        return *super().step(action)[:4], None
+
+
+class FourValues(Counter):
+    def step(self, action) -> Any:
+        observation, reward, is_over, _, info = super().step(action)
+        return observation, reward, is_over, info
+
+
+FORM_FAULTS = [
+    (OldReset, "`def reset(self, *, seed=None, options=None)`"),
+    (ThreeRewards, "returned numpy.ndarray as the reward: a number is needed"),
+    (NoInfo, "returned builtins.NoneType for its last value: a dict is needed"),
+    (FourValues, "returned 4 values: observation, reward, terminated, truncated and a dict"),
+]
+
+
+@pytest.mark.parametrize("inside", [lambda env: env, lambda env: gym.wrappers.TimeLimit(env, 9)])
+@pytest.mark.parametrize(("kind", "text"), FORM_FAULTS)
+def test_results_of_another_form_are_refused_as_by_the_check(kind, text, inside):
+    env = PreferenceWrapper(inside(kind()), **QUICK)
+    with pytest.raises(BadObservation, match=re.escape(text)):
+        take_steps(env, 2)
+    env.close()
+
+
+def test_error_of_an_environment_is_raised_as_it_is():
+    class Fails(Counter):
+        num_calls = 0
+
+        def step(self, action):
+            self.num_calls += 1
+            raise KeyError("wheel")
+
+    world = Fails()
+    env = PreferenceWrapper(world, **QUICK)
+    with pytest.raises(KeyError, match="wheel"):
+        take_steps(env, 1)
+    assert world.num_calls == 1
+    env.close()
+
+
 class Broken(Counter):
-    """Environment that returns non-finite numbers where `broken` names it."""
+    """Environment that returns numbers that cannot be used where `broken` names it."""
 
     broken = ""
 
@@ -748,19 +803,27 @@ class Broken(Counter):
         observation, reward, terminated, truncated, info = super().step(action)
         if self.broken == "observation":
             observation = observation + np.inf
-        reward = np.nan if self.broken == "reward" else reward
+        reward = {"reward": np.nan, "huge reward": 1e200}.get(self.broken, reward)
+        if self.broken == "huge observation":
+            observation = np.array([0, 2.0**62])
         return observation, reward, terminated, truncated, info
 
 
 @pytest.mark.parametrize(
     ("broken", "message"),
-    [("reset", "observations"), ("observation", "observations"), ("reward", "rewards")],
+    [
+        ("reset", "observations that are not finite"),
+        ("observation", "observations that are not finite"),
+        ("reward", "rewards that are not finite"),
+        ("huge observation", r"observations that are not finite, or beyond 1e\+15: 4\.6"),
+        ("huge reward", r"rewards that are not finite, or beyond 1e\+15: 1e\+200"),
+    ],
 )
-def test_non_finite_values_are_refused(broken, message):
+def test_values_that_are_not_finite_or_too_large_are_refused(broken, message):
     world = Broken()
     world.broken = broken
     env = PreferenceWrapper(world, **QUICK)
-    with pytest.raises(BadObservation, match=f"returned {message} that are not finite"):
+    with pytest.raises(BadObservation, match=f"returned {message}"):
         take_steps(env, 2)
     env.close()
 

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -207,6 +208,18 @@ def test_nan_reward_is_refused_with_index_of_environment():
     with pytest.raises(BadObservation, match="number 1 returned rewards"):
         take_steps(venv, 1)
     venv.close()
+
+
+def test_infos_as_a_list_are_refused_as_by_the_check():
+    class Lists(SyncVectorEnv):
+        def step(self, actions) -> Any:
+            return *super().step(actions)[:4], [{}, {}]
+
+    env = PreferenceVectorWrapper(Lists([Counter] * 2), **QUICK)
+    env.reset(seed=0)
+    with pytest.raises(BadObservation, match=r"returned builtins.list for its last value: a dict"):
+        env.step(env.action_space.sample())
+    env.close()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -12,14 +12,13 @@ from jaxtyping import Shaped
 from rl_teacher.agents.actions import Masks, float32_bounds
 from rl_teacher.agents.agent import agent_diverged
 from rl_teacher.common.array_pool import ArrayPool
-from rl_teacher.common.errors import BadObservation
 from rl_teacher.common.state_dict import StateDict, array_to_rng, nest, part_of, rng_to_array
 from rl_teacher.config.experiment import PhysicsBackend
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.episode_replay import slice_state
 from rl_teacher.envs.interface import ACTION_MASK, Shard, StatefulVectorEnv, environment_seeds
 from rl_teacher.envs.registry import EnvInfo, make_vector
-from rl_teacher.envs.rollout import Rollout
+from rl_teacher.envs.rollout import Rollout, check_numbers
 
 Act = Callable[..., np.ndarray]
 """(observations [N, ...]) -> actions [N, ...]; with masks [N, A] as second argument if the
@@ -381,12 +380,4 @@ def _check_actions(actions: Shaped[np.ndarray, "time env ..."], first_env: int =
 def _check_returned(rollout: Rollout) -> None:
     """Check that the environments returned finite observations and rewards."""
     for name in ("next_observations", "observations", "rewards"):
-        values = getattr(rollout, name)
-        if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
-            t, env, *_ = np.argwhere(~np.isfinite(values))[0]
-            raise BadObservation(
-                f"Environment number {env} returned {name.replace('_', ' ')} that are not "
-                f"finite numbers (step {t} of the rollout): {values[t, env]}. The rollout was "
-                "discarded. Fix the environment, or wrap it so that it never returns NaN or "
-                "infinity."
-            )
+        check_numbers(name.replace("_", " "), getattr(rollout, name), env_axis=1)

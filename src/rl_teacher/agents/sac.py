@@ -274,11 +274,13 @@ def check_action_space(space: gym.Space) -> None:
     """
     if ActionScale.of(space).middle is not None:
         return
-    is_box = isinstance(space, gym.spaces.Box)
+    bounded = (
+        ", or bound the actions with gymnasium.wrappers.TransformAction(env, lambda action: "
+        f"action, gymnasium.spaces.Box(-1, 1, {space.shape}))"
+    )
     raise BadConfig(
         f"The action space is {space}, but SAC needs a Box of continuous actions with bounds. Use "
-        "another agent, such as -a ppo"
-        + (", or bound the actions with gymnasium.wrappers.ClipAction." if is_box else ".")
+        f"another agent, such as -a ppo{bounded if isinstance(space, gym.spaces.Box) else ''}."
     )
 
 

@@ -7,7 +7,7 @@
     |   |-- MissingExtra               an optional package that cannot be imported
     |   |-- ConfigMismatch             the same experiment name with another configuration
     |   |-- SegmentTooLong             clips longer than an episode
-    |   |-- BadObservation             NaN or infinite numbers from an environment
+    |   |-- BadObservation             values of an environment that cannot be used
     |   |-- TeacherFailed              a teacher function raised, or returned an invalid answer
     |   |-- NoPredictor                a predicted reward before the first fit
     |   |-- BadLabelerName             an invalid or reserved name
@@ -158,7 +158,7 @@ class SegmentTooLong(BadInput):
 
 
 class BadObservation(BadInput):
-    """An observation or reward that is not finite."""
+    """An observation or reward that is not finite or too large, or a result of another form."""
 
 
 class TeacherFailed(BadInput):

@@ -5,19 +5,23 @@ environment. Gymnasium's own checker is not used: it asserts and shows traceback
 """
 
 import logging
-import math
 import numbers
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-from rl_teacher.common.errors import BadInput
+from rl_teacher.common.errors import BadInput, BadObservation, RlTeacherError
+from rl_teacher.common.text import described
 from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.episode_replay import KEEP_STEPS, ReplayHistory
 from rl_teacher.envs.factories import type_name
 from rl_teacher.envs.interface import ACTION_MASK, sample_allowed
 from rl_teacher.envs.preprocessing import (
@@ -35,6 +39,8 @@ from rl_teacher.envs.registry import (
     mujoco_model,
 )
 from rl_teacher.envs.rendering import find_frame_fault
+from rl_teacher.envs.rollout import LARGEST, find_excess
+from rl_teacher.envs.snapshots import ReplayableEnv
 from rl_teacher.nn.image_layout import ImageLayout
 
 logger = logging.getLogger(__name__)
@@ -44,6 +50,8 @@ SHORT_CHECK_STEPS = 20
 LONG_CHECK_STEPS = 500
 """Steps of the check by `rl-teacher check`."""
 SEED = 7
+USERS = Path(gymnasium.__file__).parent, Path(__file__).parents[1]
+"""Folders of the packages that use what environments return."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +71,17 @@ class CheckFailed(Exception):
     """A fatal fault, after which the check cannot continue."""
 
 
-def check_environment(env_info: EnvInfo) -> None:
+def check_environment(env_info: EnvInfo, *, is_shown: bool) -> None:
     """Check an environment for a few steps and log minor faults as warnings.
+
+    Args:
+        env_info: the environment.
+        is_shown: whether a person will see its clips.
 
     Raises:
         BadInput: the environment has fatal faults; the message lists all of them.
     """
-    faults = find_faults(env_info, SHORT_CHECK_STEPS)
+    faults = find_faults(env_info, SHORT_CHECK_STEPS, is_shown=is_shown)
     for fault in faults:
         if not fault.is_fatal:
             logger.warning("%s: %s", env_info.id, fault.text)
@@ -89,7 +101,7 @@ def inspect_environment(env_id: str, *, is_shown: bool) -> tuple[EnvInfo, list[F
         BadInput: the environment cannot be created, or has unsupported spaces.
     """
     env_info = get_env_info(env_id)
-    faults = find_faults(env_info, LONG_CHECK_STEPS)
+    faults = find_faults(env_info, LONG_CHECK_STEPS, is_shown=is_shown)
     if env_info.backend == "gymnasium" and not any(fault.is_fatal for fault in faults):
         faults += find_rendering_faults(env_info.id, is_shown=is_shown)
     return env_info, faults
@@ -110,7 +122,7 @@ def describe_images(env_id: str, frames: FrameSettings) -> str | None:
         return describe_preprocessing(layout_of(space), frames)
 
 
-def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
+def find_faults(env_info: EnvInfo, num_steps: int, *, is_shown: bool) -> list[Fault]:
     """Return the faults in how an environment resets and steps.
 
     The MuJoCo tasks and Atari games are covered by tests instead.
@@ -131,12 +143,12 @@ def find_faults(env_info: EnvInfo, num_steps: int) -> list[Fault]:
             step_randomly(env, num_steps, warn)
             if env_info.max_episode_steps is None:
                 warn(
-                    "Its episodes have no time limit: the actions of each are kept until it ends, "
-                    "so memory grows. Wrap it in gymnasium.wrappers.TimeLimit."
+                    "It declares no time limit: the actions of an episode are kept until it ends, "
+                    "so memory grows if none does. Wrap it in gymnasium.wrappers.TimeLimit."
                 )
             check_independence(env, env_info.id)
             check_generator(env)
-            check_determinism(env_info.id, warn)
+            check_determinism(env_info.id, num_steps, warn, is_shown=is_shown)
         except CheckFailed as error:
             fatal = [Fault(str(error), is_fatal=True)]
     return [*minor.values(), *fatal]
@@ -157,15 +169,13 @@ def attempt(what: str, call: Callable[[], Any]) -> Any:
     except CheckFailed:
         raise
     except Exception as error:
-        raise CheckFailed(
-            f"{what} raised {type(error).__name__}: {error}. Correct that first."
-        ) from error
+        raise CheckFailed(f"{what} raised {described(error)}. Correct that first.") from error
 
 
 # --- the form of results ---
 
 
-def check_reset(env: gymnasium.Env) -> dict[str, Any]:
+def check_reset(env: gymnasium.Env | VectorEnv) -> dict[str, Any]:
     """Check that `reset` takes a seed and returns an observation and a dict; return the latter."""
     # Without Gymnasium's wrappers, whose assertions would hide the fault.
     own = env.unwrapped
@@ -195,7 +205,7 @@ def check_reset(env: gymnasium.Env) -> dict[str, Any]:
     return returned[1]
 
 
-def check_returns(env: gymnasium.Env, reset_info: dict[str, Any]) -> None:
+def check_returns(env: gymnasium.Env | VectorEnv, reset_info: dict[str, Any]) -> None:
     """Check that `step` returns five values."""
     own = env.unwrapped
     # Wrappers may have other actions.
@@ -214,6 +224,32 @@ def check_returns(env: gymnasium.Env, reset_info: dict[str, Any]) -> None:
     if not isinstance(returned[4], dict):
         kind = type_name(returned[4])
         raise CheckFailed(f"step() returned {kind} for its last value: a dict is needed.")
+    if isinstance(own, gymnasium.Env):
+        check_reward(returned[1])
+
+
+@contextmanager
+def explained_faults(env: gymnasium.Env | VectorEnv) -> Iterator[None]:
+    """Explain a call of a wrapped environment that fails because of the form of its results.
+
+    Raises:
+        BadObservation: an exception was raised by what uses the results, and they have a fault.
+    """
+    try:
+        yield
+    except Exception as error:
+        raised_in = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+        is_own = not any(folder in raised_in.parents for folder in USERS)
+        # What the environment raises is shown as it is, without another call of it.
+        if is_own or isinstance(error, RlTeacherError):
+            raise
+        own = env.unwrapped
+        try:
+            for each in [own.envs[0], own] if isinstance(own, SyncVectorEnv) else [own]:
+                check_returns(each, check_reset(each))
+        except CheckFailed as fault:
+            raise BadObservation(f"{own} cannot be used as it is. {fault}") from error
+        raise
 
 
 def describe_returned(returned: Any) -> str:
@@ -221,7 +257,7 @@ def describe_returned(returned: Any) -> str:
     return f"{len(returned)} values" if isinstance(returned, tuple) else type_name(returned)
 
 
-def sample_action(env: gymnasium.Env, rng: np.random.Generator, mask: Any) -> Any:
+def sample_action(env: gymnasium.Env | VectorEnv, rng: np.random.Generator, mask: Any) -> Any:
     """Sample an action that the environment allows; every check samples the same ones."""
     space = env.action_space
     space.seed(int(rng.integers(2**31)))
@@ -261,11 +297,10 @@ def check_observation(env: gymnasium.Env, obs: Any, source: str, warn: Warn) -> 
     """Check that an observation is as its space declares."""
     space = env.observation_space
     check_array(space, obs, source)
-    if not np.isfinite(obs).all():
-        index = tuple(np.argwhere(~np.isfinite(obs))[0].tolist())
+    if (index := find_excess(obs)) is not None:
         raise CheckFailed(
-            f"{source} returned an observation that is not finite: {obs[index]} at {index}. "
-            "Training needs finite numbers; find where it comes from."
+            f"{source} returned an observation that is beyond {LARGEST:g} or not finite: "
+            f"{obs[index]} at {index}. Find where it comes from."
         )
     if obs.dtype != space.dtype:
         text = (
@@ -307,14 +342,14 @@ def check_reward(reward: Any) -> None:
             f"step() returned {type_name(reward)} as the reward: a number is needed. Return "
             "float(reward), or 0.0 if the environment has none."
         )
-    if not math.isfinite(float(reward)):
+    if find_excess(np.array([float(reward)])) is not None:
         raise CheckFailed(
-            f"step() returned a reward that is not finite: {float(reward)}. Return a finite "
-            "number, or 0.0 if the environment has none."
+            f"step() returned a reward that is beyond {LARGEST:g} or not finite: {float(reward)}. "
+            "Return a finite number, or 0.0 if the environment has none."
         )
 
 
-def check_mask(env: gymnasium.Env, info: dict[str, Any], source: str) -> None:
+def check_mask(env: gymnasium.Env | VectorEnv, info: dict[str, Any], source: str) -> None:
     """Check that an action mask has one value for each discrete action."""
     space = env.action_space
     if ACTION_MASK not in info or not isinstance(space, gymnasium.spaces.Discrete):
@@ -350,36 +385,57 @@ def check_generator(env: gymnasium.Env) -> None:
         )
 
 
-def check_determinism(env_id: str, warn: Warn) -> None:
-    """Check that equal seeds and actions give equal observations, as replay needs it."""
-    first, second = (list(replay_observations(env_id)) for _ in range(2))
-    if len(first) == len(second) and all(map(np.array_equal, first, second)):
+def check_determinism(env_id: str, num_steps: int, warn: Warn, *, is_shown: bool) -> None:
+    """Check that episodes can be repeated: the first, of a seed, and a later one without.
+
+    Args:
+        env_id: the environment.
+        num_steps: maximum length of the first episode.
+        warn: called with the fault, if it is minor.
+        is_shown: whether a person will see its clips.
+    """
+    which = find_unrepeatable(env_id, num_steps)
+    if which is None:
         return
-    is_replayed = mujoco_model(env_id) is None
     consequence = "a resumed run differs from an uninterrupted one"
+    is_replayed = mujoco_model(env_id) is None
     if is_replayed:
         consequence = (
             f"clips are videos of replayed episodes and cannot be shown, and {consequence}"
         )
-    warn(
-        f"reset(seed=7) and equal actions gave different observations: {consequence}. "
-        "Draw all randomness from self.np_random, after super().reset(seed=seed)."
+    text = (
+        f"{which} and equal actions gave different observations: {consequence}. Draw all "
+        "randomness from self.np_random, after super().reset(seed=seed), and let nothing else "
+        "remain of earlier episodes."
     )
+    if is_replayed and is_shown:
+        raise CheckFailed(text)
+    warn(text)
 
 
-def replay_observations(env_id: str) -> Iterator[np.ndarray]:
-    """Yield observations of a few steps, always with the same seed and actions."""
+def find_unrepeatable(env_id: str, num_steps: int) -> str | None:
+    """Return the reset of an episode that another environment does not repeat; None if none."""
     rng = np.random.default_rng(SEED)
-    with closing(make_single_env(env_id)) as env:
-        obs, info = env.reset(seed=SEED)
-        mask = info.get(ACTION_MASK)
-        yield obs
-        for _ in range(SHORT_CHECK_STEPS):
-            obs, _, terminated, truncated, info = env.step(sample_action(env, rng, mask))
-            mask = info.get(ACTION_MASK, mask)
-            yield obs
-            if terminated or truncated:
-                return
+    history = ReplayHistory(KEEP_STEPS)
+    with closing(ReplayableEnv(make_single_env(env_id), history)) as env:
+        for reset, seed, most in (
+            ("reset(seed=7)", SEED, num_steps),
+            ("A later reset() without a seed", None, SHORT_CHECK_STEPS),
+        ):
+            obs, info = env.reset(seed=seed)
+            observations, mask, is_over = [obs], info.get(ACTION_MASK), False
+            while len(observations) <= most and not is_over:
+                action = sample_action(env, rng, mask)
+                obs, _, terminated, truncated, info = env.step(action)
+                mask, is_over = info.get(ACTION_MASK, mask), terminated or truncated
+                observations.append(np.array(obs))
+            record = env.replay_record
+            with closing(ReplayableEnv(make_single_env(env_id), history)) as other:
+                again = [other.restart(record.reset_state)]
+                again += [other.step(action)[0] for action in record.actions]
+                if not all(map(np.array_equal, observations, again)):
+                    return reset
+    return None
 
 
 # --- clips ---
@@ -396,6 +452,6 @@ def find_rendering_faults(env_id: str, *, is_shown: bool) -> list[Fault]:
     except BadInput as error:
         return [Fault(str(error), is_shown)]
     except Exception as error:
-        text = f"render() raised {type(error).__name__}: {error}. Its clips cannot be shown."
+        text = f"render() raised {described(error)}. Its clips cannot be shown."
         return [Fault(text, is_shown)]
     return [] if text is None else [Fault(text, is_shown)]

@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium.wrappers import TimeLimit
 
 from rl_teacher.common.errors import BadInput
+from rl_teacher.common.text import described
 
 ASSUMED_FPS = 30
 """Steps per second of an environment without a frame rate."""
@@ -41,8 +42,8 @@ def from_factory(path: str, render_mode: str | None = None) -> gymnasium.Env:
             env = factory(**arguments)
     except Exception as error:
         raise BadInput(
-            f"{path} raised {type(error).__name__} when called to create an environment: {error}. "
-            "It is called without arguments, or with render_mode if it has that parameter."
+            f"{path}, called to create an environment, raised {described(error)}. It is called "
+            "without arguments, or with render_mode if it has that parameter."
         ) from error
     if not isinstance(env, gymnasium.Env):
         raise BadInput(

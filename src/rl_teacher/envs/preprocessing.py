@@ -10,6 +10,7 @@ not by a library, because a clip is checked against the observations it replays 
   image takes 2.6 times as long as here.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,9 @@ from rl_teacher.nn.image_layout import ImageLayout
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in a grey image. Source: ITU-R BT.601."""
 
+MAX_CHOICES = 100_000
+"""Largest number of choices that is encoded as a one-hot vector."""
+
 Image = UInt8[np.ndarray, "channel height width"]
 
 
@@ -42,6 +46,46 @@ def is_image_space(space: gymnasium.Space) -> bool:
 def layout_of(space: gymnasium.Space) -> ImageLayout:
     """Return the declared layout of an image space, or guess it."""
     return space.layout if isinstance(space, ImageBox) else ImageLayout.guess(space.shape or ())
+
+
+def space_parts(space: gymnasium.Space, index: str = "") -> Iterator[tuple[str, gymnasium.Space]]:
+    """Yield the parts of a Dict or Tuple, each with how it is indexed, such as `['goal'][0]`."""
+    if not isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+        yield index, space
+        return
+    is_dict = isinstance(space, gymnasium.spaces.Dict)
+    for key, part in space.spaces.items() if is_dict else enumerate(space.spaces):
+        yield from space_parts(part, f"{index}[{key!r}]")
+
+
+def find_space_fault(space: gymnasium.Space) -> str | None:
+    """Describe why a space cannot become one vector; None where it can, or is an image."""
+    parts = list(space_parts(space))
+    usable = [index for index, part in parts if find_part_fault(part) is None]
+    for index, part in parts:
+        fault = find_part_fault(part)
+        is_image = is_image_space(part) and min(layout_of(part).size) >= MIN_PIXELS
+        if fault is None and index and is_image:
+            fault = "is an image, which cannot be used beside other parts"
+        if fault is not None:
+            example = f" (select others, such as observation{usable[0]})" if usable else ""
+            return f"{f'its part {index}' if index else 'it'} {fault}{example}"
+    return None
+
+
+def find_part_fault(part: gymnasium.Space) -> str | None:
+    """Describe why a space without parts cannot become one vector; None where it can."""
+    try:
+        is_flattenable = part.is_np_flattenable
+    except NotImplementedError:  # a subclass of Space may not say
+        is_flattenable = False
+    num_choices = int(np.sum(getattr(part, "nvec", getattr(part, "n", 0))))
+    if not is_flattenable:
+        return "cannot be flattened to vectors of one size"
+    if 0 in (part.shape or ()):
+        return "has no numbers"
+    is_too_long = num_choices > MAX_CHOICES
+    return f"would become one-hot vectors of {num_choices:,} numbers" if is_too_long else None
 
 
 def find_image_fault(space: Box, observation: Any) -> str | None:

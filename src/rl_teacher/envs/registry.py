@@ -16,6 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FlattenObservation
 
 from rl_teacher.common.errors import BadInput, UnknownName
+from rl_teacher.common.text import described
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs import moving_dot
 from rl_teacher.envs.atari.names import (
@@ -33,7 +34,10 @@ from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import ALIASES, PLAIN, SUITE, TASKS
 from rl_teacher.envs.mujoco.task import Task
 from rl_teacher.envs.preprocessing import (
+    MAX_CHOICES,
     ObservationRenderer,
+    find_part_fault,
+    find_space_fault,
     is_image_space,
     is_viewable,
     preprocess_images,
@@ -331,9 +335,9 @@ def _import_module(module: str, env_id: str) -> ModuleType:
         return importlib.import_module(module)
     except Exception as error:
         raise BadInput(
-            f"{env_id} cannot be found: importing {module} failed with {type(error).__name__}: "
-            f"{error}. It must be module:id or module:function, and the module must be on Python's "
-            "path (PYTHONPATH=. for the current folder)."
+            f"{env_id} cannot be found: importing {module} failed with {described(error)}. It must "
+            "be module:id or module:function, and the module must be on Python's path "
+            "(PYTHONPATH=. for the current folder)."
         ) from error
 
 
@@ -452,7 +456,7 @@ def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.E
     """
     env = _make_unchanged(full_id, render_mode)
     space = env.observation_space
-    if _is_vector_space(space) or is_image_space(space) or not space.is_np_flattenable:
+    if _is_vector_space(space) or is_image_space(space) or find_space_fault(space) is not None:
         return env
     return FlattenObservation(env)
 
@@ -476,18 +480,22 @@ def _make_unchanged(full_id: str, render_mode: str | None) -> gymnasium.Env:
             return gymnasium.make(full_id, render_mode=render_mode)
     except Exception as error:
         raise BadInput(
-            f"{full_id} is registered, but cannot be created here: {str(error).rstrip('.')}. "
+            f"{full_id} is registered, but cannot be created here: {described(error)}. "
             "Install what it needs, or choose another environment (`rl-teacher envs`)."
         ) from error
 
 
 def _check_spaces(full_id: str, env: gymnasium.Env) -> None:
     observations, actions = env.observation_space, env.action_space
-    if not _is_vector_space(observations) and not is_image_space(observations):
+    if (fault := find_space_fault(observations)) is not None:
         raise BadInput(
-            f"{full_id} has observations of {observations!s:.200}, which cannot be flattened to "
-            "vectors of one size. Wrap it so that they are vectors, images, or spaces composed of "
-            "Box, Discrete, MultiBinary and MultiDiscrete, and register the result."
+            f"{full_id} has observations of {observations!s:.200}, which cannot be used: {fault}. "
+            "Wrap it in gymnasium.wrappers.TransformObservation so that they are vectors, images, "
+            "or spaces composed of Box, Discrete, MultiBinary and MultiDiscrete, and register the "
+            "result."
         )
-    if not isinstance(actions, Box | Discrete):
-        raise BadInput(f"{full_id} has actions of {actions}; a Box or Discrete space is needed.")
+    if find_part_fault(actions) is not None or not isinstance(actions, Box | Discrete):
+        raise BadInput(
+            f"{full_id} has actions of {actions}; a Box or Discrete space is needed, with at least "
+            f"one and at most {MAX_CHOICES:,} numbers or choices."
+        )

@@ -5,6 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float32, Shaped
 
+from rl_teacher.common.errors import BadObservation
+
+LARGEST = 1e15
+"""Largest magnitude of an observation or a reward. Training computes in single precision, where
+sums of the squares of larger numbers overflow."""
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -44,3 +50,32 @@ class Rollout:
     def num_steps(self) -> int:
         """The number of valid environment steps, at most T * N."""
         return int(self.is_valid.sum())
+
+
+def find_excess(values: Shaped[np.ndarray, "..."]) -> tuple[int, ...] | None:
+    """Return the index of the first number that is not finite or beyond `LARGEST`; None if none."""
+    # Images are skipped. Comparisons with NaN are false.
+    if values.dtype.itemsize == 1 or not values.size:
+        return None
+    if values.min() >= -LARGEST and values.max() <= LARGEST:
+        return None
+    return tuple(np.argwhere(~((values >= -LARGEST) & (values <= LARGEST)))[0].tolist())
+
+
+def check_numbers(what: str, values: Shaped[np.ndarray, "..."], env_axis: int = 0) -> None:
+    """Check the numbers that environments returned.
+
+    Args:
+        what: their name.
+        values: the numbers.
+        env_axis: axis of the environments.
+
+    Raises:
+        BadObservation: a number is not finite, or too large.
+    """
+    if (index := find_excess(values)) is not None:
+        raise BadObservation(
+            f"Environment number {index[env_axis]} returned {what} that are not finite, or beyond "
+            f"{LARGEST:g}: {values[index]}. Nothing was learned from it. Correct the environment, "
+            "or wrap it so that its numbers are finite and not so large."
+        )

@@ -16,6 +16,21 @@ CHECK_EVERY = 256
 """Random steps of `pretrain` between two checks for the answers that the first fit needs."""
 
 
+def hide_reward(name: str) -> None:
+    """Refuse to look up an attribute of wrapped environments that leads to their true reward.
+
+    Raises:
+        BadInput: its name has "reward" in it.
+    """
+    if "reward" in name:
+        raise BadInput(
+            f"{name} of the wrapped environment is hidden: it leads to the true reward, which the "
+            "agent must not learn from. HerReplayBuffer, which computes the rewards of other goals "
+            "with compute_reward, cannot be used therefore: leave out replay_buffer_class. Your "
+            "own code finds the attribute in `unwrapped`."
+        )
+
+
 class Controls:
     """Methods of a wrapper beyond those of an environment.
 

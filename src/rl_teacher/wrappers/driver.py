@@ -9,8 +9,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from jaxtyping import Bool, Float, Shaped
 
-from rl_teacher.common.errors import BadConfig, BadInput, BadObservation
-from rl_teacher.envs.rollout import Rollout
+from rl_teacher.common.errors import BadConfig, BadInput
+from rl_teacher.envs.rollout import Rollout, check_numbers
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.wrappers.environments import WrappedEnvs
@@ -37,6 +37,7 @@ class WrapperDriver:
         is_closed: True after `close`.
         num_steps: steps taken by each environment.
         latest_rewards: [N] rewards that the latest step returned.
+        latest_is_valid: [N] False where the latest step was not a transition.
         uses_prediction: whether steps return the predicted reward; None as soon as it is fitted.
     """
 
@@ -63,6 +64,7 @@ class WrapperDriver:
         self.is_over = np.zeros(envs.num_envs, bool)
         self.num_steps = 0
         self.latest_rewards = np.zeros(envs.num_envs)
+        self.latest_is_valid = np.ones(envs.num_envs, bool)
         self._latest_inputs: tuple[np.ndarray, np.ndarray]
         self._latest_rows: np.ndarray | None = None
 
@@ -89,7 +91,7 @@ class WrapperDriver:
                 keep their latest observations.
             was_reset: [N] True where an environment was reset; None if all were.
         """
-        _check_finite("observations", observations)
+        check_numbers("observations", observations)
         was_reset = np.ones(self._envs.num_envs, bool) if was_reset is None else was_reset
         # A reset in mid-episode ends the episode, as a time limit would.
         self._truncate(was_reset)
@@ -126,10 +128,10 @@ class WrapperDriver:
             raise BadInput("step was called before reset. Call reset first.")
         # First, since environments must not be blamed for what the agent did.
         _check_actions(actions)
-        _check_finite("observations", next_observations)
+        check_numbers("observations", next_observations)
         # With SAME_STEP autoreset, these may be the first ones of the next episode.
-        _check_finite("observations", observations)
-        _check_finite("rewards", true_rewards)
+        check_numbers("observations", observations)
+        check_numbers("rewards", true_rewards)
         # Before this step is added, since a reset may still truncate the latest one.
         if len(self._steps) >= self._rollout_steps:
             self._observe_steps()
@@ -159,7 +161,7 @@ class WrapperDriver:
         elif self.uses_prediction is None and self._hides_true_reward:
             rewards = np.zeros_like(true_rewards)
         self.num_steps += 1
-        self.latest_rewards = rewards
+        self.latest_rewards, self.latest_is_valid = rewards, is_valid
         self._steps.append(columns)
         self._observations = observations
         self._scene_states = self._envs.scene_states()
@@ -257,14 +259,3 @@ def _check_actions(actions: np.ndarray) -> None:
             "Nothing was learned from this step. The agent has probably diverged: lower its "
             "learning rate."
         )
-
-
-def _check_finite(what: str, values: np.ndarray) -> None:
-    if not np.issubdtype(values.dtype, np.floating) or np.isfinite(values).all():
-        return
-    env = int(np.argwhere(~np.isfinite(values))[0][0])
-    raise BadObservation(
-        f"Environment number {env} returned {what} that are not finite numbers: {values[env]}. "
-        "Nothing was learned from this step. Correct the environment, or wrap it so that it never "
-        "returns NaN or infinity."
-    )

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from jaxtyping import Float, Shaped
 
 from rl_teacher.common.errors import BadInput
@@ -20,7 +20,7 @@ from rl_teacher.envs.episode_replay import (
 )
 from rl_teacher.envs.factories import frame_rate, time_limit_of
 from rl_teacher.envs.mujoco.suite import TASKS
-from rl_teacher.envs.preprocessing import ImagePreprocessing
+from rl_teacher.envs.preprocessing import ImagePreprocessing, find_part_fault
 from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.envs.snapshots import ReplayableEnv, mujoco_positions
 from rl_teacher.predictor.inputs import InputSpace
@@ -60,8 +60,10 @@ class WrappedEnvs:
         """Input space of the predictor.
 
         Raises:
-            BadConfig: the predictor does not support the action space.
+            BadInput: the predictor does not support the action space.
         """
+        if (fault := find_part_fault(self.action_space)) is not None:
+            raise BadInput(f"The action space is {self.action_space}; it {fault}. Wrap it.")
         return InputSpace.from_spaces(self.converter.space, self.action_space)
 
     def actions(self, actions: object) -> Shaped[np.ndarray, "env ..."]:
@@ -143,9 +145,9 @@ def first_env(inner: VectorEnv) -> gym.Env | VectorEnv:
     return inner
 
 
-def has_wrapper(env: gym.Env | VectorEnv, kind: type[gym.Wrapper]) -> bool:
+def has_wrapper(env: gym.Env | VectorEnv, kind: type) -> bool:
     """Return whether an environment has a wrapper of this type, possibly inside others."""
-    while isinstance(env, gym.Wrapper) and not isinstance(env, kind):
+    while isinstance(env, gym.Wrapper | VectorWrapper) and not isinstance(env, kind):
         env = env.env
     return isinstance(env, kind)
 

@@ -11,6 +11,7 @@ from gymnasium.vector.utils import iterate
 from jaxtyping import Shaped
 
 from rl_teacher.common.errors import BadInput
+from rl_teacher.envs.preprocessing import find_space_fault
 
 Transform = Callable[[Any], np.ndarray]
 
@@ -41,10 +42,10 @@ class ObservationConverter:
         if transform is not None:
             self._transform, self.space = transform, space_of_results(transform, own_space)
             return
-        if not own_space.is_np_flattenable:
+        if (fault := find_space_fault(own_space)) is not None:
             raise BadInput(
-                f"Observations of {own_space} cannot be flattened to one array of a fixed size. "
-                "Give observation_transform, a function of one observation that returns one."
+                f"Observations of {own_space!s:.200} cannot be used: {fault}. "
+                "Give observation_transform, a function of one observation that returns an array."
             )
         space = own_space if isinstance(own_space, gym.spaces.Box) else flatten_space(own_space)
         assert isinstance(space, gym.spaces.Box)  # noqa: S101 - flattenable spaces become a Box

@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3 import HerReplayBuffer
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -19,7 +20,8 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvS
 from rl_teacher.agents.sb3.off_policy import CHUNK
 from rl_teacher.common.errors import BadInput
 from rl_teacher.rewards.memory import refuse_excess
-from rl_teacher.wrappers.controls import Controls
+from rl_teacher.wrappers.controls import Controls, hide_reward
+from rl_teacher.wrappers.environments import has_wrapper
 
 
 class GymnasiumVecEnv(VecEnv):
@@ -129,7 +131,7 @@ class GymnasiumVecEnv(VecEnv):
             is_unset and hasattr(self.venv.unwrapped, "get_attr")
         ):
             return [getattr(self.venv, attr_name) for _ in self._get_indices(indices)]
-        values = self._inner("get_attr")(attr_name)
+        values = self._inner("get_attr", attr_name)(attr_name)
         return [values[index] for index in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
@@ -139,7 +141,7 @@ class GymnasiumVecEnv(VecEnv):
             BadInput: only some environments were given.
         """
         self._check_all(indices)
-        self._inner("set_attr")(attr_name, [value] * self.num_envs)
+        self._inner("set_attr", attr_name)(attr_name, [value] * self.num_envs)
 
     def env_method(
         self,
@@ -151,10 +153,10 @@ class GymnasiumVecEnv(VecEnv):
         """Call a method of every environment.
 
         Raises:
-            BadInput: only some environments were given.
+            BadInput: only some environments were given, or the method leads to the true reward.
         """
         self._check_all(indices)
-        return list(self._inner("call")(method_name, *method_args, **method_kwargs))
+        return list(self._inner("call", method_name)(method_name, *method_args, **method_kwargs))
 
     def env_is_wrapped(
         self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None
@@ -173,12 +175,15 @@ class GymnasiumVecEnv(VecEnv):
                 f"indices={indices} was given. Give all indices, or none."
             )
 
-    def _inner(self, method: str) -> Any:
-        """Return a method of the unwrapped vector environment.
+    def _inner(self, method: str, name: str) -> Any:
+        """Return a method of the unwrapped vector environment for its environments' attributes.
 
         Raises:
             AttributeError: there is no such method, as Stable-Baselines3 expects.
+            BadInput: a preference wrapper hides this attribute.
         """
+        if has_wrapper(self.venv, Controls):
+            hide_reward(name)
         return getattr(self.venv.unwrapped, method)
 
 
@@ -239,6 +244,7 @@ class RelabelReplay(BaseCallback):
         self._relabelled_at = 0
         self._buffer: ReplayBuffer | None = None
         self._rows = np.empty(0)  # [S, N, F] input rows by slot of the buffer
+        self._is_step = np.empty(0)  # [S, N] False for a step that only resets: its reward stays 0
         self._slot: int | None = None  # the latest one with rows
         self._returned: np.ndarray | None = None  # [N] rewards of that slot, until checked
         self._num_steps = 0
@@ -251,10 +257,12 @@ class RelabelReplay(BaseCallback):
         """
         buffer = getattr(self.model, "replay_buffer", None)
         session = self._wrapper.session
-        if not isinstance(buffer, ReplayBuffer) or isinstance(buffer, DictReplayBuffer):
+        if isinstance(buffer, HerReplayBuffer):
+            hide_reward("compute_reward")
+        if not isinstance(buffer, ReplayBuffer):
             raise BadInput(
-                f"{type(self.model).__name__} has no replay buffer of plain observations, so there "
-                "is nothing that RelabelReplay could relabel. Leave it out."
+                f"{type(self.model).__name__} has no replay buffer, so there is nothing that "
+                "RelabelReplay could relabel. Leave it out."
             )
         if buffer.n_envs != session.num_envs:
             raise BadInput(
@@ -271,6 +279,7 @@ class RelabelReplay(BaseCallback):
             refuse_excess({"buffer_size": num_bytes}, spell=str)
             self._buffer, self._slot = buffer, None
             self._rows = np.zeros(shape, space.row_dtype)
+            self._is_step = np.zeros(shape[:2], bool)
         # A transition is added after the callback, unless the callback has ended the training.
         expected = () if self._slot is None else (self._slot, (self._slot + 1) % len(self._rows))
         if buffer.size() and buffer.pos not in expected:
@@ -317,6 +326,7 @@ class RelabelReplay(BaseCallback):
             )
         self._slot = self._buffer.pos
         self._rows[self._slot] = session.latest_rows
+        self._is_step[self._slot] = session.latest_is_valid
         self._returned = session.latest_rewards
 
     def _check_rewards(self) -> None:
@@ -349,4 +359,5 @@ class RelabelReplay(BaseCallback):
         chunk = max(CHUNK // self._buffer.n_envs, 1)
         for begin in range(0, self._buffer.size(), chunk):
             part = slice(begin, min(begin + chunk, self._buffer.size()))
-            rewards[part] = predictor.predict_rows(self._rows[part])
+            predicted = predictor.predict_rows(self._rows[part])
+            rewards[part] = np.where(self._is_step[part], predicted, 0)

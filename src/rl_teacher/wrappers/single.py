@@ -6,8 +6,9 @@ from typing import Any, SupportsFloat
 import gymnasium as gym
 import numpy as np
 
+from rl_teacher.envs.check import explained_faults
 from rl_teacher.envs.interface import ACTION_MASK, sample_allowed
-from rl_teacher.wrappers.controls import Controls
+from rl_teacher.wrappers.controls import Controls, hide_reward
 from rl_teacher.wrappers.driver import WrapperDriver
 from rl_teacher.wrappers.environments import describe_env
 from rl_teacher.wrappers.observations import seeded
@@ -51,8 +52,10 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
             BadObservation: the environment returned NaN or infinity.
         """
         self.session.check_open("reset")
-        observation, info = self.env.reset(seed=seed, options=options)
-        self.session.begin(self._converter.one(observation)[None])
+        with explained_faults(self.env):
+            observation, info = self.env.reset(seed=seed, options=options)
+            converted = self._converter.one(observation)[None]
+        self.session.begin(converted)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
@@ -66,14 +69,26 @@ class PreferenceWrapper(Controls, gym.Wrapper, gym.utils.RecordConstructorArgs):
         self.session.check_open("step")
         # Copied before the step, since an environment may change them in place.
         actions = self._envs.actions(action)
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        converted = self._converter.one(observation)[None]
-        # Some environments return an array with one number.
-        true_rewards = np.array(reward, np.float64).reshape(1)
-        ends = np.array([terminated], bool), np.array([truncated], bool)
+        with explained_faults(self.env):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            converted = self._converter.one(observation)[None]
+            # Some environments return an array with one number.
+            true_rewards = np.array(reward, np.float64).reshape(1)
+            ends = np.array([terminated], bool), np.array([truncated], bool)
+            info = {**info, "true_reward": float(true_rewards[0])}
         rewards = self.session.step(actions, converted, converted, true_rewards, ends)
-        info = {**info, "true_reward": float(true_rewards[0])}
         return observation, float(rewards[0]), terminated, truncated, info
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        """Return an attribute of this wrapper or of what it wraps.
+
+        Raises:
+            BadInput: the attribute leads to the true reward.
+            AttributeError: there is no such attribute.
+        """
+        if not hasattr(self, name):
+            hide_reward(name)
+        return super().get_wrapper_attr(name)
 
     def _random_steps(self, infos: dict[str, Any]) -> Iterator[int]:
         actions, mask = seeded(self.action_space, self._seed), infos.get(ACTION_MASK)

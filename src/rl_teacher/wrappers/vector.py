@@ -9,6 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrap
 from jaxtyping import Bool, Shaped
 
 from rl_teacher.agents.collector import IGNORES_ACTION, first_masks, updated_masks
+from rl_teacher.envs.check import explained_faults
 from rl_teacher.wrappers.controls import Controls
 from rl_teacher.wrappers.driver import WrapperDriver
 from rl_teacher.wrappers.environments import describe_vector
@@ -61,7 +62,9 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         was_reset = None if options is None else options.get("reset_mask")
         # A copy, since Gymnasium removes `reset_mask` from the options that it is given.
         options = None if options is None else dict(options)
-        observations, infos = self.env.reset(seed=seed, options=options)
+        with explained_faults(self.env):
+            observations, infos = self.env.reset(seed=seed, options=options)
+            infos = {**infos}
         was_reset = None if was_reset is None else np.array(was_reset, bool)
         self.session.begin(self._converter.many(observations), was_reset)
         self._skip_ignored_actions(infos)
@@ -78,16 +81,17 @@ class PreferenceVectorWrapper(Controls, VectorWrapper):
         self.session.check_open("step")
         # Copied before the step, since an environment may change them in place.
         taken = self._envs.actions(actions)
-        observations, true_rewards, terminated, truncated, infos = self.env.step(actions)
-        true_rewards = np.array(true_rewards, np.float64)
-        converted = self._converter.many(observations)
+        with explained_faults(self.env):
+            observations, true_rewards, terminated, truncated, infos = self.env.step(actions)
+            infos, true_rewards = {**infos}, np.array(true_rewards, np.float64)
+            converted = self._converter.many(observations)
+            next_observations = self._next_observations(converted, terminated | truncated, infos)
+            ends = np.array(terminated, bool), np.array(truncated, bool)
         # As of this step: `session.step` updates it for the next one.
         is_valid = ~self.session.is_over
-        next_observations = self._next_observations(converted, terminated | truncated, infos)
-        ends = np.array(terminated, bool), np.array(truncated, bool)
         rewards = self.session.step(taken, converted, next_observations, true_rewards, ends)
         self._skip_ignored_actions(infos)
-        infos = {**infos, "true_reward": true_rewards, "_true_reward": is_valid}
+        infos |= {"true_reward": true_rewards, "_true_reward": is_valid}
         return observations, rewards, terminated, truncated, infos
 
     def _skip_ignored_actions(self, infos: dict[str, Any]) -> None:
