@@ -159,7 +159,7 @@ def measure_matched(options: Options, records: Records) -> None:
     for number_of_round in range(1 if options.is_quick else 2):
         for env_id, minibatch_size in product(("Hopper-v5", "HalfCheetah-v5"), (64, 256)):
             changes = {"env_id": env_id, "ppo.minibatch_size": minibatch_size}
-            facts = {**changes, "cores": len(os.sched_getaffinity(0))}
+            facts = {**changes, "affinity": len(os.sched_getaffinity(0))}
             config = with_settings(pace_config(MATCHED_ENVS, options), changes)
             config = replace(config, num_timesteps=8_192 if options.is_quick else MATCHED_STEPS)
             measured = [
@@ -380,7 +380,7 @@ def _matched(records: list[Record]) -> list[str]:
         "### Steps/s of PPO with one thread each",
         "",
         f"{MATCHED_ENVS} environments, rollouts of {ROLLOUT_STEPS:,} steps, equal hyperparameters, "
-        f"{records[0]['cores']} core for each process; the first rollouts, with the "
+        f"{records[0]['affinity']} core for each process; the first rollouts, with the "
         "compilation, are not counted. Processor time depends less on other programs than wall "
         "time does. Ours normalises observations and rewards and writes reports and checkpoints; "
         f"the others do not. Medians of {num_rounds} rounds, in turn.",
