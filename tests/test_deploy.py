@@ -322,6 +322,16 @@ def test_service_trusts_proxies_in_the_network_of_the_containers(variables):
     assert client_behind("192.0.2.1") == "192.0.2.1"
 
 
+# --- workflows ---
+
+
+def test_actions_of_workflows_are_pinned_by_their_digests():
+    texts = [each.read_text() for each in (ROOT / ".github" / "workflows").iterdir()]
+    used = re.findall(r"uses: (\S+)", "".join(texts))
+    assert used
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in used), used
+
+
 # --- systemd ---
 
 

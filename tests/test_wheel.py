@@ -109,7 +109,8 @@ def test_wheel_serves_whole_page_without_node_or_external_addresses(service, whe
         texts[name] = answer.text
         pending |= assets_in(texts[name]) - texts.keys()
     packed = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if PAGE in name}
-    assert packed == texts.keys() - {"/"} | {"index.html", "circus.html"}
+    assets = texts.keys() - {"/"}
+    assert packed == assets | {f"{each}.gz" for each in assets} | {"index.html", "circus.html"}
     outside = {address for text in texts.values() for address in ADDRESS.findall(text)} - NAMES
     assert outside == set()
 

@@ -1,5 +1,7 @@
 """Built page, assets and API documentation."""
 
+import gzip
+
 import pytest
 
 from tests.web.conftest import HTML, assert_problem
@@ -41,6 +43,17 @@ class TestAssets:
         assert response.text.startswith("export")
         assert response.headers["content-type"].startswith("text/javascript")
         assert "immutable" in response.headers["cache-control"]
+
+    def test_asset_is_sent_as_compressed_by_the_build(self, browser, static):
+        compressed = gzip.compress(b"export {};" * 200)
+        (static / "assets" / "page-1a2b.js.gz").write_bytes(compressed)
+        for accepted, num_bytes in (("gzip", len(compressed)), ("identity", 2_000)):
+            response = browser.get("/assets/page-1a2b.js", headers={"Accept-Encoding": accepted})
+            assert response.text == "export {};" * 200
+            assert response.headers["content-type"].startswith("text/javascript")
+            assert int(response.headers["content-length"]) == num_bytes
+            assert response.headers["vary"] == "Accept-Encoding"
+        assert browser.get("/assets/page-1a2b.js.gz").status_code == 404
 
     @pytest.mark.parametrize(
         "name",

@@ -64,8 +64,10 @@ def built_page(services: Services) -> Response:
 
 
 @public_router.api_route("/assets/{name:path}", methods=READ)
-def send_asset(name: str, services: ServicesDep) -> Response:
+def send_asset(name: str, request: Request, services: ServicesDep) -> Response:
     """Send an asset of a permitted type; its name changes with its content.
+
+    It was compressed when the page was built.
 
     Assets are public: the join page needs them, and they contain only what is in the package.
 
@@ -77,7 +79,11 @@ def send_asset(name: str, services: ServicesDep) -> Response:
     media_type = MEDIA_TYPES.get(path.suffix)
     if media_type is None or not path.is_file():
         raise NotFound("The page has no such file. Reload the page.")
-    return FileResponse(path, headers={"Cache-Control": IMMUTABLE}, media_type=media_type)
+    headers = {"Cache-Control": IMMUTABLE, "Vary": "Accept-Encoding"}
+    compressed = folder / f"{name}.gz"
+    if "gzip" in request.headers.get("accept-encoding", "") and compressed.is_file():
+        path, headers["Content-Encoding"] = compressed, "gzip"
+    return FileResponse(path, headers=headers, media_type=media_type)
 
 
 @router.get("/api/openapi.json")
