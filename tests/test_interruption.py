@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 import sys
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -99,3 +100,18 @@ def test_stop_request_during_exploration_ends_the_run(monkeypatch):
     Interrupting.interrupts_at = 3
     assert not teach(config, OPTIONS).is_finished
     assert Interrupting.num_steps - Interrupting.interrupts_at <= NUM_ENVS
+
+
+def test_stop_request_during_the_first_fit_ends_the_run_and_keeps_its_labels(monkeypatch):
+    def fit_for_long(*_, **__):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(100)
+
+    monkeypatch.setattr("rl_teacher.rewards.trainer.fit", fit_for_long)
+    config = dataclasses.replace(
+        config_of(), predictor="synth", n_labels=4, pretrain_labels=4, clip_length=0.1
+    )
+    start_s = time.monotonic()
+    assert not teach(config, OPTIONS).is_finished
+    assert time.monotonic() - start_s < 60
+    assert Experiment.find("test").summary().labels.answered == 4

@@ -11,6 +11,7 @@ predicts their rewards, asks for comparisons of segments, and fits the predictor
 import contextlib
 import logging
 import math
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from rl_teacher.agents.registry import check_losses
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadConfig, TeacherFailed
 from rl_teacher.common.files import folder_errors, jsonable
-from rl_teacher.common.runtime import stop_requests
+from rl_teacher.common.runtime import handled_signals, stop_requests
 from rl_teacher.common.text import counted
 from rl_teacher.config.experiment import RunOptions, TeachConfig
 from rl_teacher.config.predecessors import teach_command
@@ -260,8 +261,14 @@ class TrainingLoop:
             return
         labels = counted(num + self._num_given, "label")
         session.set_phase(Phase.FITTING, f"fitting the reward predictor to {labels}")
-        # With a pretrained predictor, it may run in the background.
-        is_fitted = session.fit(force=True) or session.finish_fit()
+        try:
+            # A stop need not wait for its end: nothing else would be saved.
+            with handled_signals(signal.default_int_handler, signal.SIGINT, signal.SIGTERM):
+                # With a pretrained predictor, it may run in the background.
+                is_fitted = session.fit(force=True) or session.finish_fit()
+        except KeyboardInterrupt:
+            session.stop.set()
+            return
         if not session.learner.num_fits:
             raise TeacherFailed(
                 f"All answers so far are `cannot tell` ({counted(num, 'comparison')}), so there is "

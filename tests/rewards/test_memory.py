@@ -14,6 +14,7 @@ from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelSet
 from rl_teacher.rewards.memory import PEAK, learning_arrays, refuse_excess
 from rl_teacher.runs.folder import Experiment
+from tests.wrappers.environments import Counter
 
 TEACH = ["teach", "-e", "ShortHopper-v1", "-n", "x"]
 
@@ -36,6 +37,14 @@ def test_wrapper_beyond_the_memory_is_refused_with_the_keyword_to_lower():
     with pytest.raises(BadConfig, match="n_labels"):
         PreferenceWrapper(gym.make("CartPole-v1"), n_labels=10**9)
     assert Experiment.all() == []
+
+
+def test_fit_to_huge_observations_is_refused_with_the_setting_to_lower():
+    class Huge(Counter):
+        observation_space = gym.spaces.Box(-1, 1, (10_000_000,), np.float32)
+
+    with pytest.raises(BadConfig, match=r"Lower reward.batch_size, .* or use smaller observations"):
+        PreferenceWrapper(Huge(), n_labels=9)
 
 
 def test_array_that_cannot_be_allocated_ends_command_with_error(capsys):

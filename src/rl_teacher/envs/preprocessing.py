@@ -100,7 +100,7 @@ def find_image_fault(space: Box, observation: Any) -> str | None:
         return (
             f"an image of {image.dtype} {image.shape}: observation_space declares {space.dtype} "
             f"{space.shape}. The size and type of images must not change: give all of them one "
-            "size, for example with gymnasium.wrappers.ResizeObservation."
+            "size, for example with gymnasium.wrappers.TransformObservation."
         )
     if is_float and not (image.min() >= 0 and image.max() <= 1):
         return (

@@ -11,6 +11,7 @@ from rl_teacher.config.agents import OtherAgentConfig, SACConfig
 from rl_teacher.config.fields import as_flag
 from rl_teacher.envs.registry import env_spaces
 from rl_teacher.plan import LearningPlan, RunPlan
+from rl_teacher.predictor.fit import CHUNK_STEPS, MAX_EVALUATED, subsampling_stride
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import MAX_IMAGES_PER_SEGMENT
 from rl_teacher.rewards.learner import recorded_steps
@@ -46,7 +47,7 @@ def check_memory(plan: RunPlan, num_given: int = 0) -> None:
 def learning_arrays(
     space: InputSpace, num_envs: int, learning: LearningPlan, num_given: int = 0
 ) -> dict[str, int]:
-    """Return the bytes of the recorded steps and of the labels, by the settings to lower.
+    """Return the bytes of recorded steps, labels and a fit, by the settings to lower.
 
     Args:
         space: spaces of observations and actions.
@@ -61,7 +62,12 @@ def learning_arrays(
     row_bytes = space.num_features * np.dtype(space.row_dtype).itemsize
     total = num_given + (labels.total or labels.first)
     num_labels = min(total, config.label_buffer or total)
+    stride = subsampling_stride(length, has_byte_rows=space.has_byte_rows)
+    num_parallel = min(config.ensemble_size, os.cpu_count() or 1)
+    fitted = 2 * (CHUNK_STEPS * config.batch_size + MAX_EVALUATED) * (length // stride)
     return {
+        # Gathered and normalised.
+        "reward.batch_size": 2 * num_parallel * fitted * row_bytes,
         "pretrain_labels": recorded * step_bytes(space),
         "n_labels": 2 * num_labels * num_stored * row_bytes,
     }
@@ -90,5 +96,5 @@ def refuse_excess(arrays: Mapping[str, int], spell: Callable[[str], str] = as_fl
         raise BadConfig(
             f"This run needs about {needed / 2**30:,.1f} GiB of memory, and this machine has "
             f"{memory / 2**30:,.1f} GiB. Lower {spell(largest)}, which accounts for "
-            f"{PEAK * arrays[largest] / 2**30:,.1f} GiB."
+            f"{PEAK * arrays[largest] / 2**30:,.1f} GiB, or use smaller observations."
         )
