@@ -27,6 +27,7 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.envs.registry import camera_settings, make_vector, mujoco_model
+from rl_teacher.envs.snapshots import static_bodies
 from tests.clips.test_scene import ONE_OF_EACH
 
 BODIES = [env_id for env_id in SUITE if not env_id.startswith("Short")]
@@ -135,7 +136,9 @@ def test_bodies_are_rendered_where_page_shows_them(renderer):
 
 def test_shapes_of_every_type_are_rendered(renderer):
     model = mujoco.MjModel.from_xml_string(ONE_OF_EACH)
-    scene, poses = build_scene(model, {}), body_poses(model, model.qpos0[None])
+    static = model.body_pos[static_bodies(model)].ravel()
+    scene = build_scene(model, {})
+    poses = body_poses(model, np.concatenate([model.qpos0, static])[None])
     beside = {**scene["camera"], "lookat": [10.0, 0.0, 0.0], "distance": 20.0}
     from_beside = {**scene, "camera": beside}
     images = [(each, draw(renderer, each, poses)) for each in (scene, from_beside)]

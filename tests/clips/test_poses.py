@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_teacher.clips.poses import HEADER, body_poses, pack, unpack
-from rl_teacher.clips.scene import moving_bodies
 from rl_teacher.common.errors import CorruptClip
 from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import SUITE
@@ -33,12 +32,11 @@ def random_qpos(model, rng):
 
 def assert_equals_engine(poses, model, scene_states):
     engine = mujoco.MjData(model)
-    bodies = moving_bodies(model)
     for frame, qpos in zip(poses, scene_states, strict=True):
         engine.qpos[:] = qpos
         mujoco.mj_forward(model, engine)
-        np.testing.assert_allclose(frame[:, :3], engine.xpos[bodies], atol=1e-4)
-        quats = engine.xquat[bodies]
+        np.testing.assert_allclose(frame[:, :3], engine.xpos[1:], atol=1e-4)
+        quats = engine.xquat[1:]
         signs = np.sign((frame[:, 3:] * quats).sum(1, keepdims=True))
         np.testing.assert_allclose(frame[:, 3:], signs * quats, atol=1e-4)
 
@@ -60,6 +58,21 @@ def test_somersault_has_no_quaternion_jump():
     scene_states[:, 2] = turns
     quats = body_poses(model, scene_states)[:, :, 3:]
     assert (np.sum(quats[1:] * quats[:-1], axis=-1) > 0.9).all()
+
+
+def test_bodies_that_the_environment_itself_moves_are_posed_where_they_are():
+    model = mujoco.MjModel.from_xml_string(
+        """<mujoco><worldbody>
+        <body pos="1 0 0"><geom size="1"/>
+          <body pos="0 1 0"><joint type="slide"/><geom size="1"/></body></body>
+        <body mocap="true"><geom size="1"/></body>
+        </worldbody></mujoco>"""
+    )
+    # The joint, the mocap body, then the static body.
+    states = np.array([[0.5, 7, 8, 9, 2, 0, 0], [0.5, 0, 0, 9, 3, 0, 0]])
+    places = body_poses(model, states)[..., :3]
+    np.testing.assert_allclose(places[0], [[2, 0, 0], [2, 1, 0.5], [7, 8, 9]])
+    np.testing.assert_allclose(places[1], [[3, 0, 0], [3, 1, 0.5], [0, 0, 9]])
 
 
 def test_sign_alignment_keeps_rotation():

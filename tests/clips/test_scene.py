@@ -97,18 +97,19 @@ def test_geom_colour_overrides_material_and_default(scene, kind, rgba):
     assert geom_of(scene, kind)["rgba"] == pytest.approx(rgba, abs=1e-6)
 
 
-def test_scene_lists_moving_bodies_and_names_unnamed_ones(scene):
-    assert scene["bodies"] == ["swing", "body 3"]
+def test_scene_lists_bodies_and_names_unnamed_ones(scene):
+    assert scene["bodies"] == ["post", "swing", "body 3"]
     bodies = {geom["type"]: geom["body"] for geom in scene["geoms"]}
-    assert bodies["plane"] == bodies["hfield"] == bodies["cylinder"] == -1
-    assert bodies["sphere"] == bodies["mesh"] == 0
-    assert bodies["box"] == 1
+    assert bodies["plane"] == bodies["hfield"] == -1
+    assert bodies["cylinder"] == 0
+    assert bodies["sphere"] == bodies["mesh"] == 1
+    assert bodies["box"] == 2
 
 
-def test_geom_of_static_body_is_in_world_frame(scene):
+def test_geom_is_in_the_frame_of_its_body(scene):
     cylinder = geom_of(scene, "cylinder")
-    assert cylinder["pos"] == pytest.approx([0, 1, 2], abs=1e-6)
-    assert cylinder["quat"] == pytest.approx([0.5**0.5, 0, 0, 0.5**0.5], abs=1e-6)
+    assert cylinder["pos"] == [1, 0, 0]
+    assert cylinder["quat"] == [1, 0, 0, 0]
 
 
 def turned(points, quat):
@@ -187,7 +188,7 @@ def test_capsule_fitted_to_mesh_stays_capsule():
     assert scene["meshes"] == []
 
 
-def test_camera_uses_settings_and_frames_moving_bodies_by_default(model):
+def test_camera_uses_settings_and_frames_bodies_by_default(model):
     set_up = build_scene(
         model, {"distance": 3.0, "azimuth": 10, "elevation": -5, "lookat": [1, 2, 3]}
     )

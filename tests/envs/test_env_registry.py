@@ -12,6 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 from rl_teacher.common.errors import BadInput, UnknownName
 from rl_teacher.envs import get_env_info, list_env_infos, make_vector
+from rl_teacher.envs.mujoco import task
 from rl_teacher.envs.registry import mujoco_model
 from tests.envs import custom_environments
 
@@ -47,6 +48,30 @@ def test_unknown_name_is_refused_with_nearest_names(typed, nearest):
     with pytest.raises(UnknownName, match="Did you mean") as raised:
         get_env_info(typed)
     assert nearest in raised.value.nearest
+
+
+@pytest.mark.parametrize("env_id", ["Hopper-v1", "Hopper-v5", "dm_control/walker-walk-v0"])
+def test_task_is_refused_below_mujoco_4(env_id, monkeypatch):
+    monkeypatch.setattr(task, "mujoco_version", lambda: "3.3.0")
+    with pytest.raises(BadInput, match=r"needs MuJoCo 4.0 or newer, and 3.3.0 is installed"):
+        get_env_info(env_id)
+    with pytest.raises(BadInput, match=r"needs MuJoCo 4.0"):
+        gymnasium.make("ShortHopper-v1")
+    assert "Hopper-v1" not in [env_info.id for env_info in list_env_infos()]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "command"),
+    [
+        ("dm_control/hopper-hop-v0", r"pip install 'shimmy\[dm-control\]' 'mujoco<4'"),
+        ("Meta-World/button-press-v3", "pip install metaworld"),
+    ],
+)
+def test_missing_package_is_refused_with_install_command(env_id, command, monkeypatch):
+    for module in ("shimmy", "metaworld"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(BadInput, match=command):
+        get_env_info(env_id)
 
 
 OWN_MODULE = """

@@ -90,11 +90,16 @@ def test_second_box2d_episode_equals_first_of_fresh_environment():
         np.testing.assert_array_equal(step[0], same_step[0])
 
 
-def test_episodes_of_other_generators_are_replayed():
+@pytest.mark.parametrize(
+    "make",
+    [np.random.RandomState, lambda seed: np.random.Generator(np.random.MT19937(seed))],
+    ids=["legacy", "MT19937"],
+)
+def test_episodes_of_other_generators_are_replayed(make):
     class OtherGenerator(Accumulator):
         def reset(self, *, seed=None, options=None):
             if seed is not None:
-                self.np_random = np.random.Generator(np.random.MT19937(seed))
+                self.np_random = make(seed)
             self.place[:] = self.np_random.normal(), 0.0
             return self.place, {}
 

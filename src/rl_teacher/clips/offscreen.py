@@ -268,10 +268,13 @@ def build_model(scene: dict[str, Any], view: View) -> Any:
     ground.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = GROUND_MATERIAL
     # The texture has two squares in each direction.
     ground.texrepeat = [0.5 / round_length(view.distance / SQUARES_PER_DISTANCE)] * 2
-    spec.worldbody.add_light(
-        type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, dir=SUN, castshadow=False,
-        diffuse=[0.65] * 3, specular=[0.1] * 3, ambient=[0.0] * 3,
-    )  # fmt: skip
+    light = spec.worldbody.add_light(
+        dir=SUN, castshadow=False, diffuse=[0.65] * 3, specular=[0.1] * 3, ambient=[0.0] * 3
+    )
+    if hasattr(light, "type"):
+        light.type = mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+    else:  # MuJoCo 3.3.0
+        light.directional = True
     add_shapes(spec, scene)
     return spec.compile()
 

@@ -1,6 +1,6 @@
 """Body poses of a clip, and their file format.
 
-T frames, B moving bodies in the scene's order. A pose is x y z, then the quaternion
+T frames, B bodies in the scene's order. A pose is x y z, then the quaternion
 w x y z. The file, little-endian:
 
     magic "RLTP" | u16 version | 2 bytes of zero | u32 T | u32 B | f32 fps | 12 bytes of zero
@@ -16,8 +16,9 @@ import mujoco
 import numpy as np
 from jaxtyping import Inexact
 
-from rl_teacher.clips.scene import Poses, moving_bodies
+from rl_teacher.clips.scene import Poses
 from rl_teacher.common.errors import CorruptClip
+from rl_teacher.envs.snapshots import static_bodies
 
 POSE = 7
 """Numbers in a pose."""
@@ -29,25 +30,26 @@ MAX_NUMBER = 1e10
 """Largest number of a pose; MuJoCo takes larger ones for a simulation that has diverged."""
 
 
-def body_poses(model: mujoco.MjModel, scene_states: Inexact[np.ndarray, "time nq"]) -> Poses:
-    """Compute the poses of moving bodies with MuJoCo's forward kinematics.
+def body_poses(model: mujoco.MjModel, scene_states: Inexact[np.ndarray, "time scene"]) -> Poses:
+    """Compute the poses of all bodies but the world with MuJoCo's forward kinematics.
 
     Args:
         model: the MuJoCo model.
-        scene_states: [T, nq] MuJoCo's qpos in each frame.
+        scene_states: [T, K] see `ReplayableEnv.scene_state`.
 
     Returns:
         [T, B, 7] poses. Quaternions have the sign nearer to the previous frame's, so that the page
         can interpolate between frames.
     """
     pose_now = mujoco.MjData(model)
-    bodies = moving_bodies(model)
-    poses = np.empty((len(scene_states), len(bodies), POSE))
-    for frame, qpos in zip(poses, scene_states, strict=True):
-        pose_now.qpos[:] = qpos
+    fixed, ends = static_bodies(model), [model.nq, model.nq + 3 * model.nmocap]
+    poses = np.empty((len(scene_states), model.nbody - 1, POSE))
+    for frame, state in zip(poses, scene_states, strict=True):
+        pose_now.qpos[:], mocap, static = np.split(state, ends)
+        pose_now.mocap_pos[:], model.body_pos[fixed] = mocap.reshape(-1, 3), static.reshape(-1, 3)
         mujoco.mj_kinematics(model, pose_now)
-        frame[:, :3] = pose_now.xpos[bodies]
-        frame[:, 3:] = pose_now.xquat[bodies]
+        frame[:, :3] = pose_now.xpos[1:]
+        frame[:, 3:] = pose_now.xquat[1:]
     # q and -q are one rotation: negate those that are nearer to the previous one then.
     quats = poses[..., 3:]
     towards = np.sum(quats[1:] * quats[:-1], axis=-1, keepdims=True)

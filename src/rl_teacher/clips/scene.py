@@ -16,11 +16,11 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from jaxtyping import Float, Float32, Int, Shaped
+from jaxtyping import Float, Float32, Shaped
 
 VERSION = 1
 WORLD = -1
-"""The `body` of static geoms."""
+"""The `body` of geoms that belong to none."""
 SHOWN_GROUPS = 3
 """MuJoCo shows geoms of groups 0, 1 and 2 by default."""
 DECIMALS = 6
@@ -49,15 +49,13 @@ def build_scene(model: mujoco.MjModel, camera: Mapping[str, Any]) -> Scene:
         model: a compiled MuJoCo model.
         camera: settings of MuJoCo's free camera, as Gymnasium's environments have them:
             `distance`, `elevation` and `azimuth` (degrees), `lookat`, `trackbodyid`. Missing
-            values are chosen so that all moving bodies are visible.
+            values are chosen so that all bodies are visible.
 
     Returns:
         The scene as JSON values, see `scene_bytes`.
     """
     start = mujoco.MjData(model)
     mujoco.mj_kinematics(model, start)
-    bodies = moving_bodies(model)
-    indices = {body: index for index, body in enumerate(bodies.tolist())}
     shown = [
         geom
         for geom in range(model.ngeom)
@@ -66,13 +64,16 @@ def build_scene(model: mujoco.MjModel, camera: Mapping[str, Any]) -> Scene:
     meshes, hfields = _used_assets(model, shown, "mesh"), _used_assets(model, shown, "hfield")
     scene = {
         "version": VERSION,
-        "bodies": [model.body(body).name or f"body {body}" for body in indices],
+        "bodies": [model.body(body).name or f"body {body}" for body in range(1, model.nbody)],
         "geoms": [
             {
                 "type": _type_of(model, geom),
-                "body": indices.get(int(model.geom_bodyid[geom]), WORLD),
+                # MuJoCo's body 0 is the world.
+                "body": int(model.geom_bodyid[geom]) - 1,
                 "size": _rounded(model.geom_size[geom]),
-                **_frame_of(model, start, geom),
+                # The frame of a mesh includes MuJoCo's recentring, as do its vertices.
+                "pos": _rounded(model.geom_pos[geom]),
+                "quat": _rounded(model.geom_quat[geom]),
                 "rgba": _rounded(_rgba_of(model, geom)),
                 "mesh": _asset_of(model, geom, "mesh", meshes),
                 "hfield": _asset_of(model, geom, "hfield", hfields),
@@ -84,18 +85,13 @@ def build_scene(model: mujoco.MjModel, camera: Mapping[str, Any]) -> Scene:
         "extent": _rounded(model.stat.extent),
         "ground_z": _ground_z(model, start, shown),
     }
-    start_poses = np.concatenate([start.xpos[bodies], start.xquat[bodies]], axis=1)
+    start_poses = np.concatenate([start.xpos[1:], start.xquat[1:]], axis=1)
     return scene | {"camera": _camera(model, scene, start_poses.astype(np.float32), camera)}
 
 
 def scene_bytes(scene: Scene) -> bytes:
     """Encode a scene as canonical JSON, so that equal scenes have equal hashes."""
     return json.dumps(scene, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def moving_bodies(model: mujoco.MjModel) -> Int[np.ndarray, " body"]:
-    """Return the [B] bodies that are not welded to the world, in MuJoCo's order."""
-    return np.flatnonzero(model.body_weldid != 0)
 
 
 # --- geoms ---
@@ -114,19 +110,6 @@ def _rgba_of(model: mujoco.MjModel, geom: int) -> Float[np.ndarray, "4"]:
     own, material = model.geom_rgba[geom], model.geom_matid[geom]
     has_own = material < 0 or not np.array_equal(own, UNSET_RGBA)
     return own if has_own else model.mat_rgba[material]
-
-
-def _frame_of(model: mujoco.MjModel, start: mujoco.MjData, geom: int) -> dict[str, list[float]]:
-    """Return the frame of a geom in its body, or in the world if the body is static."""
-    # The frame of a mesh includes MuJoCo's recentring, as do its vertices in the scene.
-    body = model.geom_bodyid[geom]
-    pos, quat = model.geom_pos[geom], model.geom_quat[geom]
-    if model.body_weldid[body] == 0:
-        offset, turned = np.empty(3), np.empty(4)
-        mujoco.mju_rotVecQuat(offset, pos, start.xquat[body])
-        mujoco.mju_mulQuat(turned, start.xquat[body], quat)
-        pos, quat = start.xpos[body] + offset, turned
-    return {"pos": _rounded(pos), "quat": _rounded(quat)}
 
 
 def _ground_z(model: mujoco.MjModel, start: mujoco.MjData, geoms: list[int]) -> float | None:
@@ -222,7 +205,7 @@ def _camera(
         ),
         "azimuth_deg": _rounded(camera.get("azimuth", model.vis.global_.azimuth)),
         "lookat": _rounded(camera.get("lookat", middle) if tracked is None else middle),
-        "tracks": None if tracked is None else moving_bodies(model).tolist().index(tracked),
+        "tracks": None if tracked is None else tracked - 1,
     }
 
 

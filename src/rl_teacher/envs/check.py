@@ -177,8 +177,7 @@ def attempt(what: str, call: Callable[[], Any]) -> Any:
 
 def check_reset(env: gymnasium.Env | VectorEnv) -> dict[str, Any]:
     """Check that `reset` takes a seed and returns an observation and a dict; return the latter."""
-    # Without Gymnasium's wrappers, whose assertions would hide the fault.
-    own = env.unwrapped
+    own = own_part(env)
 
     def begin() -> Any:
         try:
@@ -207,7 +206,7 @@ def check_reset(env: gymnasium.Env | VectorEnv) -> dict[str, Any]:
 
 def check_returns(env: gymnasium.Env | VectorEnv, reset_info: dict[str, Any]) -> None:
     """Check that `step` returns five values."""
-    own = env.unwrapped
+    own = own_part(env)
     # Wrappers may have other actions.
     check_mask(own, reset_info, "reset()")
     action = sample_action(own, np.random.default_rng(SEED), reset_info.get(ACTION_MASK))
@@ -250,6 +249,13 @@ def explained_faults(env: gymnasium.Env | VectorEnv) -> Iterator[None]:
         except CheckFailed as fault:
             raise BadObservation(f"{own} cannot be used as it is. {fault}") from error
         raise
+
+
+def own_part(env: gymnasium.Env | VectorEnv) -> gymnasium.Env | VectorEnv:
+    """Return the environment without Gymnasium's wrappers, whose assertions would hide a fault."""
+    while isinstance(env, gymnasium.Wrapper) and type(env).__module__.startswith("gymnasium."):
+        env = env.env
+    return env
 
 
 def describe_returned(returned: Any) -> str:
@@ -378,7 +384,7 @@ def check_independence(env: gymnasium.Env, env_id: str) -> None:
 def check_generator(env: gymnasium.Env) -> None:
     """Check that a reset without a seed can be repeated from the state of `np_random`."""
     rng = attempt("np_random", lambda: env.unwrapped.np_random)
-    if not isinstance(rng, np.random.Generator):
+    if not isinstance(rng, np.random.Generator | np.random.RandomState):
         raise CheckFailed(
             f"np_random is {type_name(rng)}: a numpy.random.Generator is needed, whose state can "
             "be saved. Leave it to super().reset(seed=seed), which creates one."

@@ -32,7 +32,8 @@ from rl_teacher.envs.factories import frame_rate, from_factory, is_factory, time
 from rl_teacher.envs.interface import Shard, StatefulVectorEnv
 from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import ALIASES, PLAIN, SUITE, TASKS
-from rl_teacher.envs.mujoco.task import Task
+from rl_teacher.envs.mujoco.task import Task, check_mujoco
+from rl_teacher.envs.packages import PACKAGES, register_package
 from rl_teacher.envs.preprocessing import (
     MAX_CHOICES,
     ObservationRenderer,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 NAMESPACE = "rl_teacher"
 
-LISTED = "`rl-teacher envs` lists all of them."
+LISTED = "`rl-teacher envs` lists all of them; ids of other packages are written module:id."
 """Says where the environments are listed, which are too many for an error message."""
 
 
@@ -110,7 +111,9 @@ def list_env_infos() -> list[EnvInfo]:
 
     `list_atari_infos` lists the many Atari games.
     """
-    infos = [_task_info(task) for task in TASKS.values()]
+    infos = []
+    with suppress(BadInput):  # an older MuJoCo
+        infos = [_task_info(task) for task in TASKS.values()]
     for full_id in _latest_gymnasium_ids():
         if _is_included(gymnasium.registry[full_id]) and "/" not in full_id:
             with suppress(BadInput):
@@ -235,10 +238,11 @@ def mujoco_model(env_id: str) -> "mujoco.MjModel | None":  # pyright: ignore[rep
         return load_model(TASKS[full_id])
     if game_of(full_id) is not None:
         return None
-    from rl_teacher.envs.snapshots import mujoco_positions  # noqa: PLC0415
+    from rl_teacher.envs.snapshots import mujoco_of  # noqa: PLC0415
 
     with closing(_make_gymnasium(full_id)) as env:
-        return None if mujoco_positions(env) is None else env.unwrapped.model  # pyright: ignore[reportAttributeAccessIssue]
+        simulation = mujoco_of(env)
+        return None if simulation is None else simulation[0]
 
 
 def env_spaces(
@@ -302,6 +306,7 @@ def _full_id(env_id: str) -> str:
     shimmy_id = f"{wanted.lower().removesuffix('-v0')}-v0"
     if shimmy_id in DM_CONTROL:
         return DM_CONTROL[shimmy_id].id
+    register_package(wanted)
     module, _, own_id = wanted.rpartition(":")
     if module:
         own = _import_module(module, wanted)
@@ -396,6 +401,7 @@ def _is_included(spec: EnvSpec) -> bool:
 
 
 def _task_info(task: Task) -> EnvInfo:
+    check_mujoco(task.id)
     # The plain ids use the frame rate of the suite, so that clips of one body have one length.
     return EnvInfo(
         id=task.id,
@@ -479,9 +485,11 @@ def _make_unchanged(full_id: str, render_mode: str | None) -> gymnasium.Env:
                 return gymnasium.make(full_id)
             return gymnasium.make(full_id, render_mode=render_mode)
     except Exception as error:
+        _, command = PACKAGES.get(full_id.partition("/")[0], ("", ""))
+        needed = f"what it needs (`{command}`)" if command else "what it needs"
         raise BadInput(
             f"{full_id} is registered, but cannot be created here: {described(error)}. "
-            "Install what it needs, or choose another environment (`rl-teacher envs`)."
+            f"Install {needed}, or choose another environment (`rl-teacher envs`)."
         ) from error
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from rl_teacher.common.errors import BadConfig, BadObservation
 from rl_teacher.envs.episode_replay import (
@@ -46,7 +46,7 @@ class ReplayableEnv(gymnasium.Wrapper):
         super().__init__(env)
         self.episode = -1
         self._history = history
-        self._is_drawn_from_positions = mujoco_positions(env) is not None
+        self._is_drawn_from_positions = mujoco_of(env) is not None
         self._reset_state: dict[str, Any] = {}
         self._actions: list[np.ndarray] = []
 
@@ -57,9 +57,15 @@ class ReplayableEnv(gymnasium.Wrapper):
 
     @property
     def scene_state(self) -> Float[np.ndarray, " scene"]:
-        """[nq] MuJoCo's qpos; without MuJoCo [2], numbers of the episode and the step in it."""
-        if self._is_drawn_from_positions:
-            return np.array(mujoco_positions(self), dtype=np.float64)
+        """[K] MuJoCo's qpos, and the positions of mocap and of static bodies.
+
+        An environment may move static bodies between episodes. Without MuJoCo [2], numbers of the
+        episode and the step in it.
+        """
+        if (simulation := mujoco_of(self)) is not None:
+            model, data = simulation
+            static = model.body_pos[static_bodies(model)]
+            return np.concatenate([data.qpos, data.mocap_pos.ravel(), static.ravel()])
         return np.array([self.episode, len(self._actions)], dtype=np.float64)
 
     def reset(
@@ -119,10 +125,14 @@ class ReplayableEnv(gymnasium.Wrapper):
 
     def restart(self, reset_state: Mapping[str, Any]) -> Any:
         """Repeat the reset of an episode and return its first observation."""
-        if reset_state["rng"] is not None:
+        if (state := reset_state["rng"]) is not None:
             # Without a seed, `reset` draws from the generator as it is.
             unwrapped: Any = self.unwrapped
-            unwrapped.np_random = generator_at(reset_state["rng"])
+            if "has_gauss" in state:  # of a RandomState
+                unwrapped.np_random = np.random.RandomState()
+                unwrapped.np_random.set_state(state)
+            else:
+                unwrapped.np_random = generator_at(state)
         obs, _ = self.reset(seed=reset_state["seed"], options=reset_state.get("options"))
         self.start_at(reset_state["elapsed"])
         return obs
@@ -280,17 +290,26 @@ class ReplayVectorEnv(SyncVectorEnv, StatefulVectorEnv):  # pyright: ignore[repo
             env.episode = episode
 
 
-def generator_state(rng: np.random.Generator) -> dict[str, Any]:
-    """Return the state of a generator as JSON values."""
+def generator_state(rng: np.random.Generator | np.random.RandomState) -> dict[str, Any]:
+    """Return the state of a generator, possibly dm_control's legacy one, as JSON values."""
+    is_legacy = isinstance(rng, np.random.RandomState)
+    state: Any = rng.get_state(legacy=False) if is_legacy else rng.bit_generator.state
     # Some states contain arrays.
-    return json.loads(json.dumps(rng.bit_generator.state, default=np.ndarray.tolist))
+    return json.loads(json.dumps(state, default=np.ndarray.tolist))
 
 
-def mujoco_positions(env: gymnasium.Env) -> Float[np.ndarray, " nq"] | None:
-    """Return a live view of MuJoCo's qpos; None for an environment without MuJoCo."""
+def mujoco_of(env: gymnasium.Env) -> tuple[Any, Any] | None:
+    """Return MuJoCo's model and data; None for an environment without MuJoCo."""
+    # dm_control's `physics` wraps both.
+    owner = getattr(env.unwrapped, "physics", env.unwrapped)
+    model, data = (getattr(owner, name, None) for name in ("model", "data"))
+    model, data = getattr(model, "ptr", model), getattr(data, "ptr", data)
     # By the name of the type's module: importing MuJoCo is slow, and other environments have a
     # neural network as their `model`.
-    model = getattr(env.unwrapped, "model", None)
-    if not type(model).__module__.startswith("mujoco"):
-        return None
-    return getattr(getattr(env.unwrapped, "data", None), "qpos", None)
+    is_mujoco = type(model).__module__.startswith("mujoco") and hasattr(data, "qpos")
+    return (model, data) if is_mujoco else None
+
+
+def static_bodies(model: Any) -> Int[np.ndarray, " body"]:
+    """Return the bodies, without the world, that only an environment itself moves."""
+    return 1 + np.flatnonzero(model.body_weldid[1:] == 0)

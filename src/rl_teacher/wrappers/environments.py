@@ -22,7 +22,7 @@ from rl_teacher.envs.factories import frame_rate, time_limit_of
 from rl_teacher.envs.mujoco.suite import TASKS
 from rl_teacher.envs.preprocessing import ImagePreprocessing, find_part_fault
 from rl_teacher.envs.registry import EnvInfo
-from rl_teacher.envs.snapshots import ReplayableEnv, mujoco_positions
+from rl_teacher.envs.snapshots import ReplayableEnv, mujoco_of
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.wrappers.observations import ObservationConverter
 from rl_teacher.wrappers.settings import WrapperSettings
@@ -196,7 +196,7 @@ class EpisodeRecords:
         return find_record([self._history], episode)
 
     def scene_states(self) -> Float[np.ndarray, "env scene"]:
-        """Return MuJoCo positions [N, nq]; without MuJoCo episode and step numbers [N, 2]."""
+        """Return MuJoCo positions [N, K]; without MuJoCo episode and step numbers [N, 2]."""
         return np.stack([env.scene_state for env in self._envs])
 
 
@@ -243,7 +243,7 @@ def check_renderable(env: gym.Env) -> None:
             "environment. It was not made by gymnasium.make, so no copy can be made. Register it "
             "with gymnasium.register and make it by its id."
         )
-    if mujoco_positions(env) is not None:
+    if mujoco_of(env) is not None:
         return
     if "rgb_array" not in env.metadata.get("render_modes", []):
         raise BadInput(

@@ -3,16 +3,20 @@
 # pyright: reportAttributeAccessIssue=false
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
 from gymnasium.envs.mujoco.mujoco_env import expand_model_path
 from gymnasium.spaces import Box
 from jaxtyping import Bool, Float, Inexact, Int, Shaped
-from mujoco.batch import Batch
 
 from rl_teacher.common.errors import BadConfig
-from rl_teacher.envs.mujoco.task import Physics, Task
+from rl_teacher.envs.mujoco.task import Physics, Task, check_mujoco
+
+if TYPE_CHECKING:
+    from mujoco.batch import Batch
 
 
 class quiet_mujoco:  # noqa: N801
@@ -31,9 +35,12 @@ class quiet_mujoco:  # noqa: N801
         self._was.set()
 
 
-_SILENCE = mujoco.MjLogConfig.get()
-_SILENCE.logto_console = False
-_SILENCE.logto_file = False
+if hasattr(mujoco, "MjLogConfig"):
+    _SILENCE = mujoco.MjLogConfig.get()
+    _SILENCE.logto_console = False
+    _SILENCE.logto_file = False
+else:  # below MuJoCo 4
+    quiet_mujoco = nullcontext  # pyright: ignore[reportAssignmentType]
 
 
 def load_model(task: Task) -> mujoco.MjModel:
@@ -51,6 +58,9 @@ class Simulations:
     def __init__(self, task: Task, num_envs: int, num_threads: int | None = None) -> None:
         if num_threads is not None and num_threads < 1:
             raise BadConfig(f"num_threads is {num_threads}; at least 1 is needed.")
+        check_mujoco(task.id)
+        from mujoco.batch import Batch  # noqa: PLC0415 - MuJoCo 4
+
         self.task = task
         self.num_envs = num_envs
         self.model = load_model(task)
@@ -202,7 +212,7 @@ class _ContactForces:
     simulation's MjData, at 10 microseconds each, about 10 % of Ant's physics.
     """
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: "Batch") -> None:
         self._batch = batch
         self._scratch = mujoco.MjData(batch.model)
         self._scratch_forces = self._scratch.cfrc_ext

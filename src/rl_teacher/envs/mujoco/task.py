@@ -6,10 +6,14 @@ and `physics` steps them. The first two import NumPy only, so that listing tasks
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+
+from rl_teacher.common.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -128,3 +132,24 @@ class Task:
     def description(self) -> str:
         """The reward in one line."""
         return (self.score.__doc__ or "").strip().splitlines()[0].removesuffix(".")
+
+
+@cache
+def mujoco_version() -> str:
+    """Return the installed version of MuJoCo without importing it, which is slow."""
+    return version("mujoco")
+
+
+def check_mujoco(env_id: str) -> None:
+    """Refuse a task where MuJoCo has no batch.
+
+    Raises:
+        BadInput: the installed version is below 4.0.
+    """
+    installed = mujoco_version()
+    if int(installed.partition(".")[0]) < 4:
+        raise BadInput(
+            f"{env_id} needs MuJoCo 4.0 or newer, and {installed} is installed here: install "
+            "`mujoco>=4.0` in an environment of its own, without the package that requires the "
+            "older one."
+        )
