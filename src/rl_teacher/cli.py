@@ -59,6 +59,7 @@ RL_TEACHER_HOME.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    os.umask(os.umask(0o077) | 0o022)  # nothing that is written is writable by others
     if sys.stdout is None:  # closed by the parent process, as by `>&-` in a shell
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until the process ends
     try:
@@ -604,9 +605,9 @@ def export_dataset(name: str, out: Path, hold_out: float | None) -> None:
 def export_labels(name: str, out: Path | None) -> None:
     """Export labels alone, to a file or to the standard output."""
     from rl_teacher.report.label_export import export as write_labels
-    from rl_teacher.runs.folder import open_store
+    from rl_teacher.runs.folder import store_to_read
 
-    with open_store() as store:
+    with store_to_read() as store:
         num_labels = write_labels(store, name, out or sys.stdout.buffer)
     if out is not None:
         print(f"{counted(num_labels, 'label')} in {out}")

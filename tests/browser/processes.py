@@ -53,12 +53,13 @@ class Running:
         return self.output.read_text(errors="replace")
 
     def printed_link(self) -> str:
-        """Wait until the link to the page is printed and return it."""
+        """Wait until the link to the page is printed and return it, with the token."""
         deadline = time.monotonic() + LAUNCH_TIMEOUT_S
         while time.monotonic() < deadline and self.is_running:
             found = re.search(r"page: (http\S+)", self.printed())
             if found:
-                return found.group(1)
+                separator = "&" if "?" in found.group(1) else "?"
+                return f"{found.group(1)}{separator}token={access_token(self.home)}"
             time.sleep(LOOK_EVERY_S)
         raise TimeoutError(f"no link was printed:\n{self.printed()[-2000:]}")
 

@@ -1,6 +1,8 @@
 import asyncio
+import os
 import sqlite3
 import stat
+import subprocess
 import threading
 import zipfile
 from collections import Counter
@@ -361,6 +363,49 @@ def test_existing_file_is_refused_and_stays(filled, tmp_path):
     with pytest.raises(BadInput, match="mine"):
         save_backup(tmp_path / "mine")
     assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.fixture
+def read_only(filled):
+    """Mount the home read-only, with labels in its write-ahead log."""
+    folder = home()
+    with closing(sqlite3.connect(folder / "labels.sqlite")) as held:
+        held.execute("SELECT count(*) FROM labels").fetchone()  # or the log would be merged
+        with open_store() as store:
+            ids = ask_and_show(store, store.experiments.get("one").id, "c")
+            store.labels.add(ids[0], Answer.LEFT, "Ada")
+        mount = ["mount", "--bind", "-o", "ro", str(folder), str(folder)]
+        if subprocess.run(mount, check=False, capture_output=True).returncode:
+            pytest.skip("this user may not mount a file system")
+        yield folder
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_read_only_home_is_backed_up_and_exported_with_its_newest_labels(
+    read_only, tmp_path, elsewhere
+):
+    assert (read_only / "labels.sqlite-wal").stat().st_size > 0
+    assert main(["export", "one", "--format", "jsonl", "--out", str(tmp_path / "labels")]) == 0
+    assert main(["backup", str(tmp_path / "copy")]) == 0
+    elsewhere()
+    restore_backup(tmp_path / "copy")
+    with open_store() as store:
+        restored = labels_of(store)
+    assert len(restored) == len((tmp_path / "labels").read_text().splitlines()) == 3
+
+
+def test_files_are_writable_by_their_owner_only_whatever_the_umask(filled, tmp_path, elsewhere):
+    before = os.umask(0)
+    try:
+        assert main(["backup", str(tmp_path / "new" / "copy")]) == 0
+        assert main(["export", "one", "--format", "jsonl", "--out", str(tmp_path / "labels")]) == 0
+        elsewhere("new/home")
+        assert main(["restore", str(tmp_path / "new" / "copy")]) == 0
+    finally:
+        os.umask(before)
+    made = [tmp_path / "labels", tmp_path / "new", *(tmp_path / "new").rglob("*")]
+    assert len(made) > 10
+    assert [each for each in made if each.stat().st_mode & 0o022] == []
 
 
 def test_failed_backup_leaves_no_files(filled, tmp_path, monkeypatch):

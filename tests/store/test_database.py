@@ -82,10 +82,13 @@ class TestVersions:
             context = MigrationContext.configure(connection, opts=opts)
             assert compare_metadata(context, Base.metadata) == []
 
-    def test_database_of_newer_version_is_refused(self, store, url):
+    @pytest.mark.parametrize(("version", "kind"), [("9999", "newer"), ("0002", "older")])
+    def test_database_of_another_version_is_refused(self, store, url, version, kind):
         with writing(url) as connection:
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-        with pytest.raises(StoreUnavailable, match="version 9999"):
+            connection.exec_driver_sql(
+                f"UPDATE alembic_version SET version_num = '{version}'"  # noqa: S608
+            )
+        with pytest.raises(StoreUnavailable, match=f"version {version}.*{kind} rl-teacher"):
             Store.open(url)
 
 

@@ -1,8 +1,10 @@
 """Access control: credentials, cookies, links and origins."""
 
+import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from html import unescape
 
 import pytest
 from starlette.routing import Route
@@ -297,16 +299,57 @@ class TestLinksOfOtherSites:
         """Open a page with Ann's token, and return the name of the user afterwards."""
         add_labeler(store, "ann")
         token = issue_credential(store, "ann")
-        assert client.get(f"/?token={token}", headers=headers).status_code == 303
-        return client.get("/api/v1/me").json()["name"]
+        response = client.get(f"/?token={token}", headers=headers)
+        name = client.get("/api/v1/me").json().get("name")
+        is_asked = "Continue as ann" in response.text
+        assert response.status_code == (200 if is_asked else 303)
+        return name, is_asked
 
-    @pytest.mark.parametrize("headers", [{}, {"Sec-Fetch-Site": "cross-site"}])
-    def test_owner_stays_signed_in(self, browser, store, headers):
-        assert self.follow(browser, store, **headers) == "owner"
+    @pytest.mark.parametrize("site", [None, "cross-site", "same-site"])
+    def test_owner_stays_signed_in(self, browser, store, site):
+        headers = {"Sec-Fetch-Site": site} if site else {}
+        assert self.follow(browser, store, **headers) == ("owner", site is not None)
+
+    @pytest.mark.parametrize("site", ["cross-site", "same-site"])
+    def test_visitor_is_signed_in_by_a_click_on_a_page_of_the_service(self, anonymous, store, site):
+        """Another site could make a visitor answer under an account of its own."""
+        assert self.follow(anonymous, store, **{"Sec-Fetch-Site": site}) == (None, True)
+        token = issue_credential(store, "ann")
+        page = anonymous.get(f"/e/x/label?a=%22&token={token}", headers={"Sec-Fetch-Site": site})
+        [link] = re.findall(r'href="([^"]*)"', page.text)
+        clicked = anonymous.get(
+            f"/e/x/label{unescape(link)}", headers={"Sec-Fetch-Site": "same-origin"}
+        )
+        assert (clicked.status_code, clicked.headers["location"]) == (303, "/e/x/label?a=%22")
+        assert anonymous.get("/api/v1/me").json()["name"] == "ann"
 
     @pytest.mark.parametrize("site", ["none", "same-origin"])
     def test_owner_can_sign_in_as_another(self, browser, store, site):
-        assert self.follow(browser, store, **{"Sec-Fetch-Site": site}) == "ann"
+        assert self.follow(browser, store, **{"Sec-Fetch-Site": site}) == ("ann", False)
+
+
+class TestHost:
+    @pytest.fixture
+    def named(self, store, media, static):
+        settings = Settings(TOKEN, static=static, hosts=frozenset({"localhost", "label.example"}))
+        return enter(create_app(store, media, settings), TOKEN)
+
+    @pytest.mark.parametrize(
+        "host",
+        ["localhost", "localhost:8765", "127.0.0.1", "[::1]:8765", "10.0.0.5", "LABEL.example:443"],
+    )
+    def test_own_names_and_addresses_are_accepted(self, named, host):
+        assert named.get("/api/v1/me", headers={"Host": host}).status_code == 200
+
+    @pytest.mark.parametrize(
+        "host",
+        ["evil.com", "localhost.evil.com", "", "[::1", "127.0.0.1.evil.com"],
+    )
+    def test_name_of_another_site_is_refused_on_every_route(self, named, host):
+        for path in ("/api/v1/me", "/healthz", "/assets/page-1a2b.js", f"/?token={TOKEN}"):
+            assert_problem(named.get(path, headers={"Host": host}), 403)
+        invited = named.post("/api/v1/invites", headers={"Host": host}, json={"days": 1})
+        assert_problem(invited, 403)
 
 
 class TestOneTimeCode:

@@ -100,7 +100,8 @@ def test_server_that_cannot_prove_the_published_instance_is_ignored(home, known,
         assert running_service() is None
 
 
-def test_link_for_the_browser_contains_no_token(home, service):
+def test_link_for_the_browser_contains_no_token(home, service, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     url = link(service, label_path("walker"))
     opened = one_time_link(service, url)
     assert access_token(home) in url

@@ -5,7 +5,7 @@ from rl_teacher.clips.answer import Answer, is_swapped, mirror_answer
 from rl_teacher.store.database import default_url
 from rl_teacher.store.records import AssignmentPolicy, NewLabel, RenderedClip
 from rl_teacher.store.store import Store
-from rl_teacher.web.address import running_service
+from rl_teacher.web.address import access_token, running_service
 from rl_teacher.web.terminal import TerminalSession
 
 SHOWN = RenderedClip("ShortHopper-v1", 60, "poses", "clips/x.poses", "5" * 64, 30, 20.0)
@@ -142,7 +142,11 @@ def test_killed_run_is_reported_once_and_its_next_comparison_awaited(database, c
     assert typist.read[2].startswith("0/1 comparisons labelled.")
 
 
-def test_label_command_serves_the_page_while_it_runs(home, monkeypatch, capsys):
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_label_command_serves_the_page_and_shows_the_token_at_a_terminal_only(
+    home, monkeypatch, capsys, is_terminal
+):
+    """Logs of daemons and containers have other readers."""
     with Store.open(default_url(home)) as store:
         ids = ask(store, 1)
     pages = []
@@ -152,9 +156,13 @@ def test_label_command_serves_the_page_while_it_runs(home, monkeypatch, capsys):
         return "e"
 
     monkeypatch.setattr("builtins.input", read)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
     assert main(["label", "mine", "--port", "0", "--no-browser"]) == 0
     assert pages[0] is not None
-    assert f"{pages[0].url}/e/mine/label?comparison={ids[0]}&token=" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{pages[0].url}/e/mine/label?comparison={ids[0]}" in printed
+    assert (f"&token={access_token(home)}" in printed) == is_terminal
+    assert (access_token(home) in printed) == is_terminal
     assert running_service() is None
     with Store.open(default_url(home)) as store:
         assert answers(store, ids) == {ids[0]: Answer.EQUAL}

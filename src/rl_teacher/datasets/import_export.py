@@ -20,7 +20,7 @@ from rl_teacher.datasets.reading import load
 from rl_teacher.envs.registry import env_spaces
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.report.label_export import Row, label_rows
-from rl_teacher.runs.folder import find_source, open_store, segment_files
+from rl_teacher.runs.folder import find_source, open_store, segment_files, store_to_read
 from rl_teacher.runs.management import locked_experiment
 from rl_teacher.runs.status import Phase, RunStatus
 from rl_teacher.store.labelers import IMPORTED_PREFIX
@@ -79,7 +79,7 @@ def recorded_space(env_id: str, config: Mapping[str, Any]) -> InputSpace:
 
 def labels_in_home(name: str) -> Dataset:
     """Export an experiment of the home folder; see `from_experiment`."""
-    with open_store() as store:
+    with store_to_read() as store:
         return from_experiment(store, name)
 
 

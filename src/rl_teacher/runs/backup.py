@@ -35,7 +35,7 @@ from rl_teacher.common.files import (
     sync_folder,
 )
 from rl_teacher.common.text import counted
-from rl_teacher.runs.folder import home, open_store
+from rl_teacher.runs.folder import home, store_to_read
 from rl_teacher.store.database import (
     BUSY_TIMEOUT_S,
     Database,
@@ -90,7 +90,7 @@ def save_backup(target: Path) -> str:
         with (
             TemporaryDirectory(dir=target.parent) as folder,
             replaced_atomically(target) as unfinished,
-            open_store() as store,
+            store_to_read() as store,
         ):
             unfinished.touch(mode=0o600)
             with zipfile.ZipFile(unfinished, "w", strict_timestamps=False) as archive:

@@ -17,11 +17,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rl_teacher.common.errors import (
@@ -101,6 +102,28 @@ def open_store(*, is_synced: bool = True, wait: "DatabaseWait | None" = None) ->
     from rl_teacher.store.store import Store  # noqa: PLC0415 - slow
 
     return Store.open(database_url(), is_synced=is_synced, wait=wait)
+
+
+@contextmanager
+def store_to_read() -> "Iterator[Store]":
+    """Open the database of the home to read it; if its file cannot be written, a copy.
+
+    Opening an SQLite database writes to it, for example to recover its write-ahead log.
+    """
+    from rl_teacher.store.database import as_url, file_of, sqlite_files  # noqa: PLC0415 - slow
+    from rl_teacher.store.store import Store  # noqa: PLC0415 - slow
+
+    file = file_of(as_url(database_url()))
+    if file is None or not file.exists() or os.access(file, os.W_OK):
+        with open_store() as store:
+            yield store
+        return
+    with TemporaryDirectory() as folder:
+        database, log, _ = sqlite_files(file)
+        for each in filter(Path.exists, (database, log)):
+            shutil.copyfile(each, Path(folder) / each.name)
+        with Store.open(Path(folder) / file.name) as store:
+            yield store
 
 
 def database_url() -> str:

@@ -390,10 +390,11 @@ def migrate(engine: Engine, label: str) -> None:
     with engine.execution_options(is_writing=True).begin() as connection:
         version = MigrationContext.configure(connection).get_current_revision()
         if version is not None and version not in versions():
+            is_newer = version > versions()[0]
             raise StoreUnavailable(
                 f"The database {label} has version {version}, and this rl-teacher knows versions "
-                f"up to {versions()[0]}. Install the newer rl-teacher that wrote it, or name "
-                "another database."
+                f"{versions()[-1]} to {versions()[0]}. Use the {'newer' if is_newer else 'older'} "
+                "rl-teacher that wrote it, or name another database."
             )
         if version != versions()[0]:
             command.upgrade(alembic_settings(connection), "head")

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from html import escape
+from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -19,7 +21,7 @@ from rl_teacher.runs.folder import validate_name
 from rl_teacher.store.records import Identity
 from rl_teacher.store.sql import experiment_not_found
 from rl_teacher.web.authentication import SESSION_AGE, Authenticator, is_owner
-from rl_teacher.web.problems import Forbidden, NoCredential, error_response
+from rl_teacher.web.problems import Forbidden, NoCredential, error_response, html_page
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 API_PREFIXES = ("/api/", "/assets/", "/readyz", "/healthz", "/metrics")
@@ -99,6 +101,7 @@ class AccessMiddleware:
 
     async def _check(self, request: Request) -> Response | None:
         """Authenticate a request and check its access; a response instead of None ends it."""
+        check_host(request)
         is_known, access, experiment = self._match_route(request.scope)
         if access is Access.PUBLIC:
             is_of_browser = "sec-fetch-site" in request.headers or "origin" in request.headers
@@ -110,11 +113,7 @@ class AccessMiddleware:
             return await self._use_code(request)
         if has_secret(request, "token"):
             links = request.query_params.getlist("token")
-            await self._authenticate(links)
-            response = redirect_without(request, "token")
-            if not await self._would_replace_owner(request, links[0]):
-                set_cookie(response, request, links[0])
-            return response
+            return await self._sign_in(request, links[0], await self._authenticate(links))
         tokens = bearer_tokens(request)
         credentials = tokens or [request.cookies.get(cookie_name(request), "")]
         identity = await self._authenticate(credentials)
@@ -132,15 +131,21 @@ class AccessMiddleware:
             check_same_origin(request)
         return None
 
-    async def _would_replace_owner(self, request: Request, token: str) -> bool:
-        """Return whether another site's link would sign an owner in with another credential."""
-        cookie = request.cookies.get(cookie_name(request), "")
-        # `none`: the user opened the link outside a page, or typed it.
-        is_own_wish = request.headers.get("sec-fetch-site") in ("none", "same-origin")
-        if is_own_wish or cookie in ("", token):
-            return False
-        identity = await self._authenticator.of(cookie)
-        return identity is not None and is_owner(identity)
+    async def _sign_in(self, request: Request, token: str, identity: Identity) -> Response:
+        """Start a session by a link, unless another site may have opened it."""
+        current = await self._authenticator.of(request.cookies.get(cookie_name(request), ""))
+        # `none`: the user opened the link outside a page, or typed it. Over plain http, except on
+        # loopback, browsers do not send the header.
+        site = request.headers.get("sec-fetch-site")
+        if site not in (None, "none", "same-origin") and current != identity:
+            # A click on this page is `same-origin`.
+            link = f'<a href="?{escape(request.url.query)}">Continue as {escape(identity.name)}</a>'
+            text = "<p>The page that you come from wants to sign you in.</p>"
+            return html_page("Sign in", f"{text}<p>{link}</p>")
+        response = redirect_without(request, "token")
+        if site is not None or current is None or not is_owner(current):
+            set_cookie(response, request, token)
+        return response
 
     async def _use_code(self, request: Request) -> Response:
         """Exchange a one-time code for the owner's cookie; with a cookie, it may be used up."""
@@ -183,8 +188,9 @@ class AccessMiddleware:
         raise NoCredential(
             "The request has no credential, or one that is wrong, expired or revoked. Open the "
             "link that you received or that `rl-teacher teach` or `rl-teacher serve` printed: it "
-            "contains the access key, and this browser stores it. Programs send the key in the "
-            "header `Authorization: Bearer KEY`."
+            "contains the access key, and this browser stores it. Logs leave the key out: add "
+            "`?token=` and the content of the file `access-token` in the home. Programs send the "
+            "key in the header `Authorization: Bearer KEY`."
         )
 
 
@@ -231,6 +237,27 @@ def bearer_tokens(request: Request) -> list[str]:
         for scheme, *token in filter(None, split)
         if scheme.lower() == "bearer"
     ]
+
+
+def check_host(request: Request) -> None:
+    """Check that a request addresses the service by a name of its own, or by an IP address.
+
+    Another site can let its name lead here; its pages would have the same origin, and invites would
+    have its name.
+
+    Raises:
+        Forbidden: The name is another.
+    """
+    hosts = request.app.state.services.settings.hosts
+    try:
+        host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        if hosts and host not in hosts:
+            ip_address(host)
+    except ValueError as error:
+        raise Forbidden(
+            "The service does not have the name in the address. Start it with `rl-teacher serve "
+            "--public-url`, followed by the address that browsers open."
+        ) from error
 
 
 def check_same_origin(request: Request) -> None:

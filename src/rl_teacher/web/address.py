@@ -13,6 +13,7 @@ import re
 import secrets
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -83,8 +84,13 @@ def database_id() -> str:
 
 
 def link(address: Address, path: str = "/", **query: str) -> str:
-    """Return the link to a page of a service, with the access token."""
-    return f"{address.url}{path}?{urlencode({**query, 'token': access_token(home())})}"
+    """Return the link to a page of a service, with the access token if a person sees the output.
+
+    Other outputs are logs of a daemon or a container, whose readers are not owners.
+    """
+    if sys.stdout.isatty():
+        query["token"] = access_token(home())
+    return f"{address.url}{path}" + (f"?{urlencode(query)}" if query else "")
 
 
 def credential_path(credential: str, name: str | None = None) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import http
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -198,12 +198,19 @@ def error_response(request: Request, error: Exception) -> Response:
     body = re.sub("`([^`]+)`", r"<code>\1</code>", f"<p>{escape(details.detail)}</p>")
     if details.status != NoCredential.status:
         body += '<p><a href="/">All experiments</a></p>'
+    return html_page(title, body, details.status, headers)
+
+
+def html_page(
+    title: str, body: str, status: int = 200, headers: Mapping[str, str] | None = None
+) -> HTMLResponse:
+    """Build a page without scripts from escaped text."""
     return HTMLResponse(
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width">'
         f"<title>{title} - rl-teacher</title><style>{STYLE}</style></head>"
         f"<body><h1>{title}</h1>{body}</body></html>",
-        details.status,
+        status,
         headers,
     )
 

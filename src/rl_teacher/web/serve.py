@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from granian.constants import HTTPModes, Interfaces
@@ -94,7 +95,13 @@ def serve(
         if end_after_runs is not None:
             lifetime = Lifetime(home(), end_after_runs)
             stack.callback(lifetime.close)
-        settings = Settings(access_token(home()), instance, address.database)
+        hosts = {"localhost", socket.gethostname(), page.host, urlsplit(address.url).hostname or ""}
+        settings = Settings(
+            access_token(home()),
+            instance,
+            address.database,
+            hosts=frozenset(host.lower() for host in hosts),
+        )
         app = create_app(store, media_files, settings, player)
         announcement = announced(address, page, plays=player is not None)
         asyncio.run(run(app, listener, announcement, lifetime))

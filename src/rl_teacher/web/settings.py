@@ -21,6 +21,7 @@ class Settings:
         token: Credential of the owner; never shown.
         instance: Unique name of the process.
         database: Identifier of the database, for one-time codes.
+        hosts: Names that requests may address the service by, beside IP addresses; empty for any.
         static: Folder of the built page.
         poll_every_s: Seconds between polls of the store while there are subscribers.
         now: Wall clock.
@@ -30,6 +31,7 @@ class Settings:
     token: str = field(repr=False)
     instance: str = ""
     database: str = ""
+    hosts: frozenset[str] = frozenset()
     static: Path = BUILT_PAGE
     poll_every_s: float = 0.5
     now: Callable[[], datetime] = utc_now
