@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from benchmarks.children import run_ours
@@ -128,7 +129,8 @@ def report(records: list[Record]) -> list[str]:
         "",
         "Newest source of ours and newest configuration of each peer, of which no run is left out. "
         "Difference: ours minus the peer's, unpaired, on the seeds that both have; faster: the "
-        "peer's mean time over ours.",
+        "peer's mean time of work over ours, in processor time where both have it, since that "
+        "depends less on other programs.",
         "",
         *table(
             [
@@ -178,6 +180,8 @@ def _newest_row(group: list[Record], ours: list[Record]) -> list[Any]:
         return ratio(average(map(seconds, group)) / average(map(seconds, ours)))
 
     first = group[0]
+    is_timed = all("work_cpu_s" in record for record in (*group, *ours))
+    work = itemgetter("work_cpu_s" if is_timed else "work_s")
     is_compared = first["who"] in PEERS and bool(ours)
     goal = TO_REACH.get((first["asked_steps"], first["labels"]), NONE)
     returns = common_seeds(*({"": seed_means(runs, "return")} for runs in (ours, group)))
@@ -190,9 +194,7 @@ def _newest_row(group: list[Record], ours: list[Record]) -> list[Any]:
         over_seeds(group, lambda record: record.get("fresh_agent_return")),
         number(average(record.get("environment_steps") for record in group)),
         number(average(record["work_s"] for record in group)),
-        f"**{faster(lambda record: record['work_s'])}** (to reach: {goal})"
-        if is_compared
-        else NONE,
+        f"**{faster(work)}** (to reach: {goal})" if is_compared else NONE,
         number(average(record.get("work_cpu_s") for record in group)),
         faster(_process_s) if is_compared else NONE,
     ]
