@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks._ours import backward_turns, curve, curve_figures
+from benchmarks._ours import backward_turns, curve, curve_figures, warm_pace
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import document
 from benchmarks.tables import MIN_SEEDS, interval, over_seeds
@@ -45,6 +45,14 @@ def test_steady_pace_excludes_first_rollout():
     assert metrics["update_us_per_step"] == pytest.approx(300)
     assert metrics["final_return"] == 3.0
     assert metrics["auc"] == 2.0
+
+
+def test_warm_pace_excludes_compilation_in_wall_time_and_in_processor_time():
+    rows = [
+        {"step": step, "wall_s": wall_s} for step, wall_s in [(64, 9.0), (128, 10.0), (640, 12.0)]
+    ]
+    pace = warm_pace(100, rows, times=[8.0, 20.0, 24.0])
+    assert pace == {"warm_steps_per_second": 256, "steps_per_cpu_second": 128}
 
 
 def test_curve_has_first_return_at_or_after_each_tenth():
