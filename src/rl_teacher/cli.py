@@ -677,10 +677,7 @@ def restore(path: Path, /) -> None:
 
     summary = restore_backup(user_path(path))
     print(f"Restored in {home()}: {summary}.")
-    print(
-        "next: `rl-teacher serve` prints the owner's new link; invite labelers again on the page, "
-        "under their names, or with `rl-teacher labelers invite`"
-    )
+    print("next: `rl-teacher serve` has a new link; invite with `rl-teacher labelers invite`")
 
 
 def doctor() -> int:

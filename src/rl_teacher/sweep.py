@@ -14,7 +14,6 @@ command is repeated, finished runs are skipped, and stopped ones continue.
 """
 
 import itertools
-import math
 import re
 import shlex
 import subprocess
@@ -42,7 +41,6 @@ from rl_teacher.store.records import ExperimentView
 OWN_FLAGS = {"-n": "name", "--name": "name", "-s": "seeds", "--seed": "seeds"}
 """Flags of a run that the sweep sets, with the key of the file that they follow from."""
 
-MAX_RUNS = 10_000
 OUTPUT_TAIL = 2_000
 """Characters of a failed run's output that are shown."""
 
@@ -144,12 +142,6 @@ def read_sweep(path: Path) -> Sweep:
                 f"{flag} is given in {path}, but the sweep sets the {OWN_FLAGS[flag]} of its runs. "
                 "Omit it."
             )
-    num_runs = math.prod(map(len, [given.seeds, *given.grid.values()]))
-    if num_runs > MAX_RUNS:
-        raise BadInput(
-            f"The sweep {path} has {num_runs:,} runs; up to {MAX_RUNS:,} are possible. Give fewer "
-            "values or seeds."
-        )
     grid = {
         flag: [
             tuple(map(str, value)) if isinstance(value, list) else (str(value),) for value in values

@@ -46,7 +46,6 @@ from rl_teacher.runs.folder import home, open_store
 from rl_teacher.runs.metrics_file import MetricsFile
 from rl_teacher.store.checkpoints import CheckpointFiles
 from rl_teacher.store.media import SegmentFiles
-from rl_teacher.sweep import read_sweep
 from rl_teacher.web.clip_export import ExportedClip, encode
 from tests.datasets.conftest import ENV_ID, SPACE, row_of, segment
 from tests.robustness.alterations import zipped
@@ -307,14 +306,6 @@ def metrics_that_nest(folder):
     path = trained(folder) / "metrics.jsonl"
     path.write_text('{"step": 1, "a": ' + "[" + "[]," * 300_000 + "[]]}\n")
     return MetricsFile(path).rows
-
-
-@bomb
-def sweep_of_many_combinations(folder):
-    flags = "\n".join(f'"--f{i}" = {[*range(10)]}' for i in range(12))
-    path = folder / "sweep.toml"
-    path.write_text(f'flags = ""\nseeds = [1]\n[grid]\n{flags}\n')
-    return lambda: [*read_sweep(path).runs()]
 
 
 # --- clips ---

@@ -6,15 +6,19 @@ by the operating system or by SQLite. A file system that is really full has to b
 
 import contextlib
 import itertools
+import json
 import os
 import random
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
 from datetime import timedelta
+from uuid import uuid4
 
+import httpx
 import jaxtyping
 import pytest
 
@@ -30,6 +34,7 @@ from rl_teacher.store.metrics import MetricsLog
 from rl_teacher.store.records import Control
 from rl_teacher.store.store import Store
 from rl_teacher.store.waiting import DatabaseWait
+from rl_teacher.web.address import access_token
 from tests.robustness.processes import (
     PATIENCE_S,
     TEACH,
@@ -46,6 +51,7 @@ from tests.robustness.processes import (
     wait_for_checkpoint,
 )
 from tests.store import postgres
+from tests.store.comparisons import ask_and_show
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked", "_no_page")
 
@@ -282,6 +288,66 @@ def test_acknowledged_labels_survive_kills_of_every_process(database):
             kill()
             await_(lambda: answers(url))
             wait_for_checkpoint("crash", before)
+
+
+def request_of(url, credential, labels):
+    """Return the bytes of a request that answers comparisons."""
+    body = json.dumps({"labels": labels}).encode()
+    head = (
+        f"POST /api/v1/labels HTTP/1.1\r\nHost: {url.partition('//')[2]}\r\n"
+        f"Authorization: Bearer {credential}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def response_of_killed(service, port, request, delay_s):
+    """Send a request, kill the service some time later, and return what it has answered."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.settimeout(10)
+        connection.sendall(request)
+        time.sleep(delay_s)
+        service.kill()
+        with contextlib.suppress(ConnectionResetError):
+            return connection.recv(1 << 16)
+    return b""
+
+
+@pytest.mark.slow
+def test_labels_survive_kills_that_land_inside_the_request_that_answers(make_database):
+    """Each request is repeated: then it is acknowledged, and its label is stored once."""
+    home().mkdir(mode=0o700)
+    make_database(home() / "labels.sqlite")
+    rng, port, num_inside, stored_early = random.Random(0), free_port(), 0, 0
+    serve = ["-m", "rl_teacher.cli", "serve", "--port", str(port), "--no-browser"]
+    with open_store() as store, kept([sys.executable, *serve]) as service:
+        experiment_id = store.experiments.ensure("one", "E", {"name": "one"})
+        url, credential = f"http://127.0.0.1:{port}", access_token(home())
+        acknowledged = {}
+        while num_inside < 10:
+            [asked] = ask_and_show(store, experiment_id, f"clip {len(acknowledged)}")
+            label = {"request_id": str(uuid4()), "comparison_id": asked, "answer": "left"}
+            request = request_of(url, credential, [label])
+            await_(lambda: answers(url))
+            answered = response_of_killed(service, port, request, rng.uniform(0.0, 0.03))
+            num_inside += answered == b""
+            in_store = {str(each.request_id) for each in exported(store, experiment_id)}
+            stored_early += answered == b"" and label["request_id"] in in_store
+            assert answered == b"" or label["request_id"] in in_store
+            await_(lambda: answers(url))
+            headers = {"Authorization": f"Bearer {credential}"}
+            repeated = httpx.post(f"{url}/api/v1/labels", json={"labels": [label]}, headers=headers)
+            assert repeated.json()["accepted"] == [label["request_id"]]
+            acknowledged[label["request_id"]] = asked
+        stored = [
+            (str(each.request_id), each.comparison_id) for each in exported(store, experiment_id)
+        ]
+    assert sorted(stored) == sorted(acknowledged.items())
+    sys.stdout.write(f"KILLS {num_inside} of {len(acknowledged)}, stored {stored_early}\n")
+
+
+def exported(store, experiment_id):
+    return store.labels.export(experiment_id, limit=1_000_000)
 
 
 @pytest.mark.slow

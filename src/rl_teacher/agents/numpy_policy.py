@@ -302,11 +302,10 @@ def _read_encoder(
     layout = ImageLayout(shape, description["channel_axis"])
     size = layout.size
     for each, stride in zip(filters, strides, strict=True):
-        width = len(each)
-        size = tuple((pixels - width) // stride + 1 for pixels in size)
+        size = tuple((pixels - len(each)) // stride + 1 for pixels in size)
         # See `convolve`: each output is a sum of so many products.
-        num_products = math.prod(size) * each.shape[-1] * (-(-width // stride)) ** 2
-        if not 1 <= stride <= width or num_products > MAX_ACTIVATIONS:
+        num_products = math.prod(size) * each.shape[-1] * (-(-len(each) // stride)) ** 2
+        if not 1 <= stride <= len(each) or num_products > MAX_ACTIVATIONS:
             raise ValueError(f"filters {each.shape} with stride {stride} for {shape}")
     dense = arrays["observations/weights"], arrays["observations/bias"]
     return NumpyImageEncoder(layout, filters, biases, strides, *dense)

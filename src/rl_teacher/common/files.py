@@ -219,11 +219,6 @@ def unpacked_limit(size_bytes: int) -> int:
     return FREE_BYTES + MAX_RATIO * size_bytes
 
 
-def padding_for(unpacked_bytes: int, packed_bytes: int) -> bytes:
-    """Return the zeros with which very uniform content stays within `unpacked_limit`."""
-    return bytes(max(0, unpacked_bytes // MAX_RATIO - packed_bytes))
-
-
 def is_finite(value: Any) -> TypeGuard[float]:
     """Return whether a value is a number that a float can represent."""
     largest = sys.float_info.max

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.common.files import padding_for
+from rl_teacher.common.files import MAX_RATIO
 
 DTYPES = ("<f2", "<f4", "<f8", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "|b1")
 """Allowed types of arrays."""
@@ -28,16 +28,16 @@ def pack_npz(arrays: Mapping[str, np.ndarray]) -> bytes:
             member = io.BytesIO()
             npy.write_array(member, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
             add_member(file, f"{name}.npy", member.getvalue())
-        padding = padding_for(sum(each.nbytes for each in arrays.values()), archive.tell())
-        file.writestr(zipfile.ZipInfo("padding", DATE), padding)
+        # Very uniform arrays would be taken for a bomb.
+        padding = sum(each.nbytes for each in arrays.values()) // MAX_RATIO - archive.tell()
+        file.writestr(zipfile.ZipInfo("padding", DATE), bytes(max(0, padding)))
     return archive.getvalue()
 
 
 def add_member(file: zipfile.ZipFile, name: str, content: bytes) -> None:
     """Add a file to an archive, compressed once."""
     info = zipfile.ZipInfo(name, DATE)
-    is_compressed = name.endswith(".npz")
-    info.compress_type = zipfile.ZIP_STORED if is_compressed else zipfile.ZIP_DEFLATED
+    info.compress_type = zipfile.ZIP_STORED if name.endswith(".npz") else zipfile.ZIP_DEFLATED
     # Unix permissions are the upper 16 bits.
     info.external_attr = 0o644 << 16
     file.writestr(info, content)

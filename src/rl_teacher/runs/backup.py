@@ -52,11 +52,9 @@ from rl_teacher.store.tables import Experiment, Label
 logger = logging.getLogger(__name__)
 
 DATABASE = "labels.sqlite"
-IGNORED = "access-token"
-"""Credential of the original's owner in earlier backups; the restored home gets a new one."""
 NAME = r"(?!\.)[^/\\]+"
 KNOWN = re.compile(
-    rf"{re.escape(DATABASE)}|{IGNORED}"
+    rf"{re.escape(DATABASE)}|access-token"
     rf"|segments/{NAME}/[0-9a-f]{{64}}\.safetensors|media/({MEDIA_KEY.pattern})"
     rf"|tensorboard/{NAME}/events\.{NAME}"
     rf"|experiments/{NAME}/((config\.json|metrics\.jsonl|plot\.png|labels\.zip)"
@@ -193,7 +191,10 @@ def restore_backup(source: Path) -> str:
                     is_synced=True,
                 )
                 with closing(database):
-                    summary = f"{summary_of(archive, database)}. {revoke_access(database)}"
+                    # Access may have been revoked after the backup. Browsers are signed out, since
+                    # sessions are signed with the access token, of which there will be a new one.
+                    revoked = Store(database).access.revoke_all()
+                    summary = f"{summary_of(archive, database)}. Revoked: {revoked}, all sessions"
                     if file is None:
                         load_database(database, url)
             restored = unfinished / DATABASE
@@ -258,8 +259,8 @@ def extract(archive: zipfile.ZipFile, target: Path) -> None:
     """
     media = MediaFiles(default_media(target))
     for info in archive.infolist():
-        if info.filename == IGNORED:
-            continue
+        if info.filename == "access-token":
+            continue  # of an earlier version; the home gets a new one
         key = info.filename.removeprefix("media/")
         if key != info.filename:
             media.put(key, unseal(key, archive.read(info)))
@@ -273,20 +274,6 @@ def extract(archive: zipfile.ZipFile, target: Path) -> None:
             os.fsync(writing.fileno())
     if faults := faults_of(target / DATABASE):
         raise corrupt(Path(archive.filename or ""), f"its database is damaged: {faults[0]}")
-
-
-def revoke_access(database: Database) -> str:
-    """Revoke all credentials and open invites of a restored database, and return a summary.
-
-    Their revocation may be newer than the backup. Browsers are signed out, too, since their
-    sessions are signed with the access token, of which the home gets a new one.
-    """
-    names, num_invites = Store(database).access.revoke_all()
-    listed = f" ({', '.join(map(repr, names))})" if names else ""
-    return (
-        f"Revoked: the credentials of {counted(len(names), 'labeler')}{listed}, "
-        f"{counted(num_invites, 'invite')}, and all sessions of browsers"
-    )
 
 
 def load_database(source: Database, url: str) -> None:

@@ -113,16 +113,15 @@ def store_to_read() -> "Iterator[Store]":
     from rl_teacher.store.database import as_url, file_of, sqlite_files  # noqa: PLC0415 - slow
     from rl_teacher.store.store import Store  # noqa: PLC0415 - slow
 
-    file = file_of(as_url(database_url()))
-    if file is None or not file.exists() or os.access(file, os.W_OK):
-        with open_store() as store:
-            yield store
-        return
+    url = database_url()
+    file = file_of(as_url(url))
     with TemporaryDirectory() as folder:
-        database, log, _ = sqlite_files(file)
-        for each in filter(Path.exists, (database, log)):
-            shutil.copyfile(each, Path(folder) / each.name)
-        with Store.open(Path(folder) / file.name) as store:
+        if file is not None and file.exists() and not os.access(file, os.W_OK):
+            database, log, _ = sqlite_files(file)
+            for each in filter(Path.exists, (database, log)):
+                shutil.copyfile(each, Path(folder) / each.name)
+            url = Path(folder) / file.name
+        with Store.open(url) as store:
             yield store
 
 

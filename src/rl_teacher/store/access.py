@@ -17,6 +17,7 @@ from rl_teacher.common.errors import (
     InviteUnusable,
     LabelerExists,
 )
+from rl_teacher.common.text import counted
 from rl_teacher.store.database import Database
 from rl_teacher.store.events import EventLog
 from rl_teacher.store.labelers import (
@@ -198,12 +199,8 @@ class Access:
             self._events.append(connection, "revoke", details, by_id)
         return num_revoked
 
-    def revoke_all(self) -> tuple[list[str], int]:
-        """Revoke all credentials and open invites.
-
-        Returns:
-            The names of the labelers who had credentials, and the number of invites.
-        """
+    def revoke_all(self) -> str:
+        """Revoke all credentials and open invites, and return a list of them for people."""
         valid = select(Labeler.name).join(Credential).where(Credential.revoked_at.is_(None))
         names = [row["name"] for row in self._database.rows(valid.distinct())]
         for name in names:
@@ -211,7 +208,8 @@ class Access:
         invites = [each.id for each in self.invites() if each.status == "open"]
         for invite_id in invites:
             self.revoke_invite(invite_id)
-        return names, len(invites)
+        holders = ", ".join(map(repr, names)) or "nobody"
+        return f"credentials of {holders}, {counted(len(invites), 'invite')}"
 
     def _add_credential(
         self,

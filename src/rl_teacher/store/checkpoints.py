@@ -14,9 +14,9 @@ import numpy as np
 
 from rl_teacher.common.errors import INVALID_CONTENT, CorruptCheckpoint
 from rl_teacher.common.files import (
+    MAX_RATIO,
     folder_errors,
     pack,
-    padding_for,
     remove_unfinished,
     unpack,
     unpacked_limit,
@@ -183,12 +183,13 @@ def compress_images(
         for name, array in arrays.items()
         if array.dtype == np.uint8 and array.nbytes >= COMPRESSED_FROM_BYTES
     }
-    compressed = {}
-    for name in shapes:
-        # The fastest level: frames are mostly uniform, and the run waits.
-        content = zlib.compress(np.ascontiguousarray(arrays[name]).data, 1)
-        content += padding_for(arrays[name].nbytes, len(content))
-        compressed[name] = np.frombuffer(content, np.uint8)
+    # The fastest level: frames are mostly uniform, and the run waits.
+    packed = {name: zlib.compress(np.ascontiguousarray(arrays[name]).data, 1) for name in shapes}
+    # Padded, since very uniform frames would be taken for a bomb.
+    compressed = {
+        name: np.frombuffer(content.ljust(arrays[name].nbytes // MAX_RATIO, b"\0"), np.uint8)
+        for name, content in packed.items()
+    }
     return {**arrays, **compressed}, shapes
 
 

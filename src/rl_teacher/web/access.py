@@ -140,8 +140,7 @@ class AccessMiddleware:
         if site not in (None, "none", "same-origin") and current != identity:
             # A click on this page is `same-origin`.
             link = f'<a href="?{escape(request.url.query)}">Continue as {escape(identity.name)}</a>'
-            text = "<p>The page that you come from wants to sign you in.</p>"
-            return html_page("Sign in", f"{text}<p>{link}</p>")
+            return html_page("Sign in", f"<p>Another page wants to sign you in.</p><p>{link}</p>")
         response = redirect_without(request, "token")
         if site is not None or current is None or not is_owner(current):
             set_cookie(response, request, token)

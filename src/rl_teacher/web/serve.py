@@ -95,13 +95,9 @@ def serve(
         if end_after_runs is not None:
             lifetime = Lifetime(home(), end_after_runs)
             stack.callback(lifetime.close)
-        hosts = {"localhost", socket.gethostname(), page.host, urlsplit(address.url).hostname or ""}
-        settings = Settings(
-            access_token(home()),
-            instance,
-            address.database,
-            hosts=frozenset(host.lower() for host in hosts),
-        )
+        names = {"localhost", socket.gethostname(), page.host, str(urlsplit(address.url).hostname)}
+        hosts = frozenset(map(str.lower, names))
+        settings = Settings(access_token(home()), instance, address.database, hosts)
         app = create_app(store, media_files, settings, player)
         announcement = announced(address, page, plays=player is not None)
         asyncio.run(run(app, listener, announcement, lifetime))
