@@ -349,9 +349,8 @@ def _train(state: FitState, examples: Examples, max_steps: int, patience: int | 
     state = replace(state, rng=copy.deepcopy(state.rng))
     normaliser = examples.labels.normaliser(state.feature_mask)
     sample = state.rng.permutation(len(examples.targets))[:MAX_EVALUATED]
-    state, best = _train_chunk(state, examples, normaliser, sample)
-    networks = [member.network for member in state.members]
-    num_steps, since_best = CHUNK_STEPS, 0
+    networks, num_steps, since_best = [member.network for member in state.members], 0, 0
+    best = _evaluated(state, examples, normaliser, sample)
     while since_best < patience and num_steps < max_steps:
         num_steps += CHUNK_STEPS
         state, report = _train_chunk(state, examples, normaliser, sample)
@@ -366,6 +365,23 @@ def _train(state: FitState, examples: Examples, max_steps: int, patience: int | 
     report = replace(best, num_steps=num_steps)
     state = replace(state, members=members)
     return FitResult(stack_members(networks), normaliser, report, state)
+
+
+def _evaluated(
+    state: FitState, examples: Examples, normaliser: InputNormaliser, sample: np.ndarray
+) -> FitReport:
+    """Evaluate the networks of a state on the sample, before any step."""
+    stride = subsampling_stride(
+        examples.labels.num_steps, has_byte_rows=examples.labels.has_byte_rows
+    )
+    evaluated = gather_steps(examples, np.resize(sample, MAX_EVALUATED), stride // 2)
+    results = [
+        _evaluate_member(member.network, evaluated, normaliser, state.config)
+        for member in state.members
+    ]
+    scores, losses = (np.stack(each)[:, : len(sample)] for each in zip(*results, strict=True))
+    targets, is_held_out = examples.targets[sample], examples.is_held_out[:, sample]
+    return _report(state.config, scores, losses, targets, is_held_out)
 
 
 def _train_chunk(
