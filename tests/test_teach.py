@@ -14,6 +14,7 @@ import jaxtyping
 import numpy as np
 import pytest
 
+from rl_teacher.agents.collector import Collector
 from rl_teacher.agents.ppo import PPO
 from rl_teacher.agents.reset import AgentReset
 from rl_teacher.agents.sac import SAC
@@ -113,6 +114,23 @@ def test_run_asks_scheduled_labels_and_learns_from_them():
     assert row["labels_asked"] == row["labels_answered"] == 40
     assert row["fits"] > 3
     assert row["step_correlation"] > 0.3
+
+
+def test_every_environment_step_counts_also_those_before_training(monkeypatch):
+    collect = Collector.collect
+
+    def counted(self, *arguments):
+        rollout = collect(self, *arguments)
+        steps.append(rollout.num_steps)
+        return rollout
+
+    steps = []
+    monkeypatch.setattr(Collector, "collect", counted)
+    teach(changed(num_timesteps=2048), QUIET)
+    rows = Experiment.find("test").metrics()
+    assert rows[-1]["step"] == sum(steps) == 2048
+    # 10 first comparisons of two segments of 20 steps, in rollouts of 512.
+    assert rows[0]["step"] > 512
 
 
 @pytest.mark.parametrize(

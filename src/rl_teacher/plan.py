@@ -9,6 +9,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Literal
 
 from rl_teacher.common.errors import BadConfig, SegmentTooLong
+from rl_teacher.common.text import counted
 from rl_teacher.config.agents import AgentConfig
 from rl_teacher.config.experiment import (
     AGENT_RESET_OF_SAC,
@@ -26,6 +27,9 @@ from rl_teacher.envs.registry import EnvInfo
 
 SECONDS_BETWEEN = 3.0
 """Time between two comparisons of the constant schedule, if a person labels."""
+FIRST_STEPS = 32_000
+"""Environment steps of whole episodes from which a person's first comparisons are chosen, at most;
+there are more if the comparisons need them."""
 NETWORK_SETTINGS = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
 """Settings that a saved predictor keeps."""
 OF_COMMAND = ("env_id", "force_new")
@@ -215,6 +219,22 @@ class RunPlan:
         """Labels that are asked for before training."""
         return 0 if self.labels is None else self.labels.first
 
+    @property
+    def episode_steps(self) -> int:
+        """Steps of one episode in all environments, at most `FIRST_STEPS`."""
+        episode = self.env_info.max_episode_steps or FIRST_STEPS
+        # Steps with images are slower, and a person waits for the first clips.
+        limit = FIRST_STEPS // (4 if self.env_info.has_image_observations else 1)
+        return min(episode * self.agent.settings.num_envs, limit)
+
+    @property
+    def exploration_steps(self) -> int:
+        """Steps before training from which the first comparisons are chosen, or more of them."""
+        num_steps = 2 * self.first_labels * self.segment_steps
+        # A person is asked about whole episodes, so that the clips differ.
+        is_person = self.first_labels > 0 and self.asks_a_person
+        return max(num_steps, self.episode_steps) if is_person else num_steps
+
 
 class Reading:
     """Settings that note which of their fields are read, also by their properties."""
@@ -326,6 +346,12 @@ def resolve(
         overlap=run.overlap if asks_a_person else None,
         checkpoint_seconds=run.checkpoint_seconds,
     )
+    if trains and plan.exploration_steps >= plan.num_steps:
+        raise BadConfig(
+            f"The first {counted(plan.first_labels, 'comparison')} need {plan.exploration_steps:,} "
+            f"steps before training, which leaves none of the {plan.num_steps:,} steps (-t). Raise "
+            "-t, or ask for fewer before training (-L), or for shorter clips (-c)."
+        )
     ignored = [
         *given.ignored(defaults or TeachConfig(), as_flag),
         *run.ignored(RunOptions(), as_flag),

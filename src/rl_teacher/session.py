@@ -112,7 +112,7 @@ class PreferenceSession:
         losses: latest metrics of the driver's agent, which are logged.
         step: environment steps taken.
         num_steps: environment steps of the whole run, with its extensions.
-        training_steps: those of them that counted as training.
+        schedule_step: the same without evaluation, which the label schedule does not count.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class PreferenceSession:
         self.control = RunControl(experiment.store, experiment.id)
         self.stop = threading.Event()
         self.on_new_rewards: Callable[[], None] | None = None
-        self.step = self.training_steps = 0
+        self.step = self.schedule_step = 0
         self.num_steps = settings.num_steps
         self._gave_true_rewards = False
         self._settings = settings
@@ -161,7 +161,7 @@ class PreferenceSession:
             "true": self._true_returns,
             "predicted": self._predicted_returns,
         }
-        self._steps_this_run = self._training_steps_this_run = 0
+        self._training_steps_this_run = 0
         self.losses: Metrics = {}
         self._last_metrics: Metrics = {}
         self._reported_s = -math.inf
@@ -191,7 +191,7 @@ class PreferenceSession:
                     part.load_state(part_of(checkpoint.arrays, name))
             self.step = self._saved_step = checkpoint.step
             with checkpoint_errors(place, "progress"):
-                self.training_steps = int(checkpoint.meta["training_steps"])
+                self.schedule_step = int(checkpoint.meta["schedule_step"])
                 self._gave_true_rewards = bool(checkpoint.meta["gave_true_rewards"])
                 self.timer.resume(checkpoint.meta["timer"])
             # The owner may have cleared settings that the checkpoint contains, and a wrapper may
@@ -244,17 +244,22 @@ class PreferenceSession:
         self._true_returns.observe(rollout, rollout.rewards)
 
     def count_steps(self, num_steps: int, *, is_training: bool = True) -> None:
-        """Count environment steps; the label schedule follows those of training."""
+        """Count environment steps of training, or of the exploration before it."""
         self.step += num_steps
-        self._steps_this_run += num_steps
+        self.schedule_step += num_steps
         if is_training:
-            self.training_steps += num_steps
             self._training_steps_this_run += num_steps
+
+    def count_evaluation(self, rollout: Rollout) -> None:
+        """Count a rollout from which nothing is learned."""
+        self.count_episodes(rollout)
+        self.step += rollout.num_steps
 
     @property
     def progress(self) -> Progress:
         """Progress of training."""
-        return Progress(self.training_steps, self.timer.training_s)
+        seconds = self.timer.training_s
+        return Progress(self.schedule_step, seconds, is_training=seconds > 0)
 
     def ask(self, limit: int | None = None, *, are_last: bool = False) -> int:
         """Ask the comparisons that are due; return how many were asked.
@@ -348,7 +353,7 @@ class PreferenceSession:
     def _pause(self) -> None:
         """Save, and only read answers until the owner resumes or the run is stopped."""
         # A paused run may be ended at any time, and resumes from here.
-        if self._steps_this_run:
+        if self.progress.is_training and self.has_stepped:
             self.save()
         with self.timer.paused():
             while self.control.is_paused and not self.stop.is_set():
@@ -495,8 +500,8 @@ class PreferenceSession:
 
     @property
     def has_stepped(self) -> bool:
-        """True if a step was taken since the run was started or resumed."""
-        return self._steps_this_run > 0
+        """True if a step was taken since the latest checkpoint."""
+        return self.step > self._saved_step
 
     @property
     def is_checkpoint_due(self) -> bool:
@@ -516,7 +521,7 @@ class PreferenceSession:
         arrays = nest({name: part.state() for name, part in self._parts.items()})
         meta = {
             "timer": self.timer.to_json(),
-            "training_steps": self.training_steps,
+            "schedule_step": self.schedule_step,
             "gave_true_rewards": self._gave_true_rewards,
         }
         self.experiment.folder.checkpoints.save(Checkpoint(self.step, arrays, meta))

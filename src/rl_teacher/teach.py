@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 
 RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
-FIRST_STEPS = 32_000
-"""Environment steps of whole episodes from which a person's first comparisons are chosen, at most;
-there are more if the comparisons need them."""
 MAX_EXPLORATION_ROLLOUTS = 100
 """Rollouts, at most, until enough different segments are recorded for the first comparisons."""
 MAX_STOP_WAIT_S = 1.0
@@ -242,7 +239,7 @@ class TrainingLoop:
         """Give the steps in the agent's replay buffer their current predicted rewards."""
         session, predictor = self.session, self.session.rewards.predictor
         # Relabelling would replace true rewards for good. Steps before training have none yet.
-        has_true_rewards = session.control.uses_true_reward and session.step > 0
+        has_true_rewards = session.control.uses_true_reward and session.progress.is_training
         if predictor is not None and not has_true_rewards:
             self._agent.relabel_buffer(predictor)
 
@@ -297,10 +294,7 @@ class TrainingLoop:
         session, plan, agent = self.session, self._plan, self._agent
         assert session.learner is not None  # noqa: S101 - there are labels to collect
         queue, length, num = session.learner.queue, plan.segment_steps, plan.first_labels
-        num_steps, episode_steps = 2 * num * length, self._episode_steps()
-        if plan.asks_a_person:
-            # A person is asked about whole episodes, so that the clips differ.
-            num_steps = max(num_steps, episode_steps)
+        num_steps = plan.exploration_steps
         act, doing = self._exploration()
         segments = counted(num_steps // length, "segment")
         per_rollout = self._collector.num_envs * agent.rollout_steps
@@ -318,10 +312,11 @@ class TrainingLoop:
                 # The next clips to sort follow from answers that are missing.
                 if queue.num_asked >= num or (plan.sorts_clips and queue.num_waiting):
                     return
-            elif plan.asks_a_person and steps >= episode_steps:
+            elif plan.asks_a_person and steps >= plan.episode_steps:
                 # A person compares the first clips while the agent explores.
                 session.ask(limit=num * steps // num_steps)
             rollout = self._collect(act, agent.rollout_steps)
+            session.count_steps(rollout.num_steps, is_training=False)
             session.observe(rollout, is_training=False)
             agent.observe(rollout)
         raise TeacherFailed(
@@ -341,14 +336,6 @@ class TrainingLoop:
             return explore, "exploring"
         return self._collector.random_actions, "acting at random"
 
-    def _episode_steps(self) -> int:
-        """Return the steps of one episode in all environments, at most `FIRST_STEPS`."""
-        env_info = self._plan.env_info
-        episode = env_info.max_episode_steps or FIRST_STEPS
-        # Steps with images are slower, and a person waits for the first clips.
-        limit = FIRST_STEPS // (4 if env_info.has_image_observations else 1)
-        return min(episode * self._collector.num_envs, limit)
-
     def _add_null_action_clip(self) -> None:
         """Begin the ranking with a clip of null actions, from which no other clip is cut.
 
@@ -363,6 +350,7 @@ class TrainingLoop:
                 # In twice the length, there is a whole segment or a complete episode.
                 num_steps = 2 * self._plan.segment_steps
                 rollout = self._collect(self._collector.null_actions, num_steps)
+                session.count_steps(rollout.num_steps, is_training=False)
                 session.count_episodes(rollout)
                 is_added = session.learner.add_clip_to_sort(rollout)
 

@@ -82,23 +82,39 @@ def test_member_without_other_comparisons_draws_from_those_held_out():
     np.testing.assert_allclose(np.bincount(drawn[0]) / 3_000, 1 / 3, atol=0.05)
 
 
-def test_share_of_labels_is_held_out_per_member():
+def labels_of_new_clips(num):
+    """Return a set of comparisons whose clips all differ."""
+    rng = np.random.default_rng(0)
     labels = LabelSet(1, SPACE, 3, seed=0)
-    for _ in range(3000):
-        labels.add(pair(num_left=1, num_right=1))
+    for left, right in rng.normal(size=(num, 2, 1, 2)).astype(np.float32):
+        labels.add(LabelledPair(left, right, 1.0))
+    return labels
+
+
+def test_share_of_labels_is_held_out_per_member():
+    labels = labels_of_new_clips(3000)
     assert labels.is_held_out.mean(axis=1) == pytest.approx(np.full(3, HELD_OUT_SHARE), abs=0.03)
     independent = labels.is_held_out.all(axis=0).mean()
     assert independent == pytest.approx(HELD_OUT_SHARE**3, abs=0.003)
 
 
 def test_held_out_labels_stay_held_out_as_labels_arrive():
+    before = labels_of_new_clips(10).is_held_out
+    np.testing.assert_array_equal(labels_of_new_clips(310).is_held_out[:, :10], before)
+
+
+def test_no_member_trains_on_both_clips_of_a_comparison_that_it_holds_out():
+    """60 clips, each compared with six others, as when a list is sorted."""
+    rng = np.random.default_rng(0)
+    clips = rng.normal(size=(60, 1, 2)).astype(np.float32)
     labels = LabelSet(1, SPACE, 3, seed=0)
-    for _ in range(10):
-        labels.add(pair(num_left=1, num_right=1))
-    before = labels.is_held_out.copy()
-    for _ in range(300):
-        labels.add(pair(num_left=1, num_right=1))
-    np.testing.assert_array_equal(labels.is_held_out[:, :10], before)
+    for gap in (1, 7, 20):
+        for left, right in zip(clips, np.roll(clips, gap, 0), strict=True):
+            labels.add(LabelledPair(left, right, 1.0))
+    for is_held_out in labels.is_held_out:
+        assert 0.05 < is_held_out.mean() < 0.4
+        is_trained = np.isin(labels.clips, labels.clips[~is_held_out])
+        assert not is_trained[is_held_out].all(1).any()
 
 
 def test_input_stats_cover_all_labelled_steps():
@@ -130,7 +146,7 @@ def test_clip_of_several_comparisons_is_one_clip_and_stays_held_out():
     first, second, third = rng.normal(size=(3, 3, 2)).astype(np.float32)
     labels = LabelSet(3, SPACE, 4, seed=0)
     labels.add(LabelledPair(first, second, 1.0))
-    before = labels.held_out_of_clips(np.arange(2))
+    before = labels.held_out_clips(np.arange(2))
     labels.add(LabelledPair(third, first, 0.0))
     np.testing.assert_array_equal(labels.clips, [[0, 1], [2, 0]])
-    np.testing.assert_array_equal(labels.held_out_of_clips(np.arange(3))[:, :2], before)
+    np.testing.assert_array_equal(labels.held_out_clips(np.arange(3))[:, :2], before)

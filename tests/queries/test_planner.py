@@ -37,7 +37,16 @@ def planner_of(num_asked=0, num_waiting=0, **settings):
 )
 def test_number_to_ask_follows_schedule_lead_and_limits(asked, waiting, settings, step, num):
     planner = planner_of(asked, waiting, **settings)
-    assert planner.num_to_ask(Progress(step, 0.0), is_fitted=True) == num
+    assert planner.num_to_ask(Progress(step, 0.0)) == num
+
+
+def test_schedule_begins_after_the_exploration_and_ends_with_the_run():
+    """After 200 of 1000 steps of exploration, half of the training is over at step 600."""
+    planner = planner_of()
+    assert planner.num_to_ask(Progress(200, 0.0, is_training=False)) == 15
+    dues = [planner.num_labels_due(Progress(step, 1.0)) for step in (200, 600, 1000)]
+    # 15 + 45 * 0.9 / 0.99 = 55.9
+    assert dues == [15, 56, 60]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +54,7 @@ def test_number_to_ask_follows_schedule_lead_and_limits(asked, waiting, settings
 )
 def test_synthetic_teacher_is_asked_when_a_fit_is_due_and_at_the_end(asked, step, num_for_fit, num):
     planner, progress = planner_of(asked), Progress(step, 0.0)
-    assert planner.num_to_ask(progress, is_fitted=True, num_for_fit=num_for_fit) == num
+    assert planner.num_to_ask(progress, num_for_fit=num_for_fit) == num
 
 
 def test_labels_that_could_not_be_asked_are_not_missing():
@@ -58,7 +67,7 @@ def test_changed_total_applies_at_once_but_not_below_pretraining_labels(total, d
     """Annealed, 60 in all, 15 first: 56 are due at half time; of 100 in all 93, of 10 only 15."""
     planner, half = planner_of(15), Progress(500, 0.0)
     planner.follow(half, total=total)
-    planner.num_to_ask(half, is_fitted=True)
+    planner.num_to_ask(half)
     assert planner.num_due == due
 
 

@@ -64,7 +64,7 @@ def test_hyperbolic_schedule_of_extension_spreads_new_labels_over_new_steps():
 
 
 def test_extension_before_training_keeps_pretraining_labels():
-    extended = extend(BUDGET, 2000, 3000, 0, Progress(0, 0.0))
+    extended = extend(BUDGET, 2000, 3000, 0, Progress(0, 0.0, is_training=False))
     assert extended == Budget(total=2000, pretraining=350, num_steps=3000)
 
 

@@ -208,7 +208,8 @@ class OnPolicyAgent(ABC, Generic[Config]):
     # --- learning ---
 
     def observe(self, rollout: Rollout) -> None:
-        """Update the observation statistics from a rollout of any policy."""
+        """Count a rollout of any policy, and update the observation statistics from it."""
+        self._steps += rollout.num_steps
         if not self._observation_stats.frozen:
             valid = rollout.observations[rollout.is_valid]
             self._observation_stats.update(valid.reshape(-1, self._observation_size))
@@ -221,7 +222,6 @@ class OnPolicyAgent(ABC, Generic[Config]):
             Diverged: the standard deviation of the actions is infinite or NaN.
         """
         metrics = self._update(self.rollout_batch(rollout, rewards))
-        self._steps += rollout.num_steps
         # The update must normalise observations as the policy did while it acted, so the
         # statistics are updated only after it.
         self.observe(rollout)

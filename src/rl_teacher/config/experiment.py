@@ -175,7 +175,7 @@ class TeachConfig:
     """request all labels and stop without training"""
 
     num_timesteps: Annotated[Count, TRAINING, short("-t")] = 5_000_000
-    """environment steps of training"""
+    """environment steps, with those of the exploration before training"""
     clip_reward: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """largest absolute value of a true reward that the agent learns from, usually 1 for Atari; 0:
     no clipping. Reported returns are never clipped"""

@@ -149,8 +149,11 @@ class Dataset:
     def hold_out(self, fraction: float, seed: int = 0) -> "Dataset":
         """Return the same comparisons, of which a random part is held out from training.
 
+        At least one clip of each comparison held out is in none of the others.
+
         Args:
-            fraction: Fraction of the comparisons, above 0 and at most 1; their number is rounded.
+            fraction: Fraction of the comparisons, above 0 and at most 1; their number is rounded,
+                and exceeded where clips are compared several times.
             seed: Seed of the random choice.
 
         Raises:
@@ -171,8 +174,15 @@ class Dataset:
             raise BadInput(
                 f"A fraction of {fraction} of {len(self)} comparisons is none. Give a larger one."
             )
-        places = np.random.default_rng(seed).choice(len(self), num, replace=False)
-        pairs = {frozenset(self[place].pair) for place in places.tolist()}
+        pairs_of: dict[str, list[frozenset[str]]] = {}
+        for each in self:
+            for clip in each.pair:
+                pairs_of.setdefault(clip, []).append(frozenset(each.pair))
+        pairs: set[frozenset[str]] = set()
+        clips = list(pairs_of)
+        for place in np.random.default_rng(seed).permutation(len(clips)).tolist():
+            if len(pairs) < num:
+                pairs.update(pairs_of[clips[place]])
         return replace(self, rows=marked_rows(self.rows, pairs))
 
     def all_held_out(self) -> "Dataset":

@@ -5,6 +5,7 @@ examples, which are comparisons of S = 2 sides or clips, S = 1.
 """
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +29,8 @@ HELD_OUT_SHARE = 0.15
 """Share of the labels that each member does not train on. With 50 labels, the bootstrap samples of
 Christiano et al. 2017, which hold out 37 %, fit worse (`benchmarks/offline_fits.py`)."""
 
-COMPARISON_STREAM, CLIP_STREAM = 3, 9
-"""Random streams of what is held out; docs/reproducibility.md lists those of others."""
+CLIP_STREAM = 9
+"""Random stream of what is held out; docs/reproducibility.md lists those of others."""
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,10 @@ def draw_examples(
 class LabelSet:
     """The comparisons a predictor learns from: all of them, or the newest.
 
-    Each member has its own held-out comparisons: whether one is held out is drawn once, when it is
-    added, so that later fits never train on what earlier ones were validated on (Christiano et al.
-    2017, 2.2.3). The same holds for each clip, for fits to their ranks.
+    Each member has its own held-out clips: whether one is held out is drawn once, when it is added,
+    so that later fits never train on what earlier ones were validated on (Christiano et al. 2017,
+    2.2.3). A comparison is held out if one of its clips is: clips that are compared several times,
+    as in a sorted list, would otherwise be known from the other comparisons.
 
     Attributes:
         num_added: comparisons added so far, including those that were replaced by newer ones.
@@ -149,7 +151,7 @@ class LabelSet:
         # Number of the clip on each side, and of each clip by a hash of its rows.
         self._clips = np.zeros((size, 2), np.int64)
         self._clip_numbers: dict[bytes, int] = {}
-        self._held_out_of_clip: list[np.ndarray] = []
+        self._draws: list[np.ndarray] = []
         self._numbers: dict[int, int] = {}
         self.feature_scales = space.feature_scales
         self.input_stats = RunningMeanStd(self.feature_scales.shape)
@@ -223,21 +225,20 @@ class LabelSet:
             if not self.has_byte_rows:
                 self.input_stats.update(rows)
         self._targets[slot] = pair.target
-        self._is_held_out[:, slot] = self._draw_held_out(COMPARISON_STREAM, number)
+        # 1 - (1 - p)^2 = HELD_OUT_SHARE for a comparison of two clips
+        share = 1 - math.sqrt(1 - HELD_OUT_SHARE)
+        self._is_held_out[:, slot] = self.held_out_clips(self._clips[slot], share).any(1)
         self.num_added += 1
 
     def _number_of_clip(self, rows: Shaped[np.ndarray, "time features"]) -> int:
         """Return the number of a clip, the next one if it is new."""
         content = hashlib.sha256(rows.tobytes()).digest()
         number = self._clip_numbers.setdefault(content, len(self._clip_numbers))
-        if number == len(self._held_out_of_clip):
-            self._held_out_of_clip.append(self._draw_held_out(CLIP_STREAM, number))
+        if number == len(self._draws):
+            # It depends on the number alone, so a resumed run repeats it.
+            rng = np.random.default_rng([self._seed, CLIP_STREAM, number])
+            self._draws.append(rng.random(self.num_members))
         return number
-
-    def _draw_held_out(self, stream: int, number: int) -> Bool[np.ndarray, " member"]:
-        # It depends on the number alone, so a resumed run repeats it.
-        rng = np.random.default_rng([self._seed, stream, number])
-        return rng.random(self.num_members) < HELD_OUT_SHARE
 
     def index_of(self, comparison_id: int) -> int | None:
         """Return the index of a comparison in the arrays, or None if it was replaced."""
@@ -273,11 +274,11 @@ class LabelSet:
         """[C, 2] numbers of the clips, in order of arrival; equal rows are one clip."""
         return self._clips[: len(self)]
 
-    def held_out_of_clips(
-        self, clips: Int64[np.ndarray, " clip"]
+    def held_out_clips(
+        self, clips: Int64[np.ndarray, " clip"], share: float = HELD_OUT_SHARE
     ) -> Bool[np.ndarray, "member clip"]:
-        """Return [M, N] whether clips are held out for each member."""
-        return np.stack([self._held_out_of_clip[each] for each in clips.tolist()], axis=1)
+        """Return [M, N] whether clips are held out for each member, a share of all clips."""
+        return np.stack([self._draws[each] for each in clips.tolist()], axis=1) < share
 
     @property
     def rows(self) -> Shaped[np.ndarray, "comparison side time features"]:

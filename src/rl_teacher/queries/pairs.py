@@ -142,12 +142,12 @@ class PairChooser:
         chosen = distinct[select(chances, num, self._rng)]
         segments = (self._recorder.segments(cuts.take(chosen)) for cuts in (left, right))
         # Environments without randomness repeat themselves, and so do runs of one seed.
-        pairs = [
-            (one, other)
+        by_hashes = {
+            (one.content_hash, other.content_hash): (one, other)
             for one, other in zip(*segments, strict=True)
             if one.content_hash != other.content_hash
-            and self._known.isdisjoint((one.content_hash, other.content_hash))
-        ]
+        }
+        pairs = [pair for hashes, pair in by_hashes.items() if self._known.isdisjoint(hashes)]
         return pairs if is_fitted else self._with_shared_segments(pairs)
 
     def _candidate_cuts(self, num: int) -> tuple[SegmentSpans, SegmentSpans]:

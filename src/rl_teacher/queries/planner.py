@@ -108,20 +108,21 @@ class QueryPlanner:
         missing = self.num_labels_due(progress) - self._queue.num_answered
         return min(missing, self._queue.num_waiting)
 
-    def num_to_ask(self, progress: Progress, *, is_fitted: bool, num_for_fit: int = 1) -> int:
+    def num_to_ask(self, progress: Progress, *, num_for_fit: int = 1) -> int:
         """Return how many comparisons to ask now; 0 or less for none.
 
         Args:
             progress: of the run.
-            is_fitted: False before the first fit, when there is no limit per rollout.
             num_for_fit: further labels for which the next fit is due.
         """
+        if not progress.is_training:
+            self.budget = replace(self.budget, first_step=progress.step)
         self.num_due = self.num_labels_due(progress)
         ahead = self.num_due + self._lead
         total = self.budget.total
         num = (ahead if total is None else min(ahead, total)) - self._queue.num_asked
         # Training waits for the pretraining labels, so all of them are asked at once.
-        if not is_fitted or progress.step == 0:
+        if not progress.is_training:
             return num
         if self._max_waiting is not None:
             return min(num, self._max_waiting - self._queue.num_waiting)

@@ -16,12 +16,14 @@ class Progress:
     """Progress of a run.
 
     Attributes:
-        step: environment steps of training so far.
+        step: environment steps so far.
         seconds: duration of training so far.
+        is_training: False in the exploration before training.
     """
 
     step: int
     seconds: float
+    is_training: bool = True
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Budget:
             if it never was.
         changed_at_s: seconds of training at that change.
         hyperbolic_steps: T0 of the hyperbolic schedule.
-        first_step: t0, the step at which the run was extended; 0 if it never was.
+        first_step: t0, the step at which training began, or the run was extended.
         fraction: fraction of the steps from t0 on within which the annealed and the hyperbolic
             schedule ask all labels.
     """
@@ -129,7 +131,7 @@ def extend(
     """
     total = budget.total if total is None else total
     # Before training, P stays the number of pretraining labels: not all may have been asked.
-    if total is None or progress.step == 0:
+    if total is None or not progress.is_training:
         return replace(budget, total=total, num_steps=num_steps)
     return replace(
         budget,

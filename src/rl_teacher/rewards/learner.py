@@ -190,9 +190,7 @@ class RewardLearner:
         is_fitted = self.trainer.has_fitted
         num_for_fit = 1 if are_last else self.trainer.num_labels_to_next_fit
         before = self.queue.num_asked
-        wanted = before + self.planner.num_to_ask(
-            progress, is_fitted=is_fitted, num_for_fit=num_for_fit
-        )
+        wanted = before + self.planner.num_to_ask(progress, num_for_fit=num_for_fit)
         if limit is not None:
             wanted = min(wanted, limit)
         while (missing := wanted - self.queue.num_asked) > 0:

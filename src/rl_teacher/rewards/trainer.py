@@ -45,7 +45,7 @@ def examples_of(labels: LabelSet, config: PredictorConfig) -> Examples:
         places[:, None],
         targets.astype(np.float32),
         certainty.astype(np.float32),
-        labels.held_out_of_clips(clips),
+        labels.held_out_clips(clips),
     )
 
 

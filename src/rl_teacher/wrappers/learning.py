@@ -137,7 +137,7 @@ class WrapperLearning:
         # Waits while the run is paused. Whether to stop is left to the loop, see `is_stop_wanted`.
         session.should_continue()
         if not is_collecting:
-            self.count(rollout)
+            session.count_evaluation(rollout)
         else:
             session.count_steps(rollout.num_steps, is_training=self.has_fitted)
             if self._labels.total == 0:
@@ -149,11 +149,6 @@ class WrapperLearning:
         session.report_if_due(Phase.TRAINING if self.has_fitted else Phase.RANDOM)
         if session.is_checkpoint_due:
             self.save()
-
-    def count(self, rollout: Rollout) -> None:
-        """Count the steps of a rollout without recording segments."""
-        self.session.count_episodes(rollout)
-        self.session.count_steps(rollout.num_steps, is_training=False)
 
     def _ask(self) -> None:
         # The first comparisons need segments that do not overlap, two each: otherwise they would
@@ -249,7 +244,7 @@ class WrapperLearning:
         """
         with self._stack:
             if rest is not None:
-                self.count(rest)
+                self.session.count_evaluation(rest)
             self.save()
             if self.session.has_stepped:
                 self.session.report()

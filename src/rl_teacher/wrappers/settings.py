@@ -59,7 +59,8 @@ class WrapperSettings(TeachConfig):
     """saved reward predictor: its folder, or the predictor; it stays frozen unless labels are given
     or requested"""
     num_timesteps: Natural = 0
-    """environment steps of training; `annealed` and `hyperbolic` distribute the labels over them"""
+    """environment steps, those before the first fit included; `annealed` and `hyperbolic`
+    distribute the labels over them"""
     segment_length: Count | None = None
     """steps of a segment, in place of `clip_length`"""
     true_reward_until_fit: bool = False
@@ -90,7 +91,7 @@ class WrapperPlan:
         true_reward_until_fit: whether the true reward is returned until the first fit, instead of
             0.
         waits: whether a step waits until every comparison is answered.
-        num_timesteps: environment steps of training; 0 if they are not known.
+        num_timesteps: environment steps of the run; 0 if they are not known.
         checkpoint_interval: environment steps between checkpoints.
         instructions: instructions for labelers.
     """

@@ -112,7 +112,8 @@ class OnPolicyLibraryAgent(LibraryAgent):
     # --- learning ---
 
     def observe(self, rollout: Rollout) -> None:
-        """Update the observation statistics from a rollout of any policy."""
+        """Count a rollout of any policy, and update the observation statistics from it."""
+        self._advance(rollout.num_steps)
         if self._normalises:
             self._stats.update(rollout.observations[rollout.is_valid])
 
