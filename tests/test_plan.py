@@ -93,7 +93,6 @@ def test_what_would_change_who_teaches_is_refused(config, named):
         (replace(SYNTH, schedule="upfront", pretrain_labels=9), {}, ["--pretrain-labels 9"]),
         (SYNTH, {"instructions": "Run.", "overlap": 0.1}, ["--instructions Run.", "--overlap"]),
         (SYNTH, {"port": 9, "no_browser": True}, ["--port 9", "--no-browser"]),
-        (replace(RL, env_id="CartPole-v1"), {"workers": 2}, ["--workers 2"]),
         (replace(SYNTH, collect_only=True), {"videos": True}, ["--videos"]),
     ],
 )

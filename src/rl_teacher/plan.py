@@ -319,6 +319,7 @@ def resolve(
     asks_a_person, trains = given.asks_a_person, not given.collect_only
     has_warp = env_info.backend == "batch" and options.cluster is None
     is_on_policy = given.agent in ("ppo", "trpo", "a2c", "ga3c")
+    workers = run.workers  # read in any case: XLA has as many threads
     page = None
     if asks_a_person or run.serve:
         page = PageOptions(host=run.host, port=run.port, no_browser=run.no_browser)
@@ -337,7 +338,7 @@ def resolve(
         num_steps=given.num_timesteps if trains else 0,
         collects_only=not trains,
         cluster=run.cluster if is_on_policy else None,
-        workers=None if env_info.backend == "gymnasium" else run.workers,
+        workers=None if env_info.backend == "gymnasium" else workers,
         has_videos=trains and run.videos,
         has_tensorboard=not run.no_tensorboard,
         page=page,

@@ -61,7 +61,7 @@ def prepare(
         RlTeacherError: the input cannot be used; the text states why and what to do.
     """
     # Before the first import of JAX, which reads its settings then.
-    runtime.prepare(home() / "cache" / "xla")
+    runtime.prepare(home() / "cache" / "xla", options.workers)
     config = config.with_label_budget()
     plan = check(config, options, defaults)
     env_info = plan.env_info

@@ -179,17 +179,20 @@ def fit(labels: str, /, *, given: Given = NOTHING, out: str | None = None) -> No
         out: folder for the predictor, instead of an experiment
     """
     from rl_teacher.fit_offline import fit_labels
-    from rl_teacher.report.figures import is_missing, percent
+    from rl_teacher.quality.labelers import Share
+    from rl_teacher.report.figures import is_missing, share
 
     outcome = fit_labels(build(TeachConfig, given | {"labels": labels}), out)
-    accuracy = outcome.report.held_out_accuracy
+    report = outcome.report
+    accuracy = Share.estimate(report.held_out_accuracy, report.held_out_labels)
     num_comparisons = counted(outcome.num_comparisons, "comparison")
-    print(f"fitted to {num_comparisons}, {counted(outcome.report.num_steps, 'step')}")
+    print(f"fitted to {num_comparisons}, {counted(report.num_steps, 'step')}")
     num_held_out = counted(outcome.num_held_out, "held-out comparison")
     on_held_out = f" on {num_held_out}" if outcome.num_held_out else ""
     # Nothing may be held out, or all of it is equal.
     unknown = "unknown: there is no held-out pair of which one clip is better"
-    shown = unknown if is_missing(accuracy) else percent(accuracy) + on_held_out
+    row = {"accuracy": accuracy.share, "accuracy_low": accuracy.low, "accuracy_high": accuracy.high}
+    shown = unknown if is_missing(accuracy.share) else share(row, "accuracy") + on_held_out
     print(f"held-out accuracy: {shown}")
     print(f"predictor: {outcome.folder}")
 

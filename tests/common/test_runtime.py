@@ -37,6 +37,27 @@ def test_freed_memory_of_large_array_is_reused():
     assert int(said) < 1_000
 
 
+THREADS = """
+from pathlib import Path
+from rl_teacher.common.runtime import prepare
+
+prepare(num_threads=1)
+import jax
+jax.jit(lambda a: a @ a)(jax.numpy.ones((9, 9))).block_until_ready()
+from rl_teacher.predictor.fit import _threads
+names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+print(sum("XLAEigen" in name for name in names), _threads()._max_workers)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_networks_have_as_many_threads_as_given():
+    said = subprocess.run(
+        [sys.executable, "-c", THREADS], capture_output=True, text=True, check=True
+    ).stdout
+    assert said.split() == ["1", "1"]
+
+
 @pytest.mark.parametrize(("platforms", "changes"), [(None, ["cpu"]), ("cuda", [])])
 def test_cpu_is_preferred_unless_platforms_are_set(platforms, changes, monkeypatch):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)

@@ -22,7 +22,7 @@ TEACH = ["teach", "-e", "ShortHopper-v1", "-n", "x"]
 @pytest.mark.parametrize(
     ("arguments", "setting"),
     [
-        (["-p", "synth", "-l", "1000000000"], "--n-labels"),
+        (["-p", "synth", "-l", "1000000000", "-t", "1000000000000"], "--n-labels"),
         (["-p", "rl", "--ppo.rollout-steps", "1000000000"], "--ppo.num-envs"),
         (["-p", "rl", "-a", "sac", "--sac.buffer-steps", "1000000000000"], "--sac.buffer-steps"),
     ],

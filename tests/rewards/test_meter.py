@@ -12,7 +12,7 @@ from rl_teacher.rewards.meter import PredictorMeter
 from tests.rewards.rollouts import random_rollout
 
 SPACE = InputSpace((3,), (2,))
-REPORT = FitReport(8, 0.5, 0.6, 0.7, 0.1, 0.9)
+REPORT = FitReport(8, 0.5, 0.6, 0.7, 19, 0.1, 0.9)
 
 
 def labelled(num=4):
@@ -59,7 +59,12 @@ def test_fresh_accuracy_compares_what_the_objective_fits(monkeypatch, objective,
     labels.add(LabelledPair(steps, steps, 0.5), 8)  # a tie does not count
     meter = PredictorMeter(predictor)
     meter.compare(labels, [7, 8])
-    assert meter.metrics() == {"fresh_labels": 1, "fresh_accuracy": accuracy}
+    metrics = meter.metrics()
+    assert (metrics["fresh_labels"], metrics["fresh_accuracy"]) == (1, accuracy)
+    # Wilson's interval of one of one: 1 / (1 + 1.96^2) = 0.207
+    ends = metrics["fresh_accuracy_low"], metrics["fresh_accuracy_high"]
+    assert ends == pytest.approx((0.207, 1) if accuracy else (0, 1 - 0.207), abs=1e-3)
+    assert "held_out_accuracy" not in metrics
 
 
 def test_restored_meter_measures_the_same(predictor):

@@ -28,3 +28,10 @@ it('gives the day of a moment that is not today', () => {
   const texts = [25, 26].map((day) => localTime(moment.toISOString(), new Date(2026, 10, day, 23)))
   expect(texts).toEqual(['14:02', '25 Nov, 14:02'])
 })
+
+test('a share has its interval where it is known', () => {
+  const metrics = { accuracy: 0.874, accuracy_low: 0.75, accuracy_high: 0.94, other: 0.5 }
+  expect(shareOf(metrics, 'accuracy')).toBe('87 % (75 to 94)')
+  expect(shareOf(metrics, 'other')).toBe('50 %')
+  expect(shareOf(metrics, 'missing')).toBe(null)
+})

@@ -25,14 +25,17 @@ REPEAT_AFTER_S = 0.1
 """Time after which an ignored Ctrl-C is repeated, enough for a collection of garbage to end."""
 
 
-def prepare(cache: Path | None = None) -> None:
+def prepare(cache: Path | None = None, num_threads: int | None = None) -> None:
     """Configure XLA for small networks on a CPU, unless the user has set XLA_FLAGS.
 
     Args:
         cache: folder of the compilation cache, which makes a second start faster;
             JAX_COMPILATION_CACHE_DIR has precedence.
+        num_threads: threads of XLA, unless the user has set PJRT_NPROC; None: one per core.
     """
     os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
+    if num_threads is not None:
+        os.environ.setdefault("PJRT_NPROC", str(num_threads))
     keep_freed_memory()
     import jax  # noqa: PLC0415 - heavy, and reads its settings
 

@@ -309,8 +309,8 @@ class RunOptions(PageOptions):
     """Options of a run; they may change when an experiment is continued."""
 
     workers: Annotated[Count | None, TRAINING, short("-w")] = None
-    """threads of MuJoCo tasks and Atari games, on each node with --cluster; by default one per
-    core. Results do not depend on it"""
+    """threads of MuJoCo tasks and Atari games, on each node with --cluster, and of the networks; by
+    default one per core. Results do not depend on it"""
     cluster: str | None = None
     """Ray cluster whose nodes step the environments: local starts one on this machine, auto finds
     the running one, HOST:PORT is a head node. Results do not depend on it"""

@@ -44,6 +44,7 @@ class FitReport:
             set that no member trains on.
         held_out_accuracy: share of decisive held-out labels predicted correctly, or of pairs of
             held-out clips that are ordered correctly; NaN if none.
+        held_out_labels: number of different labels, or clips, that the accuracy rests on.
         calibration_error: expected calibration error over ten bins; NaN with the objective `rank`,
             which predicts no probabilities.
         agreement: share of comparisons, or of pairs of clips, on which all members prefer the same
@@ -55,6 +56,7 @@ class FitReport:
     loss: float
     held_out_loss: float
     held_out_accuracy: float
+    held_out_labels: int
     calibration_error: float
     agreement: float
     calibration: tuple[CalibrationBin, ...] = ()
@@ -71,6 +73,7 @@ class FitReport:
             "loss": self.loss,
             "held_out_loss": self.held_out_loss,
             "held_out_accuracy": self.held_out_accuracy,
+            "held_out_labels": self.held_out_labels,
             "calibration_error": self.calibration_error,
             "agreement": self.agreement,
         }

@@ -79,9 +79,15 @@ MAX_DECAY = 0.1
 NEVER = 0
 """Number of labels for the next selection of features, if there is none."""
 
-_THREADS = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fit")
 ADAM = optax.scale_by_adam()
 _init_adam = jax.jit(ADAM.init)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """Return as many threads as XLA has; see `runtime.prepare`."""
+    num_threads = int(os.environ.get("PJRT_NPROC", os.cpu_count() or 1))
+    return ThreadPoolExecutor(num_threads, thread_name_prefix="fit")
 
 
 def _minibatch_loss(
@@ -303,8 +309,9 @@ def fit(
 ) -> FitResult:
     """Train until the held-out loss stops improving, or for `max_steps`.
 
-    The result has the weights with the lowest held-out loss, on the examples that each member never
-    trains on.
+    The result has the weights of the chunk with the lowest held-out loss, on the examples that each
+    member never trains on. It is never the networks that the fit starts from: a few held-out labels
+    would often prefer these, and new labels would have no effect.
 
     Image features are selected with the first labels, and again whenever their number has doubled:
     keypoints with actions, or profiles alone, whichever generalise better. Profiles come without
@@ -349,8 +356,9 @@ def _train(state: FitState, examples: Examples, max_steps: int, patience: int | 
     state = replace(state, rng=copy.deepcopy(state.rng))
     normaliser = examples.labels.normaliser(state.feature_mask)
     sample = state.rng.permutation(len(examples.targets))[:MAX_EVALUATED]
-    networks, num_steps, since_best = [member.network for member in state.members], 0, 0
-    best = _evaluated(state, examples, normaliser, sample)
+    state, best = _train_chunk(state, examples, normaliser, sample)
+    networks = [member.network for member in state.members]
+    num_steps, since_best = CHUNK_STEPS, 0
     while since_best < patience and num_steps < max_steps:
         num_steps += CHUNK_STEPS
         state, report = _train_chunk(state, examples, normaliser, sample)
@@ -365,23 +373,6 @@ def _train(state: FitState, examples: Examples, max_steps: int, patience: int | 
     report = replace(best, num_steps=num_steps)
     state = replace(state, members=members)
     return FitResult(stack_members(networks), normaliser, report, state)
-
-
-def _evaluated(
-    state: FitState, examples: Examples, normaliser: InputNormaliser, sample: np.ndarray
-) -> FitReport:
-    """Evaluate the networks of a state on the sample, before any step."""
-    stride = subsampling_stride(
-        examples.labels.num_steps, has_byte_rows=examples.labels.has_byte_rows
-    )
-    evaluated = gather_steps(examples, np.resize(sample, MAX_EVALUATED), stride // 2)
-    results = [
-        _evaluate_member(member.network, evaluated, normaliser, state.config)
-        for member in state.members
-    ]
-    scores, losses = (np.stack(each)[:, : len(sample)] for each in zip(*results, strict=True))
-    targets, is_held_out = examples.targets[sample], examples.is_held_out[:, sample]
-    return _report(state.config, scores, losses, targets, is_held_out)
 
 
 def _train_chunk(
@@ -411,7 +402,7 @@ def _train_chunk(
     # [M, K, B] examples of K minibatches of each member
     shape = CHUNK_STEPS, config.batch_size
     indices = draw_examples(examples.is_held_out, shape, state.rng)
-    results = _THREADS.map(improve, state.members, indices)
+    results = _threads().map(improve, state.members, indices)
     members, scores, losses = zip(*results, strict=True)
     if not np.isfinite(losses).all():
         raise Diverged(
@@ -434,12 +425,13 @@ def _report(
     is_held_out: Bool[np.ndarray, "member batch"],
 ) -> FitReport:
     """Summarise the evaluation on a sample."""
-    logits, accuracy, calibration = _accuracy(config, scores, targets, is_held_out)
+    logits, accuracy, num, calibration = _accuracy(config, scores, targets, is_held_out)
     return FitReport(
         num_steps=CHUNK_STEPS,
         loss=float(_mean_where(losses, ~is_held_out).mean()),
         held_out_loss=float(_mean_where(losses, is_held_out).mean()),
         held_out_accuracy=accuracy,
+        held_out_labels=num,
         calibration_error=calibration_error(calibration),
         agreement=member_agreement(logits),
         calibration=calibration,
@@ -451,21 +443,24 @@ def _accuracy(
     scores: Float[np.ndarray, "member batch"],
     targets: Float[np.ndarray, " batch"],
     is_held_out: Bool[np.ndarray, "member batch"],
-) -> tuple[Float[np.ndarray, "member pair"], float, tuple[CalibrationBin, ...]]:
-    """Return the log-odds of comparisons, and accuracy and calibration on held-out ones."""
+) -> tuple[Float[np.ndarray, "member pair"], float, int, tuple[CalibrationBin, ...]]:
+    """Return the log-odds of comparisons; and on held-out ones accuracy, number and calibration."""
     is_regression = config.objective != "preferences"
     logits = scores
+    is_independent = is_held_out
     if is_regression:
         logits, targets, is_held_out = ordered_pairs(scores, targets, is_held_out)
     # `equal` is neither right nor wrong, so it does not count for accuracy and calibration.
     is_counted = is_held_out & (targets != 0.5)
+    # Members share labels, and pairs share clips: only different ones are independent.
+    num = int(np.count_nonzero((is_independent if is_regression else is_counted).any(0)))
     accuracy, calibration = accuracy_and_calibration(
         logits[is_counted],
         np.broadcast_to(targets, is_counted.shape)[is_counted].astype(np.float64),
         config.error_rate,
     )
     # A difference of mean rewards is no log-odds.
-    return logits, accuracy, () if is_regression else calibration
+    return logits, accuracy, num, () if is_regression else calibration
 
 
 def evaluate(result: FitResult, held_out: Examples) -> FitReport:
@@ -490,11 +485,14 @@ def evaluate(result: FitResult, held_out: Examples) -> FitReport:
         # Spread evenly over the set.
         counted = np.linspace(0, num - 1, min(num, MAX_ORDERED)).astype(int)
     scores, targets = scores[:, counted], held_out.targets[counted]
-    _, accuracy, calibration = _accuracy(config, scores, targets, np.ones(scores.shape, bool))
+    _, accuracy, num_labels, calibration = _accuracy(
+        config, scores, targets, np.ones(scores.shape, bool)
+    )
     return replace(
         result.report,
         held_out_loss=float(losses.mean()),
         held_out_accuracy=accuracy,
+        held_out_labels=num_labels,
         calibration_error=calibration_error(calibration),
         calibration=calibration,
     )

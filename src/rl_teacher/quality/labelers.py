@@ -58,10 +58,13 @@ class Share:
     def of(cls, cases: Iterable[bool]) -> "Share":
         """Compute the share of true cases."""
         counted = list(cases)
-        num = len(counted)
+        return cls.estimate(sum(counted) / max(len(counted), 1), len(counted))
+
+    @classmethod
+    def estimate(cls, share: float, num: int) -> "Share":
+        """Compute the interval of a share of this number of independent cases."""
         if not num:
             return cls(nan, nan, nan, 0)
-        share = sum(counted) / num
         # (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
         middle = (share + Z**2 / (2 * num)) / (1 + Z**2 / num)
         half = Z * sqrt(share * (1 - share) / num + Z**2 / (4 * num**2)) / (1 + Z**2 / num)

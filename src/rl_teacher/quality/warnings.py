@@ -4,15 +4,10 @@ from collections.abc import Mapping
 
 MIN_ANSWERS = 10
 """Answers after which a run without a single preference is pointed out."""
-MIN_LABELS = 40
-"""Labels from which held-out accuracy is meaningful."""
-MIN_FRESH = 20
-"""Fresh labels from which their accuracy is meaningful."""
 NEAR_CHANCE = 0.65
 """Accuracy below which the predictor hardly knows what is preferred; chance is 0.5."""
-ENOUGH_FRESH = 40
-ENOUGH_ACCURACY = 0.95
-"""Accuracy on that many fresh labels from which further labels change little."""
+ENOUGH_ACCURACY = 0.85
+"""Accuracy on fresh labels from which further labels change little."""
 
 REMEDIES = (
     "What helps: more labels, longer clips (-c), judging every comparison by the same goal, and "
@@ -21,7 +16,7 @@ REMEDIES = (
 
 
 def label_warnings(metrics: Mapping[str, float | int]) -> dict[str, str]:
-    """Return the warnings that apply, by kind.
+    """Return the warnings that apply, by kind: of an accuracy, those that its interval supports.
 
     Fresh labels are those that the predictor was not fitted to when they were read.
 
@@ -29,8 +24,8 @@ def label_warnings(metrics: Mapping[str, float | int]) -> dict[str, str]:
         metrics: those of `RewardLearner.metrics`.
     """
     answered = metrics.get("labels_answered", 0)
-    accuracy, num_fresh = metrics.get("fresh_accuracy", 0.0), metrics.get("fresh_labels", 0)
-    held_out = metrics.get("held_out_accuracy", 1.0)
+    fresh, num_fresh = metrics.get("fresh_accuracy", 0.0), metrics.get("fresh_labels", 0)
+    held_out = metrics.get("held_out_accuracy", 0.0)
     warnings = {}
     if answered >= MIN_ANSWERS and not metrics.get("labels_decided", 0):
         warnings["undecided"] = (
@@ -38,20 +33,20 @@ def label_warnings(metrics: Mapping[str, float | int]) -> dict[str, str]:
             "Prefer the clip that is even slightly better; if all clips look alike, start another "
             "experiment with longer clips (-c)."
         )
-    elif num_fresh >= MIN_FRESH and accuracy < NEAR_CHANCE:
+    elif metrics.get("fresh_accuracy_high", 1.0) < NEAR_CHANCE:
         warnings["disagreement"] = (
-            f"The reward predictor agreed with only {accuracy:.0%} of the latest {num_fresh} "
+            f"The reward predictor agreed with only {fresh:.0%} of the latest {num_fresh} "
             "answers before it was fitted to them; chance is 50 %. The agent may learn something "
             f"else than you want, even if its predicted return rises. {REMEDIES}"
         )
-    elif metrics.get("comparisons", 0) >= MIN_LABELS and held_out < NEAR_CHANCE:
+    elif metrics.get("held_out_accuracy_high", 1.0) < NEAR_CHANCE:
         warnings["held_out"] = (
             f"The reward predictor is right about only {held_out:.0%} of the labels that are held "
             f"out from its fits; chance is 50 %. {REMEDIES}"
         )
-    elif num_fresh >= ENOUGH_FRESH and accuracy >= ENOUGH_ACCURACY:
+    elif metrics.get("fresh_accuracy_low", 0.0) >= ENOUGH_ACCURACY:
         warnings["enough"] = (
-            f"The reward predictor agreed with {accuracy:.0%} of the latest {num_fresh} answers "
+            f"The reward predictor agreed with {fresh:.0%} of the latest {num_fresh} answers "
             "before it was fitted to them. More labels of this kind will change little: you may "
             "lower their number and let the agent train."
         )

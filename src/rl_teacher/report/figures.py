@@ -18,6 +18,13 @@ def percent(value: Any) -> str:
     return UNKNOWN if is_missing(value) else f"{100 * value:.0f} %"
 
 
+def share(row: Mapping[str, Any], key: str) -> str:
+    """Format a metric that is a share, with its interval: 87 % (75 to 94)."""
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    interval = "" if is_missing(low) else f" ({100 * low:.0f} to {100 * high:.0f})"
+    return percent(row.get(key)) + interval
+
+
 def reward(value: Any) -> str:
     """Format a return; large ones have no decimals."""
     return UNKNOWN if is_missing(value) else f"{value:,.{0 if abs(value) >= 1000 else 1}f}"

@@ -86,6 +86,8 @@ def draw(axes: Axes, panel: Panel, curves: Sequence[Curve]) -> None:
     for (_, rows), style in zip(curves, styles(), strict=False):
         steps, values = points(rows, panel.key)
         axes.plot(steps, values, **style, marker="o" if len(steps) == 1 else "")
+        (steps, low), (_, high) = (points(rows, f"{panel.key}_{end}") for end in ("low", "high"))
+        axes.fill_between(steps, low, high, color=style["color"], alpha=0.15, linewidth=0)
     format_axes(axes, panel)
     if not any(has(rows, panel.key) for _, rows in curves):
         axes.set_xticks([])

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rl_teacher.report.figures import duration, is_missing, number, percent, reward
+from rl_teacher.report.figures import duration, is_missing, number, percent, reward, share
 
 REFRESHES_PER_S = 2.0
 """One refresh costs about 2 ms, so the display stays under 1 % of a core."""
@@ -162,7 +162,7 @@ def figures_grid(row: Row) -> RenderableType:
     grid.add_row("labels", f"{answered} of {asked} asked")
     if "clips_sorted" in row:
         grid.add_row("clips", clips_of(row, " of "))
-    grid.add_row("held-out accuracy", percent(row.get("held_out_accuracy")))
+    grid.add_row("held-out accuracy", share(row, "held_out_accuracy"))
     return grid
 
 
@@ -194,7 +194,7 @@ def plain_line(row: Row, total_steps: int, status: str) -> str:
             f"predicted {reward(row.get('predicted_return'))}",
             f"labels {number(row.get('labels_answered'))}/{number(row.get('labels_asked'))}",
             *([f"clips {clips_of(row, '/')}"] if "clips_sorted" in row else []),
-            f"accuracy {percent(row.get('held_out_accuracy'))}",
+            f"accuracy {share(row, 'held_out_accuracy')}",
             status,
         ]
     )

@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from rl_teacher.report.figures import duration, is_missing, number, percent, points, reward
+from rl_teacher.report.figures import duration, is_missing, number, points, reward, share
 
 Row = Mapping[str, Any]
 
@@ -32,6 +32,8 @@ def summary(name: str, env_id: str, rows: Sequence[Row]) -> Table:
 def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Return the rows of the table: label and formatted value."""
     pace = overall_pace(rows)
+    accuracy = "held_out_accuracy"
+    latest = {key: newest(rows, key) for key in (accuracy, f"{accuracy}_low", f"{accuracy}_high")}
     shown = [
         ("steps", newest(rows, "step"), number),
         ("time", newest(rows, "wall_s"), duration),
@@ -46,7 +48,7 @@ def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
         ("labels asked", newest(rows, "labels_asked"), number),
         ("clips sorted", newest(rows, "clips_sorted"), number),
         ("clips to sort", newest(rows, "clips_wanted"), number),
-        ("held-out accuracy", newest(rows, "held_out_accuracy"), percent),
+        ("held-out accuracy", newest(rows, accuracy), lambda _: share(latest, accuracy)),
         ("correlation with true reward", newest(rows, "correlation"), correlation),
         ("fits of the predictor", newest(rows, "fits"), number),
     ]

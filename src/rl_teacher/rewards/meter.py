@@ -7,6 +7,7 @@ import json
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from math import nan
 
 import numpy as np
 from jaxtyping import Float32
@@ -17,6 +18,7 @@ from rl_teacher.predictor.diagnostics import FitReport, RewardReference
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import gather_steps
 from rl_teacher.predictor.labels import LabelSet
+from rl_teacher.quality.labelers import Share
 from rl_teacher.rewards.source import Metrics
 
 EQUAL = 0.5
@@ -89,11 +91,20 @@ class PredictorMeter:
         self._reference = RewardReference.measure(members, true[is_known])
 
     def metrics(self) -> Metrics:
-        """Return the quality of the last fit, and the agreement with new labels."""
+        """Return the quality of the last fit, and the agreement with new labels.
+
+        Accuracies have the ends of their 95 % intervals; NaN without labels.
+        """
         metrics: Metrics = {"fresh_labels": len(self._agreed)}
         if self._agreed:
             metrics["fresh_accuracy"] = sum(self._agreed) / len(self._agreed)
-        return metrics | (self.report.metrics() if self.report is not None else {})
+        metrics |= self.report.metrics() if self.report is not None else {}
+        for kind in ("fresh", "held_out"):
+            share = Share.estimate(
+                metrics.get(f"{kind}_accuracy", nan), int(metrics.get(f"{kind}_labels", 0))
+            )
+            metrics |= {f"{kind}_accuracy_low": share.low, f"{kind}_accuracy_high": share.high}
+        return metrics
 
     def state(self) -> StateDict:
         """Return everything needed to resume exactly."""

@@ -18,6 +18,14 @@ export const short = (value: number): string => compact.format(value).replace('K
 /** Format a fraction: 87 %. */
 export const percent = (fraction: number): string => `${Math.round(100 * fraction)} %`
 
+/** Format a metric that is a share, with its 95 % interval where it is known: 87 % (75 to 94). */
+export function shareOf(metrics: Readonly<Record<string, unknown>>, key: string): string | null {
+  const [share, low, high] = [key, `${key}_low`, `${key}_high`].map((name) => metrics[name])
+  if (typeof share !== 'number') return null
+  const isKnown = typeof low === 'number' && typeof high === 'number'
+  return percent(share) + (isKnown ? ` (${Math.round(100 * low)} to ${Math.round(100 * high)})` : '')
+}
+
 /** Format a return or reward, if it is known, with fewer decimals for larger values. */
 export function reward(value: number | null | undefined): string {
   if (value == null) return MISSING
