@@ -47,3 +47,8 @@ def test_damaged_values_are_left_out():
     rows = [*ROWS, {"step": "x", "wall_s": {}, "true_return": 900.0, "fits": [3]}]
     assert facts(rows) == facts([*ROWS, {"true_return": 900.0}])
     assert area_under_curve(rows) == area_under_curve(ROWS)
+
+
+def test_area_under_curve_counts_steps_before_the_first_value_with_it():
+    """900 over 50,000 steps, and 875 on average over as many."""
+    assert area_under_curve(ROWS) == 887.5

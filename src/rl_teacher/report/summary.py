@@ -77,11 +77,14 @@ def highest(rows: Sequence[Row], key: str) -> float | None:
 
 
 def area_under_curve(rows: Sequence[Row]) -> float | None:
-    """Compute the mean true return over the steps of a run; None with fewer than two values."""
+    """Compute the mean true return over the steps of a run; None with fewer than two values.
+
+    Steps before the first value, of the exploration, count with it.
+    """
     steps, returns = points(rows, "true_return")
     if len(steps) < 2 or steps[-1] == steps[0]:
         return None
-    return float(np.trapezoid(returns, steps) / (steps[-1] - steps[0]))
+    return float(np.trapezoid([returns[0], *returns], [0, *steps]) / steps[-1])
 
 
 def overall_pace(rows: Sequence[Row]) -> float | None:
