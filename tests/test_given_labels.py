@@ -84,7 +84,7 @@ def test_new_labels_are_counted_apart_and_fitted_together():
 
 @pytest.mark.parametrize("changes", [{"pretrain_labels": 10}, {"schedule": "upfront"}])
 def test_pretraining_labels_are_asked_before_the_first_fit(changes):
-    teach(changed(predictor="synth", n_labels=10, num_timesteps=512, **changes), QUIET)
+    teach(changed(predictor="synth", n_labels=10, num_timesteps=1_024, **changes), QUIET)
     first = rows("agent")[0]
     assert (first["labels_answered"], first["comparisons"], first["fits"]) == (10, 70, 1)
 
@@ -203,7 +203,7 @@ def test_held_out_set_evaluates_a_run_whose_labels_are_all_asked():
     """Three members judge 12 comparisons each."""
     asked = {"predictor": "synth", "n_labels": 8, "pretrain_labels": 8}
     held_out = exported_part("part", 12)
-    teach(changed(labels=None, held_out=held_out, num_timesteps=512, **asked), QUIET)
+    teach(changed(labels=None, held_out=held_out, num_timesteps=2_048, **asked), QUIET)
     last = rows("agent")[-1]
     assert (last["comparisons"], last["labels_answered"]) == (8, 8)
     assert last["held_out_accuracy"] * 36 == pytest.approx(round(last["held_out_accuracy"] * 36))
@@ -216,7 +216,7 @@ def test_run_with_the_seed_of_given_labels_compares_other_clips(option, queries)
     collect(name="before", queries=queries)
     asked = {"predictor": "synth", "n_labels": 60, "pretrain_labels": 60, "queries": queries}
     given = {"labels": None, option: "before"}
-    teach(changed(num_timesteps=512, **asked, **given), QUIET)
+    teach(changed(num_timesteps=2_048, **asked, **given), QUIET)
     before, now = (labels_of(name).segments.keys() for name in ("before", "agent"))
     assert rows("agent")[-1]["labels_answered"] == 60
     assert before.isdisjoint(now)

@@ -95,7 +95,7 @@ def test_fast_rollout_is_completed_before_the_run_stops(monkeypatch):
 def test_stop_request_during_exploration_ends_the_run(monkeypatch):
     monkeypatch.setattr(sys.modules["rl_teacher.teach"], "MAX_STOP_WAIT_S", 0.0)
     config = dataclasses.replace(
-        config_of(), predictor="synth", n_labels=40, pretrain_labels=40, clip_length=1.0
+        config_of(), predictor="synth", n_labels=40, num_timesteps=4_096, clip_length=1.0
     )
     Interrupting.interrupts_at = 3
     assert not teach(config, OPTIONS).is_finished

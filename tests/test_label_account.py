@@ -163,10 +163,10 @@ def test_answers_of_every_state_are_stored_once_and_used_by_last_fit(fits, befor
     stays = replace(OPTIONS, exit_when_finished=False)
     with Store.open(default_url(home())) as store:
         account = Account(store)
-        before_next("observe", lambda: account.answer("training"), from_step=1)
+        before_next("observe", lambda: account.answer("training"), from_step=513)
         with running(config):
             account.answer("before training", 8)
-            seconds_until(lambda: status()["phase"] == "waiting" and status()["step"] == 512)
+            seconds_until(lambda: status()["phase"] == "waiting" and status()["step"] == 1_024)
             account.answer("waiting for labels", 2)
             extend(state="pause")
             seconds_until(lambda: status()["phase"] == "paused")
@@ -176,7 +176,7 @@ def test_answers_of_every_state_are_stored_once_and_used_by_last_fit(fits, befor
             stop()
         account.answer("stopped")
 
-        before_next("observe", kill, from_step=1_024)
+        before_next("observe", kill, from_step=1_536)
         with pytest.raises(Killed):
             teach(config, OPTIONS)
         # The owner answers two comparisons that are on the screen of another labeler as well.

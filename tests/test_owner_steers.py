@@ -167,7 +167,7 @@ def test_agent_learns_from_reward_that_owner_selects(monkeypatch):
     monkeypatch.setattr(OnPolicyAgent, "learn", recording_learn)
     monkeypatch.setattr(OnPolicyAgent, "relabel_buffer", lambda *_: relabelled.append(True))
     monkeypatch.setattr(AgentReset, "apply_if_due", lambda *_: judged.append(True))
-    teach(replace(CONFIG, num_timesteps=512), OPTIONS)
+    teach(replace(CONFIG, num_timesteps=768), OPTIONS)
     assert learned_from_true == [False, False]
     assert "uses_true_reward" not in Experiment.find("mine").metrics()[-1]
     choices: tuple[tuple[int, Literal["true", "predicted"]], ...] = (

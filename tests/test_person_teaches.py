@@ -240,21 +240,22 @@ def test_run_paced_by_labels_waits_for_an_absent_person_and_resumes_within_a_sec
     slept_s, slept_before_resuming = record_waiting(monkeypatch)
     with Labeler(limit=12) as labeler:
         with running(CONFIG) as run:
-            # 8 + 8 (1 - 0.01^(1024 / 4096)) / 0.99 = 13.5 labels are due after 1,024 steps.
-            seconds_until(lambda: status()["step"] == 1_024 and status()["num_missing"] == 2)
+            # 8 + 8 (1 - 0.01^(1024 / 3584)) / 0.99 = 13.9 labels are due 1,024 steps after the first
+            # 512, of the exploration.
+            seconds_until(lambda: status()["step"] == 1_536 and status()["num_missing"] == 2)
             diagnostics = stored_diagnostics()
             assert diagnostics["num_fits"] == status()["num_fits"] >= 1
             assert len(diagnostics["comparisons"]) == diagnostics["num_labels"] >= 8
             time.sleep(0.5)
-            assert status()["step"] == 1_024
+            assert status()["step"] == 1_536
             with Store.open(default_url(home())) as store:
                 for comparison in waiting()[:2]:
                     store.labels.add(comparison.id, Answer.LEFT, "owner")
                 num_slept = len(slept_s)
-            seconds_until(lambda: 1_024 in slept_before_resuming)
+            seconds_until(lambda: 1_536 in slept_before_resuming)
             labeler.limit = 14
         assert run.outcome.is_finished
-    assert sum(slept_s[num_slept : slept_before_resuming[1_024]]) < 1.0
+    assert sum(slept_s[num_slept : slept_before_resuming[1_536]]) < 1.0
 
 
 def record_waiting(monkeypatch):
@@ -361,7 +362,7 @@ def test_revised_answer_reaches_predictor(monkeypatch):
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1"])
 def test_environment_without_mujoco_is_taught_by_videos(env_id):
-    config = replace(CONFIG, env_id=env_id, num_timesteps=1024, clip_length=0.5, n_labels=6)
+    config = replace(CONFIG, env_id=env_id, num_timesteps=8_192, clip_length=0.5, n_labels=6)
     with Labeler() as labeler:
         outcome = teach(replace(config, pretrain_labels=4), OPTIONS)
     assert outcome.is_finished

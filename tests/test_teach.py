@@ -385,7 +385,7 @@ def test_corrupt_checkpoint_falls_back_to_previous_one(caplog):
     assert teach(changed(num_timesteps=2048), QUIET).is_finished
     assert any("checkpoint" in record.message.lower() for record in caplog.records)
     assert policies() == kept
-    assert Experiment.find("test").history.steps == [0, 512, 1024, 1536]
+    assert Experiment.find("test").history.steps == [512, 1024, 1536]
 
 
 def kept_episodes(name="test"):
@@ -473,7 +473,7 @@ def kill_until_finished(name, num_timesteps, kills, rng, queries="pairs"):
 def test_run_killed_before_its_last_fit_equals_uninterrupted_run(monkeypatch):
     options = changed_options(checkpoint_seconds=0.0)
     # The last labels are too few for another fit during training.
-    whole, killed = (changed(name=name, num_timesteps=2_048, n_labels=400) for name in ("a", "b"))
+    whole, killed = (changed(name=name, num_timesteps=4_096, n_labels=400) for name in ("a", "b"))
     teach(whole, options)
 
     def kill(_):
@@ -528,7 +528,7 @@ def wait_for_checkpoint(name, after=0):
 def test_run_without_total_ends_with_every_label_that_is_due(monkeypatch):
     """One label every 2,000 steps; three are too few for another fit."""
     monkeypatch.setattr("rl_teacher.rewards.trainer.FIT_GROWTH", 0.5)
-    config = changed(n_labels=None, pretrain_labels=8, num_timesteps=6_144)
+    config = changed(n_labels=None, pretrain_labels=8, num_timesteps=6_656)
     assert teach(config, QUIET).is_finished
     last = last_row("test")
     assert (last["labels_desired"], last["labels_asked"], last["labels_answered"]) == (11, 11, 11)

@@ -146,7 +146,8 @@ def test_collect_stops_after_requested_number_of_labels():
     assert collect().is_finished
     last = rows("labels")[-1]
     assert last["labels_answered"] == last["labels_asked"] == 60
-    assert last["step"] == 0
+    # 60 comparisons of two clips of 10 steps
+    assert last["step"] >= 60 * 2 * 10
     assert "fits" not in last or last["fits"] == 0
     assert len(labels_of("labels")) == 60
 

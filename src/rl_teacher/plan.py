@@ -347,11 +347,13 @@ def resolve(
         overlap=run.overlap if asks_a_person else None,
         checkpoint_seconds=run.checkpoint_seconds,
     )
-    if trains and plan.exploration_steps >= plan.num_steps:
+    per_rollout = plan.agent.settings.num_envs * getattr(plan.agent.settings, "rollout_steps", 1)
+    exploration = -(-plan.exploration_steps // per_rollout) * per_rollout
+    if trains and exploration >= plan.num_steps:
         raise BadConfig(
-            f"The first {counted(plan.first_labels, 'comparison')} need {plan.exploration_steps:,} "
-            f"steps before training, which leaves none of the {plan.num_steps:,} steps (-t). Raise "
-            "-t, or ask for fewer before training (-L), or for shorter clips (-c)."
+            f"The first {counted(plan.first_labels, 'comparison')} need {exploration:,} steps before "
+            f"training, which leaves none of the {plan.num_steps:,} steps (-t). Raise -t, or ask "
+            "for fewer before training (-L), or for shorter clips (-c)."
         )
     ignored = [
         *given.ignored(defaults or TeachConfig(), as_flag),

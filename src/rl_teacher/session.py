@@ -161,7 +161,7 @@ class PreferenceSession:
             "true": self._true_returns,
             "predicted": self._predicted_returns,
         }
-        self._training_steps_this_run = 0
+        self._resumed_step = self._training_steps_this_run = 0
         self.losses: Metrics = {}
         self._last_metrics: Metrics = {}
         self._reported_s = -math.inf
@@ -189,7 +189,7 @@ class PreferenceSession:
             for name, part in self._parts.items():
                 with checkpoint_errors(place, name):
                     part.load_state(part_of(checkpoint.arrays, name))
-            self.step = self._saved_step = checkpoint.step
+            self.step = self._saved_step = self._resumed_step = checkpoint.step
             with checkpoint_errors(place, "progress"):
                 self.schedule_step = int(checkpoint.meta["schedule_step"])
                 self._gave_true_rewards = bool(checkpoint.meta["gave_true_rewards"])
@@ -500,8 +500,8 @@ class PreferenceSession:
 
     @property
     def has_stepped(self) -> bool:
-        """True if a step was taken since the latest checkpoint."""
-        return self.step > self._saved_step
+        """True if a step was taken since the run was started or resumed."""
+        return self.step > self._resumed_step
 
     @property
     def is_checkpoint_due(self) -> bool:
