@@ -240,8 +240,8 @@ def test_run_paced_by_labels_waits_for_an_absent_person_and_resumes_within_a_sec
     slept_s, slept_before_resuming = record_waiting(monkeypatch)
     with Labeler(limit=12) as labeler:
         with running(CONFIG) as run:
-            # 8 + 8 (1 - 0.01^(1024 / 3584)) / 0.99 = 13.9 labels are due 1,024 steps after the first
-            # 512, of the exploration.
+            # 8 + 8 (1 - 0.01^(1024 / 3584)) / 0.99 = 13.9 labels are due 1,024 steps after the
+            # exploration, which takes 512.
             seconds_until(lambda: status()["step"] == 1_536 and status()["num_missing"] == 2)
             diagnostics = stored_diagnostics()
             assert diagnostics["num_fits"] == status()["num_fits"] >= 1

@@ -351,9 +351,9 @@ def resolve(
     exploration = -(-plan.exploration_steps // per_rollout) * per_rollout
     if trains and exploration >= plan.num_steps:
         raise BadConfig(
-            f"The first {counted(plan.first_labels, 'comparison')} need {exploration:,} steps before "
-            f"training, which leaves none of the {plan.num_steps:,} steps (-t). Raise -t, or ask "
-            "for fewer before training (-L), or for shorter clips (-c)."
+            f"The first {counted(plan.first_labels, 'comparison')} need {exploration:,} steps "
+            f"before training, which leaves none of the {plan.num_steps:,} steps (-t). Raise -t, "
+            "or ask for fewer before training (-L), or for shorter clips (-c)."
         )
     ignored = [
         *given.ignored(defaults or TeachConfig(), as_flag),
