@@ -20,9 +20,10 @@ def percent(value: Any) -> str:
 
 def share(row: Mapping[str, Any], key: str) -> str:
     """Format a metric that is a share, with its interval: 87 % (75 to 94)."""
-    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-    interval = "" if is_missing(low) else f" ({100 * low:.0f} to {100 * high:.0f})"
-    return percent(row.get(key)) + interval
+    low, high = (row.get(f"{key}_{end}") for end in ("low", "high"))
+    if low is None or high is None or is_missing(low):
+        return percent(row.get(key))
+    return f"{percent(row.get(key))} ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def reward(value: Any) -> str:
