@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 
 import { RequestRejected, ServerUnreachable, SignedOut, Throttled } from '../src/lib/api'
-import { failureText, localTime } from '../src/lib/format'
+import { failureText, localTime, shareOf } from '../src/lib/format'
 
 it('names the cause of a failure', () => {
   const rejection = (status: number) =>
@@ -29,7 +29,7 @@ it('gives the day of a moment that is not today', () => {
   expect(texts).toEqual(['14:02', '25 Nov, 14:02'])
 })
 
-test('a share has its interval where it is known', () => {
+it('adds the interval to a share where it is known', () => {
   const metrics = { accuracy: 0.874, accuracy_low: 0.75, accuracy_high: 0.94, other: 0.5 }
   expect(shareOf(metrics, 'accuracy')).toBe('87 % (75 to 94)')
   expect(shareOf(metrics, 'other')).toBe('50 %')
