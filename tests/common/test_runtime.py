@@ -44,9 +44,9 @@ from rl_teacher.common.runtime import prepare
 prepare(num_threads=1)
 import jax
 jax.jit(lambda a: a @ a)(jax.numpy.ones((9, 9))).block_until_ready()
-from rl_teacher.predictor.fit import _threads
+from rl_teacher.common.runtime import executor
 names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
-print(sum("XLAEigen" in name for name in names), _threads()._max_workers)
+print(sum("XLAEigen" in name for name in names), executor("fit")._max_workers)
 """
 
 

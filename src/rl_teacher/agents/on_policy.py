@@ -4,10 +4,8 @@ T: steps of a rollout, N: environments, D: features of an observation.
 """
 
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -27,6 +25,7 @@ from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
 from rl_teacher.agents.policies import ActorCritic, load_networks, make_policy, numpy_head
 from rl_teacher.agents.rollout_batch import BootstrapObservations, RolloutBatch
 from rl_teacher.common.running_stats import RunningMeanStd
+from rl_teacher.common.runtime import executor
 from rl_teacher.common.state_dict import (
     StateDict,
     array_to_rng,
@@ -97,8 +96,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         size = 1 if is_image else self._observation_size
         self._observation_stats = RunningMeanStd((size,), frozen=is_image)
         self._scale_rewards = ReturnScaler(config.num_envs, config.gamma)
-        # Compiled calls release the GIL, so that updates can run in parallel.
-        self._threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="update")
+        self._threads = executor("update")
         self._actions: list[np.ndarray] = []
         self._features: list[np.ndarray] = []
         self.reinitialise()

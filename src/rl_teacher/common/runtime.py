@@ -3,11 +3,13 @@
 import _thread
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -44,6 +46,13 @@ def prepare(cache: Path | None = None, num_threads: int | None = None) -> None:
     if cache is not None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         # By default JAX caches only what takes a second to compile; small networks take less.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@functools.cache
+def executor(name: str) -> ThreadPoolExecutor:
+    """Return threads for compiled calls, which release the GIL: as many as XLA has."""
+    num_threads = int(os.environ.get("PJRT_NPROC", os.cpu_count() or 1))
+    return ThreadPoolExecutor(num_threads, thread_name_prefix=name)
 
 
 def prefer_cpu() -> None:

@@ -5,10 +5,8 @@ M: members, F: features of an input row, B: rows.
 
 import json
 import math
-import os
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import pairwise
@@ -29,6 +27,7 @@ from rl_teacher.common.errors import (
 )
 from rl_teacher.common.files import replaced_atomically
 from rl_teacher.common.paths import user_path
+from rl_teacher.common.runtime import executor
 from rl_teacher.common.state_dict import StateDict, arrays_to_tree, nest, part_of, tree_to_arrays
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.config.fields import restored
@@ -59,8 +58,6 @@ class ImageEnsemble:
     than one core for its matrix products only; this is faster by a tenth.
     """
 
-    _threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="image-ensemble")
-
     def __init__(self, networks: ImageRewardNetwork) -> None:
         self._members = unstack_members(networks)
 
@@ -74,7 +71,8 @@ class ImageEnsemble:
         padded = np.concatenate([rows, np.zeros((size - num, rows.shape[1]), rows.dtype)])
         pieces = np.split(padded, range(IMAGES_PER_CALL, size, IMAGES_PER_CALL))
         calls = [(member, piece) for member in self._members for piece in pieces]
-        rewards = list(self._threads.map(lambda call: np.asarray(apply_jitted(*call)), calls))
+        threads = executor("image-ensemble")
+        rewards = list(threads.map(lambda call: np.asarray(apply_jitted(*call)), calls))
         return np.concatenate(rewards).reshape(len(self._members), size, 1)[:, :num]
 
 

@@ -6,9 +6,7 @@ F: features, K: gradient steps of one call.
 
 import copy
 import functools
-import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,6 +17,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Float32, Int
 
 from rl_teacher.common.errors import Diverged
+from rl_teacher.common.runtime import executor
 from rl_teacher.common.state_dict import (
     StateDict,
     array_to_rng,
@@ -81,13 +80,6 @@ NEVER = 0
 
 ADAM = optax.scale_by_adam()
 _init_adam = jax.jit(ADAM.init)
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    """Return as many threads as XLA has; see `runtime.prepare`."""
-    num_threads = int(os.environ.get("PJRT_NPROC", os.cpu_count() or 1))
-    return ThreadPoolExecutor(num_threads, thread_name_prefix="fit")
 
 
 def _minibatch_loss(
@@ -402,7 +394,7 @@ def _train_chunk(
     # [M, K, B] examples of K minibatches of each member
     shape = CHUNK_STEPS, config.batch_size
     indices = draw_examples(examples.is_held_out, shape, state.rng)
-    results = _threads().map(improve, state.members, indices)
+    results = executor("fit").map(improve, state.members, indices)
     members, scores, losses = zip(*results, strict=True)
     if not np.isfinite(losses).all():
         raise Diverged(

@@ -15,12 +15,11 @@ B: batch, H, W: rows and columns of a response map, F: filters, P: features of a
 """
 
 import functools
-import os
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from jaxtyping import Float32, Shaped
 
+from rl_teacher.common.runtime import executor
 from rl_teacher.nn.encoders import filters_for
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_networks import convolve
@@ -45,8 +44,6 @@ class RandomFeatures:
             with larger scales the predictor overfits to positions and ignores actions.
     """
 
-    _threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="random-features")
-
     def __init__(self, image: ImageLayout) -> None:
         num_filters, width, self._stride = filters_for(image)
         self._image = image
@@ -65,7 +62,7 @@ class RandomFeatures:
     def __call__(self, images: Shaped[np.ndarray, "batch ..."]) -> Float32[np.ndarray, "batch n"]:
         """Compute the keypoints, then the profiles, of each image."""
         pieces = np.split(images, range(IMAGES_PER_CALL, len(images), IMAGES_PER_CALL))
-        return np.concatenate(list(self._threads.map(self._features, pieces)))
+        return np.concatenate(list(executor("random-features").map(self._features, pieces)))
 
     def _features(self, images: np.ndarray) -> np.ndarray:
         # [B, H, W, F] response maps; all that follows is a sum over rows or over columns of them.
