@@ -11,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from rl_teacher.common.errors import BadInput, UnknownName
-from rl_teacher.envs import get_env_info, list_env_infos, make_vector
+from rl_teacher.envs import get_env_info, list_env_infos, make_vector, registry
 from rl_teacher.envs.mujoco import task
 from rl_teacher.envs.registry import mujoco_model
 from tests.envs import custom_environments
@@ -52,7 +52,8 @@ def test_unknown_name_is_refused_with_nearest_names(typed, nearest):
 
 @pytest.mark.parametrize("env_id", ["Hopper-v1", "Hopper-v5", "dm_control/walker-walk-v0"])
 def test_task_is_refused_below_mujoco_4(env_id, monkeypatch):
-    monkeypatch.setattr(task, "mujoco_version", lambda: "3.3.0")
+    for module in (task, registry):
+        monkeypatch.setattr(module, "mujoco_version", lambda: "3.3.0")
     with pytest.raises(BadInput, match=r"needs MuJoCo 4.0 or newer, and 3.3.0 is installed"):
         get_env_info(env_id)
     with pytest.raises(BadInput, match=r"needs MuJoCo 4.0"):

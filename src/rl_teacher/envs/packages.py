@@ -1,7 +1,6 @@
 """Environments of other packages."""
 
 import importlib
-import warnings
 from typing import Any
 
 import gymnasium
@@ -27,14 +26,9 @@ def register_package(env_id: str) -> None:
         return
     name, command = PACKAGES[prefix]
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # dm_control warns where there is no display
-            module = importlib.import_module(name)
+        module = importlib.import_module(name)
     except ImportError as error:
-        raise BadInput(
-            f"{env_id} needs a package that is not installed here ({error}). Install it with "
-            f"`{command}`."
-        ) from error
+        raise BadInput(f"{env_id} needs a package ({error}). Run `{command}`.") from error
     # Meta-World registers one id, whose argument is the task.
     for task in getattr(module, "ALL_V3_ENVIRONMENTS", ()):
         if f"{prefix}/{task}" not in gymnasium.registry:
@@ -45,19 +39,14 @@ class MetaWorldTask(gymnasium.Wrapper):
     """A task of Meta-World with 50 goals, among which each reset draws one by its seed."""
 
     def __init__(self, name: str, **arguments: Any) -> None:
-        import metaworld  # noqa: PLC0415 # pyright: ignore[reportMissingImports] - optional
-
         # The goals are the same in all environments of a run.
-        super().__init__(metaworld.make_mt_envs(name, seed=0, **arguments))
-        own: Any = self.unwrapped
+        task = importlib.import_module("metaworld").make_mt_envs(name, seed=0, **arguments)
         # From behind, the arm hides what it works on.
-        own.mujoco_renderer.default_cam_config = {"azimuth": -130, "elevation": -30}
+        task.unwrapped.mujoco_renderer.default_cam_config = {"azimuth": -130, "elevation": -30}
+        super().__init__(task)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; Meta-World's own `reset` ignores the seed."""
         if seed is not None:
-            own: Any = self.unwrapped
-            own.seed(seed)
+            self.unwrapped.seed(seed)  # pyright: ignore[reportAttributeAccessIssue]
         return super().reset(seed=seed, options=options)

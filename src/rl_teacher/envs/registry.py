@@ -32,7 +32,7 @@ from rl_teacher.envs.factories import frame_rate, from_factory, is_factory, time
 from rl_teacher.envs.interface import Shard, StatefulVectorEnv
 from rl_teacher.envs.mujoco.dm_control_suite import DM_CONTROL
 from rl_teacher.envs.mujoco.suite import ALIASES, PLAIN, SUITE, TASKS
-from rl_teacher.envs.mujoco.task import Task, check_mujoco
+from rl_teacher.envs.mujoco.task import Task, check_mujoco, mujoco_version
 from rl_teacher.envs.packages import PACKAGES, register_package
 from rl_teacher.envs.preprocessing import (
     MAX_CHOICES,
@@ -111,9 +111,8 @@ def list_env_infos() -> list[EnvInfo]:
 
     `list_atari_infos` lists the many Atari games.
     """
-    infos = []
-    with suppress(BadInput):  # an older MuJoCo
-        infos = [_task_info(task) for task in TASKS.values()]
+    has_batch = not mujoco_version().startswith("3.")
+    infos = [_task_info(task) for task in TASKS.values() if has_batch]
     for full_id in _latest_gymnasium_ids():
         if _is_included(gymnasium.registry[full_id]) and "/" not in full_id:
             with suppress(BadInput):

@@ -146,10 +146,5 @@ def check_mujoco(env_id: str) -> None:
     Raises:
         BadInput: the installed version is below 4.0.
     """
-    installed = mujoco_version()
-    if int(installed.partition(".")[0]) < 4:
-        raise BadInput(
-            f"{env_id} needs MuJoCo 4.0 or newer, and {installed} is installed here: install "
-            "`mujoco>=4.0` in an environment of its own, without the package that requires the "
-            "older one."
-        )
+    if (installed := mujoco_version()).startswith("3."):
+        raise BadInput(f"{env_id} needs MuJoCo 4.0 or newer, and {installed} is installed here.")
