@@ -88,4 +88,4 @@ lock:
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > requirements.lock
 
 clean:
-	rm -rf .venv .venv-sbx .venv-audit .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-sbx .venv-audit .venv-packages-* .pytest_cache .ruff_cache .hypothesis
