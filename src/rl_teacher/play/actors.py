@@ -240,7 +240,7 @@ def load_config(experiment: Experiment) -> TeachConfig:
     saved = config_of_agent(experiment)
     try:
         return restored(TeachConfig, saved)
-    except (BadConfig, TypeError) as error:
+    except (BadConfig, *INVALID_CONTENT) as error:
         raise CorruptCheckpoint(
             f"The settings of {experiment.name} cannot be read ({error}): another version of "
             "rl-teacher wrote them."

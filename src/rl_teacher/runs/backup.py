@@ -241,7 +241,7 @@ def opened(source: Path) -> Iterator[zipfile.ZipFile]:
                 raise corrupt(source, f"it has no {DATABASE}, or two files of one name")
             yield archive
     except (zipfile.BadZipFile, EOFError, RuntimeError, ValueError) as error:
-        raise corrupt(source, str(error)) from error
+        raise corrupt(source, f"{error!s:.300}") from error
 
 
 def is_known(file: zipfile.ZipInfo) -> bool:
