@@ -452,7 +452,8 @@ def test_name_with_spaces_is_quoted_in_next_commands(capsys):
 def test_environment_without_similar_names_is_refused_briefly(command, capsys):
     assert main([*command, "qqqqqq"]) == 2
     assert capsys.readouterr().err == (
-        "error: There is no environment called 'qqqqqq'. `rl-teacher envs` lists all of them.\n"
+        "error: There is no environment called 'qqqqqq'. `rl-teacher envs` lists all of them; ids "
+        "of other packages are written module:id.\n"
     )
 
 

@@ -418,7 +418,7 @@ def test_first_comparisons_include_clips_of_other_experiments():
 
 def test_diagnostics_contain_best_and_worst_clips_and_calibration():
     with Labeler():
-        teach(replace(CONFIG, num_timesteps=512), OPTIONS)
+        teach(replace(CONFIG, num_timesteps=1_024), OPTIONS)
     with Store.open(default_url(home())) as store:
         diagnostics = store.experiments.diagnostics(store.experiments.get("mine").id)
         assert diagnostics is not None

@@ -149,7 +149,7 @@ def test_command_to_use_stands_on_the_page_and_is_accepted(command, monkeypatch,
     monkeypatch.setattr(
         settings_commands, "run_experiment", lambda config, *_: configs.append(config) or 0
     )
-    report = SimpleNamespace(held_out_accuracy=0.9, num_steps=1)
+    report = SimpleNamespace(held_out_accuracy=0.9, held_out_labels=9, num_steps=1)
     outcome = SimpleNamespace(report=report, num_comparisons=1, num_held_out=0, folder="")
     monkeypatch.setattr(
         "rl_teacher.fit_offline.fit_labels", lambda config, _: called.append(config) or outcome
@@ -174,8 +174,8 @@ def run_shortened(command, *shorter):
     return Experiment.find(name).summary()
 
 
-VECTORS = ("-t", "2048", "--no-tensorboard")
-IMAGES = ("-t", "1024", "--no-tensorboard")
+VECTORS = ("-t", "4096", "--no-tensorboard")
+IMAGES = ("-t", "9216", "--no-tensorboard")
 FIT = ("-i", "20")
 SHORTER = (
     VECTORS,

@@ -62,7 +62,7 @@ def test_run_continues_from_agent_of_earlier_experiment():
     [("CartPole-v1", False, True), ("CartPole-v1", True, False), ("ShortHopper-v1", False, False)],
 )
 def test_labeler_sees_episode_ends_unless_hidden_or_absent(env_id, hides, shown):
-    config = changed(env_id=env_id, hide_episode_ends=hides)
+    config = changed(env_id=env_id, hide_episode_ends=hides, num_timesteps=4_096)
     learning = resolve(config, RunOptions(), get_env_info(env_id)).learning
     assert learning is not None
     assert learning.shows_ends == shown

@@ -360,10 +360,10 @@ def test_buffer_is_relabelled_between_fits(tmp_path, monkeypatch):
         calls.append(len(agent.state()["buffer/rewards"]))
 
     monkeypatch.setattr(SAC, "relabel_buffer", relabel_buffer)
-    config = dataclasses.replace(teach_config("scale", 256), n_labels=4)
+    config = dataclasses.replace(teach_config("scale", 624), n_labels=4)
     teach(config)
-    num_explored = calls[0]  # by the only fit
-    assert calls[1:] == [num_explored + step for step in range(32, 257, 32)]
+    # 368 steps of exploration, after which is the only fit
+    assert calls == [368, *range(384, 625, 32)]
 
 
 def checkpoint_of_agent(name):
@@ -376,7 +376,7 @@ def checkpoint_of_agent(name):
 def test_first_fit_rewards_the_steps_of_the_exploration(tmp_path, monkeypatch, reward):
     monkeypatch.setenv("RL_TEACHER_HOME", str(tmp_path))
     monkeypatch.setattr(RunControl, "uses_true_reward", reward == "true")
-    teach(teach_config("explored", 32))
+    teach(teach_config("explored", 400))
     saved = checkpoint_of_agent("explored")
     assert not saved["agent/self/has_unrewarded"]
     assert not saved["agent/self/has_explored"]

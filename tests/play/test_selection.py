@@ -36,7 +36,7 @@ def test_latest_checkpoint_is_selected_by_name_or_step(checkpoints, wanted, expe
 
 
 @pytest.mark.parametrize(
-    ("wanted", "step"), [("0", 0), ("256", 256), ("300", 256), ("390", 512), ("600", 512)]
+    ("wanted", "step"), [("0", 256), ("256", 256), ("300", 256), ("390", 512), ("600", 512)]
 )
 def test_nearest_agent_of_history_is_selected(checkpoints, wanted, step):
     assert chosen(checkpoints, wanted) == (step, "from the history")
@@ -59,9 +59,9 @@ def test_invalid_step_is_refused(checkpoints, wanted):
 def test_agent_of_history_acts_as_it_did_at_its_step(home):
     """The experiment `short` ends where the history of `synth` has its second agent."""
     arguments = ["teach", "-e", "ShortReacher-v1", "-n", "short", *SYNTH, *COMMON]
-    arguments[arguments.index("1024")] = "256"
+    arguments[arguments.index("1024")] = "512"
     assert main(arguments) == 0
-    earlier, short = load_actor("synth", "256"), load_actor("short", "latest")
+    earlier, short = load_actor("synth", "512"), load_actor("short", "latest")
     for each in (earlier, short):
         each.venv.close()
     size = int(np.prod(earlier.venv.single_observation_space.shape or ()))

@@ -114,6 +114,9 @@ class OnPolicyLibraryAgent(LibraryAgent):
     def observe(self, rollout: Rollout) -> None:
         """Count a rollout of any policy, and update the observation statistics from it."""
         self._advance(rollout.num_steps)
+        self._update_stats(rollout)
+
+    def _update_stats(self, rollout: Rollout) -> None:
         if self._normalises:
             self._stats.update(rollout.observations[rollout.is_valid])
 
@@ -126,7 +129,7 @@ class OnPolicyLibraryAgent(LibraryAgent):
             self._advance(rollout.num_steps)
             self.algorithm.train()
         self.check_parameters()
-        self.observe(rollout)
+        self._update_stats(rollout)
         return self._metrics()
 
     def _fill(self, rollout: Rollout, rewards: np.ndarray) -> None:
