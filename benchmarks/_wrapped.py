@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from sb3_contrib import QRDQN
 from stable_baselines3 import DQN, SAC
 
 from benchmarks._ours import EVALUATION_SEEDS
@@ -18,7 +19,7 @@ from rl_teacher import PreferenceWrapper
 from rl_teacher.envs.interface import environment_seeds
 from rl_teacher.wrappers.sb3 import RelabelReplay
 
-AGENTS: dict[str, Any] = {"DQN": DQN, "SAC": SAC}
+AGENTS: dict[str, Any] = {"DQN": DQN, "QRDQN": QRDQN, "SAC": SAC}
 
 Metrics = dict[str, Any]
 

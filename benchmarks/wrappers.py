@@ -13,38 +13,50 @@ from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.tables import NONE, average, number, over_seeds, seeds_of, table
 
-TASKS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {
+CARTPOLE = {
+    "learning_rate": 2.3e-3,
+    "batch_size": 64,
+    "buffer_size": 100_000,
+    "learning_starts": 1_000,
+    "target_update_interval": 10,
+    "train_freq": 256,
+    "gradient_steps": 128,
+    "exploration_fraction": 0.16,
+    "exploration_final_eps": 0.04,
+}
+TASKS: tuple[dict[str, Any], ...] = (
+    {
+        "env_id": "CartPole-v1",
         "agent": "DQN",
         "steps": 80_000,
-        "agent_settings": {
-            "learning_rate": 2.3e-3,
-            "batch_size": 64,
-            "buffer_size": 100_000,
-            "learning_starts": 1_000,
-            "target_update_interval": 10,
-            "train_freq": 256,
-            "gradient_steps": 128,
-            "exploration_fraction": 0.16,
-            "exploration_final_eps": 0.04,
-            "policy_kwargs": {"net_arch": [256, 256]},
-        },
+        "agent_settings": {**CARTPOLE, "policy_kwargs": {"net_arch": [256, 256]}},
         "wrapper": {"n_labels": 600, "pretrain_labels": 100, "steps_between_labels": 60},
         "agent_reset": 600,
     },
-    "Pendulum-v1": {
+    {
+        "env_id": "CartPole-v1",
+        "agent": "QRDQN",
+        "steps": 50_000,
+        "agent_settings": {
+            **CARTPOLE,
+            "policy_kwargs": {"net_arch": [256, 256], "n_quantiles": 10},
+        },
+        "wrapper": {"n_labels": 300, "schedule": "annealed"},
+    },
+    {
+        "env_id": "Pendulum-v1",
         "agent": "SAC",
         "steps": 10_000,
         "agent_settings": {"learning_rate": 1e-3},
         "wrapper": {"n_labels": 300, "pretrain_labels": 150, "schedule": "annealed"},
     },
-}
+)
 """Tasks, with the agent settings of RL Baselines3 Zoo."""
 SEEDS = (0, 1, 2, 3, 4)
 EPISODES = 20
 WANTED = 0.9
 KINDS = ("true reward", "labels")
-HOW = "python -m benchmarks.run wrappers [--only CartPole-v1] [--seeds 0 1 2 3 4]"
+HOW = "python -m benchmarks.run wrappers [--only CartPole-v1 QRDQN] [--seeds 0 1 2 3 4]"
 
 
 def run(options: Options, records: Records) -> None:
@@ -55,22 +67,21 @@ def run(options: Options, records: Records) -> None:
 def cells(options: Options) -> Iterator[Cell]:
     """Yield every run: seed by seed, with the true reward and with labels."""
     for seed in options.seeds or options.limited(SEEDS):
-        for env_id, task in TASKS.items():
-            if options.wants(env_id):
-                yield from (cell(env_id, task, kind, seed, options) for kind in KINDS)
+        for task in TASKS:
+            if options.wants(task["env_id"]) or options.wants(task["agent"]):
+                yield from (cell(task, kind, seed, options) for kind in KINDS)
 
 
-def cell(env_id: str, task: dict[str, Any], kind: str, seed: int, options: Options) -> Cell:
+def cell(task: dict[str, Any], kind: str, seed: int, options: Options) -> Cell:
     """Create one run."""
     job = {
-        "env_id": env_id,
         **task,
         "wrapper": task["wrapper"] if kind == "labels" else None,
         "steps": 2_000 if options.is_quick else options.steps or task["steps"],
         "seed": seed,
         "evaluated": EPISODES,
     }
-    facts = {"env_id": env_id, "kind": kind, "seed": seed}
+    facts = {"env_id": task["env_id"], "kind": kind, "seed": seed}
     return Cell(f"{task['agent']} with {kind}", facts, job, partial(train, job))
 
 
