@@ -80,6 +80,17 @@ def make_tutorial_agent(seed: int, venv) -> PPO:  # noqa: ANN001
     )
 
 
+def shared_settings(job: dict, rng: np.random.Generator) -> dict:
+    """Return the settings of the comparisons that both configurations have."""
+    return {
+        "num_iterations": job["iterations"],
+        "fragmenter": pc.RandomFragmenter(warning_threshold=0, rng=rng),
+        "preference_gatherer": pc.SyntheticGatherer(rng=rng),
+        "fragment_length": job["fragment_length"],
+        "transition_oversampling": 1,
+    }
+
+
 def make_tutorial(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: ANN001
     """Create the agent, the algorithm and the reward model of imitation's tutorial."""
     spaces = venv.observation_space, venv.action_space
@@ -92,12 +103,8 @@ def make_tutorial(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: 
     algorithm = pc.PreferenceComparisons(
         trainer,
         net,
-        num_iterations=job["iterations"],
-        fragmenter=pc.RandomFragmenter(warning_threshold=0, rng=rng),
-        preference_gatherer=pc.SyntheticGatherer(rng=rng),
         reward_trainer=reward_trainer,
-        fragment_length=job["fragment_length"],
-        transition_oversampling=1,
+        **shared_settings(job, rng),
         initial_comparison_frac=0.1,
         allow_variable_horizon=False,
         initial_epoch_multiplier=4,
@@ -138,12 +145,8 @@ def make_as_we_do(job: dict, venv, rng: np.random.Generator) -> tuple:  # noqa: 
     algorithm = pc.PreferenceComparisons(
         trainer,
         net,
-        num_iterations=job["iterations"],
-        fragmenter=pc.RandomFragmenter(warning_threshold=0, rng=rng),
-        preference_gatherer=pc.SyntheticGatherer(rng=rng),
         reward_trainer=reward_trainer,
-        fragment_length=job["fragment_length"],
-        transition_oversampling=1,
+        **shared_settings(job, rng),
         initial_comparison_frac=0.25,
         initial_epoch_multiplier=10,
     )
