@@ -139,7 +139,7 @@ class Grid:
 
     @property
     def key(self) -> tuple[str, int, str, bool]:
-        """What grids agree in that differ in other settings only."""
+        """Source, steps, agent and kind of seeds, which comparable grids share."""
         config = next(r["settings"]["config"] for r in self.records if "config" in r["settings"])
         return self.source, config["num_timesteps"], config[AGENT], self.is_claim
 

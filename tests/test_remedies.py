@@ -1,4 +1,4 @@
-"""What error texts advise is done here: afterwards, what was refused is accepted."""
+"""Remedies that error messages suggest: each is applied, and the input is accepted."""
 
 from collections.abc import Callable
 from typing import Any

@@ -13,7 +13,7 @@ def minigrid(render_mode=None):
 
 
 def vizdoom(render_mode=None):
-    """Return VizDoom's screen as the observation, without the numbers beside it."""
+    """Create a VizDoom environment whose observation is the screen alone."""
     import vizdoom.gymnasium_wrapper  # noqa: F401 # pyright: ignore[reportMissingImports]
 
     env = gymnasium.make("VizdoomBasic-v1", render_mode=render_mode, frame_skip=4)
