@@ -14,7 +14,7 @@ from rl_teacher.agents.reset import AgentReset
 from rl_teacher.common.errors import BadConfig, ExperimentNotFound
 from rl_teacher.common.state_dict import array_to_text
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
-from rl_teacher.preparation import split_extension
+from rl_teacher.preparation import split_length
 from rl_teacher.runs.control import switch_reward
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.store.checkpoints import Checkpoint
@@ -210,23 +210,26 @@ def test_buffer_of_a_frozen_predictor_is_relabelled_once_the_true_reward_ends(mo
 @pytest.mark.parametrize(
     ("steps", "labels", "expected"),
     [
-        (1_000_000, 40, None),
-        (2_000_000, 80, None),
-        (1_000_000, 160, Control(target_labels=160)),
-        (4_000_000, 40, Control(target_steps=4_000_000)),
+        (500_000, 20, None),
+        (1_500_000, 20, Control(target_steps=1_500_000, target_labels=20)),
+        (4_000_000, 160, Control(target_steps=4_000_000, target_labels=160)),
+        # Below what is done: it finishes with its labels, of which there are none here.
+        (1_000_000, 80, Control(target_steps=1_000_000, target_labels=1)),
     ],
 )
-def test_command_that_extends_no_further_than_the_page_keeps_its_extension(steps, labels, expected):
+def test_command_with_other_numbers_sets_both_and_the_same_command_keeps_those_of_the_page(
+    steps, labels, expected
+):
     begun = replace(CONFIG, num_timesteps=500_000)
     extend_on_page(begun, step=1_200_000)
     given = replace(CONFIG, num_timesteps=steps, n_labels=labels)
-    assert split_extension(given) == (begun, expected)
+    assert split_length(given) == (begun, expected)
 
 
 def test_more_labels_are_refused_after_the_last_step_of_an_extension_on_the_page():
     extend_on_page(replace(CONFIG, num_timesteps=500_000), step=2_000_000)
     with pytest.raises(BadConfig, match=r"all 2,000,000 steps.*-t 4000000"):
-        split_extension(replace(CONFIG, num_timesteps=1_000_000, n_labels=160))
+        split_length(replace(CONFIG, num_timesteps=1_000_000, n_labels=160))
 
 
 def extend_on_page(config, step):

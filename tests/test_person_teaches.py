@@ -15,6 +15,7 @@ from rl_teacher.common.errors import ExperimentNotFound, RlTeacherError
 from rl_teacher.config.experiment import PPOConfig, RunOptions, TeachConfig
 from rl_teacher.queries.planner import LEAD
 from rl_teacher.rewards.trainer import PredictorTrainer
+from rl_teacher.runs.control import finish_run
 from rl_teacher.runs.folder import Experiment, home
 from rl_teacher.runs.status import Phase
 from rl_teacher.session import WAITING_POLL_S, PreferenceSession
@@ -326,6 +327,32 @@ def test_finished_run_is_extended_by_labels_and_steps(from_page):
     assert last["labels_answered"] == 24
     # The first command finds the extended experiment finished.
     assert teach(CONFIG, OPTIONS).step == 8_192
+
+
+@pytest.mark.parametrize(("answered", "steps"), [(5, 1_024), (12, 2_048)])
+def test_finished_run_uses_its_labels_and_ends(answered, steps, monkeypatch):
+    """It waits for its first 8 labels after the exploration, or for more during training."""
+    fitted = []
+    fit_if_due = PredictorTrainer.fit_if_due
+
+    def record_fit(trainer, **options):
+        fitted.append(len(trainer.labels))
+        return fit_if_due(trainer, **options)
+
+    monkeypatch.setattr(PredictorTrainer, "fit_if_due", record_fit)
+    with Labeler(limit=answered), running(CONFIG) as run:
+        seconds_until(lambda: status()["num_missing"] and experiment_view().answered == answered)
+        with Store.open(default_url(home())) as store:
+            finish_run(store, "mine")
+    assert run.outcome.is_finished
+    assert 0 < run.outcome.step <= steps
+    assert fitted[-1] == answered
+    assert any(Experiment.find("mine").predictor_folder.iterdir())
+    # Repeated, the command finds it finished; with other numbers, it continues.
+    assert teach(CONFIG, OPTIONS).step == run.outcome.step
+    with Labeler():
+        assert teach(replace(CONFIG, n_labels=20, num_timesteps=3_072), OPTIONS).step == 3_072
+    assert experiment_view().answered == 20
 
 
 def test_run_whose_clips_are_deleted_while_it_waits_is_taught_to_its_end(monkeypatch):

@@ -14,6 +14,10 @@ from rl_teacher.common.errors import BadConfig, SegmentTooLong
 from rl_teacher.config.agents import PPOConfig, SACConfig
 from rl_teacher.config.experiment import (
     AGENT_SECTIONS,
+    DEFAULT_STEPS,
+    FIRST_STEPS,
+    STEPS_PER_LABEL,
+    UNLIMITED_STEPS,
     PageOptions,
     PredictorConfig,
     RunOptions,
@@ -166,6 +170,7 @@ OTHER_VALUES = {
     "agent_reset": 0.6,
     "pretrain_labels": 13,
     "n_labels": 24,
+    "num_timesteps": 4_000_000,
     "schedule_fraction": 0.3,
     "cluster": "local",
     "arguments": ("a=1",),
@@ -268,3 +273,18 @@ def test_every_value_of_a_plan_is_used():
         assert {field.name for field in dataclasses.fields(plan)} <= used | {"null_action_clip"}
     for model in SECTIONS.values():
         assert {*fields_of(model)} <= used
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_steps"),
+    [
+        (RL, DEFAULT_STEPS),
+        (SYNTH, DEFAULT_STEPS),
+        (HUMAN, FIRST_STEPS + 40 * STEPS_PER_LABEL),
+        (replace(HUMAN, n_labels=1), FIRST_STEPS + STEPS_PER_LABEL),
+        (replace(HUMAN, n_labels=None), UNLIMITED_STEPS),
+        (replace(HUMAN, num_timesteps=70_000), 70_000),
+    ],
+)
+def test_steps_of_a_person_follow_from_their_labels(settings, num_steps):
+    assert plan_of(settings).num_steps == num_steps

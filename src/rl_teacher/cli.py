@@ -350,6 +350,23 @@ def reward(name: str, kind: Literal["predicted", "true"], /) -> None:
     print(f"The agent of {name} learns from {kind} rewards from now on.")
 
 
+def finish(name: str, /) -> None:
+    """Finish a run now: it uses its last labels, saves and shows the agent.
+
+    Args:
+        name: name of the experiment
+    """
+    from rl_teacher.runs.control import finish_run
+    from rl_teacher.runs.folder import open_store
+
+    with open_store() as store:
+        finish_run(store, name)
+        num_labels = store.experiments.get(name).answered
+    print(
+        f"{name} finishes with its {counted(num_labels, 'label')}, within seconds if it is running."
+    )
+
+
 def rename(name: str, new_name: str, /) -> None:
     """Rename an experiment that is not running.
 
@@ -756,6 +773,7 @@ COMMANDS: dict[str, Any] = {
     "runs": runs,
     "report": report,
     "reward": reward,
+    "finish": finish,
     "rename": rename,
     "archive": ARCHIVE,
     "delete": delete,

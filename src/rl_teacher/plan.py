@@ -13,6 +13,7 @@ from rl_teacher.common.text import counted
 from rl_teacher.config.agents import AgentConfig
 from rl_teacher.config.experiment import (
     AGENT_RESET_OF_SAC,
+    FIRST_STEPS,
     SCHEDULE_FRACTION_OF_SAC,
     PageOptions,
     PhysicsBackend,
@@ -27,9 +28,6 @@ from rl_teacher.envs.registry import EnvInfo
 
 SECONDS_BETWEEN = 3.0
 """Time between two comparisons of the constant schedule, if a person labels."""
-FIRST_STEPS = 32_000
-"""Environment steps of whole episodes from which a person's first comparisons are chosen, at most;
-there are more if the comparisons need them."""
 NETWORK_SETTINGS = ("ensemble_size", "hidden", "image_encoder", "ignore_actions", "batch_norm")
 """Settings that a saved predictor keeps."""
 OF_COMMAND = ("env_id", "force_new")
@@ -335,7 +333,7 @@ def resolve(
         segment_steps=segment_steps,
         rewards="learned" if learning else "frozen" if is_frozen else "true",
         learning=learning,
-        num_steps=given.num_timesteps if trains else 0,
+        num_steps=given.total_steps if trains else 0,
         collects_only=not trains,
         cluster=run.cluster if is_on_policy else None,
         workers=None if env_info.backend == "gymnasium" else workers,
@@ -397,7 +395,7 @@ def _agent(given: Reading, env_info: EnvInfo, *, shows_ends: bool) -> AgentPlan:
     return AgentPlan(
         name=given.agent,
         settings=given.section(section, unread=unread),
-        total_steps=given.num_timesteps,
+        total_steps=given.total_steps,
         seed=given.seed,
         labels_before_reset=labels_before_reset,
         is_warm=is_warm,
@@ -471,7 +469,7 @@ def resolve_labels(
         total=given.n_labels,
         first=given.first_labels,
         schedule=schedule,
-        num_steps=given.num_timesteps or 1,
+        num_steps=given.total_steps or 1,
         fraction=fraction,
         hyperbolic_steps=(
             given.hyperbolic_steps if schedule == "hyperbolic" else TeachConfig.hyperbolic_steps

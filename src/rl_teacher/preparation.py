@@ -37,14 +37,14 @@ class PreparedRun:
         plan: plan of the run.
         warm_start: what agent and predictor start from.
         given_labels: labels that the predictor is fitted to first; None if there are none.
-        extension: steps and labels beyond those that the experiment began with; None without any.
+        length: steps and labels other than those that the experiment began with; None without any.
     """
 
     config: TeachConfig
     plan: RunPlan
     warm_start: WarmStart
     given_labels: GivenLabels | None
-    extension: Control | None
+    length: Control | None
 
 
 def prepare(
@@ -73,15 +73,15 @@ def prepare(
     given = given_labels(config, env_info, plan.segment_steps, force_new=options.force_new)
     if given is not None:
         check_memory(plan, len(given.dataset))
-    config, extension = warm_start.with_hashes(config), None
+    config, length = warm_start.with_hashes(config), None
     to_plan = config
     if not options.force_new:
         # The saved configuration keeps the original numbers, and must equal the given one to
         # resume.
-        config, extension = split_extension(config)
-        to_plan = with_labels_to_collect(config, extension)
+        config, length = split_length(config)
+        to_plan = with_labels_to_collect(config, length)
     plan = replace(resolve(to_plan, options, env_info), warnings=plan.warnings)
-    return PreparedRun(config, plan, warm_start, given, extension)
+    return PreparedRun(config, plan, warm_start, given, length)
 
 
 def check(config: TeachConfig, options: RunOptions, defaults: TeachConfig | None = None) -> RunPlan:
@@ -126,15 +126,15 @@ def stored_control(name: str) -> Control:
     return Control()
 
 
-def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
-    """Separate an existing experiment's own settings from its extension.
+def split_length(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
+    """Separate an existing experiment's own settings from the length that a command gives it.
 
-    A start that failed before its first checkpoint is not extended: it starts over.
+    A start that failed before its first checkpoint is not changed: it starts over.
 
     Returns:
         The configuration with the numbers of steps and labels that the experiment began with, and
-        those of the given numbers that exceed it and all earlier extensions, also on the page, as a
-        command of the owner; None if there are none.
+        the given ones as a command of the owner. None if they are the same: then the numbers that
+        the owner has set since, also on the page, stay.
 
     Raises:
         BadConfig: there are more labels but no steps left to learn from them.
@@ -142,26 +142,25 @@ def split_extension(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
     experiment = Experiment.find_or_none(config.name)
     if experiment is None or not experiment.has_records:
         return config, None
-    saved, stored = experiment.config, stored_control(config.name)
-    steps, labels = int(saved.get("num_timesteps") or 0), saved.get("n_labels")
-    all_steps = max(steps, stored.target_steps or 0)
-    target = Control()
-    # A smaller number is left as given, and refused with the differences of the configurations.
-    if 0 < steps < config.num_timesteps:
-        if config.num_timesteps > all_steps:
-            target = replace(target, target_steps=config.num_timesteps)
-        config = replace(config, num_timesteps=steps)
-    if isinstance(labels, int) and config.n_labels is not None and labels < config.n_labels:
-        if config.n_labels > (stored.target_labels or 0):
-            if target.target_steps is None and experiment.summary().step >= all_steps:
-                raise BadConfig(
-                    f"Experiment {config.name!r} has done all {all_steps:,} steps, so that it "
-                    "cannot learn from more labels. Give it more steps as well, for example "
-                    f"-t {2 * all_steps}."
-                )
-            target = replace(target, target_labels=config.n_labels)
-        config = replace(config, n_labels=labels)
-    return config, None if target == Control() else target
+    saved, done = experiment.config, experiment.summary()
+    own = replace(config, num_timesteps=saved.get("num_timesteps"), n_labels=saved.get("n_labels"))
+    steps, labels = config.total_steps, config.n_labels
+    if labels is None and own.n_labels is not None:
+        return config, None  # refused with the differences of the configurations
+    if (steps, labels) == (own.total_steps, own.n_labels):
+        return own, None
+    if config.collect_only:
+        return own, Control(target_labels=labels)
+    if labels is not None and steps <= done.step:
+        if labels > (stored_control(config.name).target_labels or own.n_labels or 0):
+            raise BadConfig(
+                f"Experiment {config.name!r} has done all {done.step:,} steps, so that it cannot "
+                "learn from more labels. Give it more steps as well, for example "
+                f"-t {2 * done.step}."
+            )
+        # It finishes with the labels that it has.
+        labels = max(min(labels, done.labels.answered), 1)
+    return own, Control(target_steps=steps, target_labels=labels)
 
 
 def initial_agent(config: TeachConfig, warm_start: WarmStart) -> Agent:
@@ -190,15 +189,15 @@ def experiment_spec(config: TeachConfig, plan: RunPlan, *, force_new: bool) -> E
     )
 
 
-def with_labels_to_collect(config: TeachConfig, extension: Control | None) -> TeachConfig:
-    """Return the configuration with the labels of extensions, for a run that only collects.
+def with_labels_to_collect(config: TeachConfig, length: Control | None) -> TeachConfig:
+    """Return the configuration with the labels that are wanted now, for a run that only collects.
 
     Other runs ask for these labels during training, which this one does not have.
     """
     if not config.collect_only:
         return config
-    target = (extension or Control()).target_labels or stored_control(config.name).target_labels
-    return replace(config, n_labels=max(config.n_labels or 0, target or 0))
+    wanted = length or stored_control(config.name)
+    return replace(config, n_labels=wanted.target_labels or config.n_labels)
 
 
 def show_page(page: PageService, plan: RunPlan, display: Display) -> None:

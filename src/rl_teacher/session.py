@@ -24,6 +24,7 @@ from rl_teacher.common.files import folder_errors
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.common.text import counted
 from rl_teacher.common.timer import RunTimer
+from rl_teacher.config.experiment import UNLIMITED_STEPS
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.quality.warnings import label_warnings
 from rl_teacher.queries.queue import QueryStore
@@ -74,7 +75,7 @@ class SessionSettings:
 
     Attributes:
         num_envs: N, environments of a rollout.
-        num_steps: environment steps of the whole run, unless it is extended.
+        num_steps: environment steps of the whole run, unless the owner changes them.
         starts_with_whole_episodes: False if the first episodes are shorter than later ones, so
             that their returns are left out.
         records_episodes: whether the page shows the agent's latest episode.
@@ -111,7 +112,7 @@ class PreferenceSession:
             and when the owner has switched back from the true reward.
         losses: latest metrics of the driver's agent, which are logged.
         step: environment steps taken.
-        num_steps: environment steps of the whole run, with its extensions.
+        num_steps: environment steps of the whole run, as the owner wants them.
         schedule_step: the same without evaluation, which the label schedule does not count.
     """
 
@@ -131,7 +132,7 @@ class PreferenceSession:
         self.on_new_rewards: Callable[[], None] | None = None
         self.step = self.schedule_step = 0
         self.num_steps = settings.num_steps
-        self._gave_true_rewards = False
+        self._gave_true_rewards = self._beats_untrained = False
         self._settings = settings
         self.timer = RunTimer()
         self.status = StatusReporter(experiment.store, experiment.id, self.timer)
@@ -233,7 +234,7 @@ class PreferenceSession:
             if is_back_to_predicted and self.on_new_rewards is not None:
                 self.on_new_rewards()
             self._predicted_returns.observe(rollout, rewarded.rewards)
-            self._reporter.watch(rollout, rewarded.rewards, self.step, self.num_steps)
+            self._reporter.watch(rollout, rewarded.rewards, self.step, self.known_steps)
             self._last_metrics = rewarded.metrics
         if uses_true_reward:
             return replace(rewarded, rewards=rollout.rewards)
@@ -312,6 +313,7 @@ class PreferenceSession:
             self.on_new_rewards()
         if is_fitted and self.experiment.spec.asks_a_person:
             self._reporter.write_diagnostics(self.learner.diagnostics, self.step)
+            self._beats_untrained = self._beats_untrained or self.learner.beats_untrained()
         return is_fitted
 
     # --- owner and labelers ---
@@ -343,8 +345,7 @@ class PreferenceSession:
         """
         self.experiment.lock.check()
         wanted = self.control.latest()
-        # A run can be extended, never shortened.
-        self.num_steps = max(self.num_steps, wanted.target_steps or 0)
+        self.num_steps = wanted.target_steps or self._settings.num_steps
         if self.learner is not None:
             self.learner.planner.follow(
                 self.progress, wanted.seconds_between, wanted.target_labels, self.num_steps
@@ -362,18 +363,19 @@ class PreferenceSession:
                 self.set_phase(Phase.PAUSED, "paused on the page; resume or stop it there")
                 time.sleep(WAITING_POLL_S)
 
-    def wait_for_answers(self, num: int, then: str) -> None:
+    def wait_for_answers(self, then: str, num: int | None = None) -> None:
         """Wait until this many comparisons are answered, or none waits for an answer.
 
         Comparisons that depend on the answers are asked meanwhile.
 
         Args:
-            num: comparisons.
             then: what happens after that, for people.
+            num: comparisons; None for those before training.
         """
 
         def num_missing(learner: RewardLearner) -> int:
-            missing = num - learner.read_answers()
+            wanted = learner.planner.budget.pretraining if num is None else num
+            missing = wanted - learner.read_answers()
             self.ask()
             return missing if learner.queue.num_waiting else 0
 
@@ -438,19 +440,20 @@ class PreferenceSession:
                 phase,
                 text,
                 self.step,
-                num_steps=self._total_steps,
+                num_steps=max(self.known_steps, self.step) if self.known_steps else 0,
                 steps_per_second=rate,
                 num_missing=num_missing,
                 warnings=warnings,
                 is_extendable=is_extendable,
                 num_fits=0 if self.learner is None else self.learner.num_fits,
+                beats_untrained=self._beats_untrained,
             )
         )
 
     @property
-    def _total_steps(self) -> int:
+    def known_steps(self) -> int:
         """Environment steps of the whole run; 0 if they are not known, as in many wrappers."""
-        return max(self.num_steps, self.step) if self.num_steps > 0 else 0
+        return 0 if self.num_steps >= UNLIMITED_STEPS else self.num_steps
 
     @property
     def steps_per_second(self) -> float:

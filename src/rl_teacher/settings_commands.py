@@ -96,6 +96,8 @@ def settings_of_teach(given: Given) -> tuple[TeachConfig, RunOptions, TeachConfi
     source = given.get("predictor")
     has_teacher = source in ("synth", "human")
     defaults: Given = preset(chosen, has_labels=source != "rl", has_teacher=has_teacher)
+    if source == "human" and chosen == "images":
+        del defaults["num_timesteps"]  # proportional to the labels
     settings = {name: given[name] for name in given if name in fields_of(TeachConfig)}
     options = {name: given[name] for name in given if name in fields_of(RunOptions)}
     is_collecting = {"collect_only": True} if given.get("collect_only") else {}

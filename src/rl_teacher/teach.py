@@ -136,7 +136,8 @@ class TrainingLoop:
             if plan.collects_only:
                 self._collect_labels()
                 assert session.learner is not None  # noqa: S101 - a run that collects labels
-                is_finished = session.learner.read_answers() >= plan.first_labels
+                wanted = session.learner.planner.budget.pretraining
+                is_finished = session.learner.read_answers() >= wanted
                 session.report()
                 return self._end(is_finished=is_finished)
             # The first checkpoint is written after the first fit, so a resumed run has done this.
@@ -157,7 +158,7 @@ class TrainingLoop:
         session, labels = self.session, self._plan.labels
         try:
             while session.step < session.num_steps and session.should_continue():
-                self._follow_extension()
+                self._follow_steps()
                 self._keep_policy()
                 self.train_step()
                 # After the last step, the last labels are used first: a run that is killed before
@@ -172,6 +173,7 @@ class TrainingLoop:
         if session.has_stepped:
             self._display.status("saving")
             if labels is not None and session.step >= session.num_steps:
+                session.set_phase(Phase.FINISHING, "using the last labels, and saving")
                 session.use_last_labels()
             session.report()
             session.save()
@@ -195,8 +197,8 @@ class TrainingLoop:
 
         return self._collector.collect(act, num_steps, is_overdue)
 
-    def _follow_extension(self) -> None:
-        """Adopt the number of steps of the whole run, which the owner may have extended."""
+    def _follow_steps(self) -> None:
+        """Adopt the number of steps of the whole run, which the owner may have changed."""
         num_steps = self.session.num_steps
         self._display.extend(num_steps)
         # Its learning rate may have been annealed to 0.
@@ -229,7 +231,7 @@ class TrainingLoop:
         Agents of other libraries have their own formats and are not saved.
         """
         history, step = self.session.experiment.folder.history, self.session.step
-        is_kept = is_due(step, self._kept_step, self.session.num_steps)
+        is_kept = is_due(step, self._kept_step, self.session.known_steps)
         export = getattr(self._agent, "numpy_policy", None)
         if is_kept and export is not None:
             history.add(step, export())
@@ -250,12 +252,13 @@ class TrainingLoop:
 
         A stop before that leaves only labels, which the next run finds.
         """
-        session, num = self.session, self._plan.first_labels
+        session = self.session
         assert session.learner is not None  # noqa: S101 - there are labels to learn from
-        if num:
+        if self._plan.first_labels:
             self._collect_labels()
         if session.stop.is_set():
             return
+        num = session.learner.planner.budget.pretraining
         labels = counted(num + self._num_given, "label")
         session.set_phase(Phase.FITTING, f"fitting the reward predictor to {labels}")
         try:
@@ -282,7 +285,7 @@ class TrainingLoop:
         with contextlib.suppress(RolloutInterrupted):
             self._ask_first_comparisons()
         then = "the run ends" if self._plan.collects_only else "training starts"
-        self.session.wait_for_answers(self._plan.first_labels, then)
+        self.session.wait_for_answers(then)
 
     def _ask_first_comparisons(self) -> None:
         """Act for long enough to cut the first segments, and ask; stop early if requested.
@@ -293,7 +296,7 @@ class TrainingLoop:
         """
         session, plan, agent = self.session, self._plan, self._agent
         assert session.learner is not None  # noqa: S101 - there are labels to collect
-        queue, length, num = session.learner.queue, plan.segment_steps, plan.first_labels
+        queue, length = session.learner.queue, plan.segment_steps
         num_steps = plan.exploration_steps
         act, doing = self._exploration()
         segments = counted(num_steps // length, "segment")
@@ -303,6 +306,8 @@ class TrainingLoop:
         for steps in range(0, most, per_rollout):
             if not session.should_continue():
                 return
+            # The owner may want fewer by now.
+            num = session.learner.planner.budget.pretraining
             recorded = min(steps, num_steps) // length
             text = f"{doing}, for the first comparisons: {recorded:,} of {segments}"
             session.set_phase(Phase.RANDOM, text)
@@ -436,7 +441,7 @@ class TrainingLoop:
         history.drop_after(self.session.step)
         self._kept_step = max(history.steps, default=None)
         if not self._plan.collects_only:
-            self._follow_extension()
+            self._follow_steps()
         if self._plan.has_tensorboard:
             resumed_at = self.session.step if is_resumed else None
             self._tensorboard = TensorBoard(tensorboard_folder(self._plan.name), resumed_at)
@@ -511,8 +516,8 @@ def teach(
         experiment = stack.enter_context(open_experiment(spec))
         if given is not None:
             given.keep(experiment.folder)
-        if run.extension is not None:
-            experiment.store.experiments.set_control(experiment.id, run.extension)
+        if run.length is not None:
+            experiment.store.experiments.set_control(experiment.id, run.length)
         metrics = experiment.folder.metrics_file.last()
         display = Display(plan.name, plan.env_info.id, plan.num_steps, metrics)
         stack.enter_context(display)

@@ -174,7 +174,7 @@ def test_owner_is_asked_warned_and_told_that_training_starts(open_page, experime
     page.get_by_role("heading", name="Prefer the higher hop.").wait_for(timeout=PATIENCE_MS)
     opened.press("ArrowLeft")
     text_on(page, "6 more labels until training starts").wait_for()
-    experiment.set_status("training", "training", step=0)
+    experiment.set_status("training", "training", num_fits=1)
     text_on(page, "Training starts").wait_for(timeout=PATIENCE_MS)
     wait_for_announcement(page, "Training starts.")
 

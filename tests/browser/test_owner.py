@@ -228,26 +228,29 @@ def test_overview_shows_earlier_agents_and_compares_and_zooms_curves(
     assert paths.first.get_attribute("d") == before
 
 
-def test_finished_run_shows_results_and_is_extended(open_page, full):
+def test_run_is_finished_where_the_owner_labels_and_extended(open_page, full):
     late = {"clip": full.add_model_clip(7), "true_return": 990.0, "step": 400_000}
     full.store.experiments.set_latest_episode(full.id, late)
     full.store.metrics.append(full.id, 400_000, {"held_out_accuracy": 0.81})
-    full.set_status("finished", "finished; extend it", step=400_000, is_extendable=True)
+    full.set_status("training", "training", step=400_000)
     page = open_page(full.name, viewport=PHONE, reduced_motion="reduce").page
-    page.get_by_role("heading", name="The run is finished").wait_for(timeout=PATIENCE_MS)
-    page.get_by_role("link", name="Extend the run").click()
+    page.get_by_role("button", name="Finish").click(timeout=PATIENCE_MS)
+    page.get_by_role("button", name="Finish now").click()
+    page.get_by_role("button", name="Finishing").wait_for(timeout=PATIENCE_MS)
+    finished = full.store.experiments.control(full.id)
+    num_labels = full.store.experiments.get(full.name).answered
+    assert (finished.target_labels, finished.target_steps) == (num_labels, 400_000)
+    full.set_status("finished", "finished; extend it", step=400_000, is_extendable=True)
     results = page.get_by_role("region", name="The run is finished")
     results.get_by_text("Before: step 1k, true return 10").wait_for(timeout=PATIENCE_MS)
     results.get_by_text("After: step 400k, true return 990").wait_for()
     assert {"81 %", "400,000"} <= set(results.locator("dl").inner_text().split("\n"))
     assert_fits(page)
-    labels, steps = page.get_by_label("Labels in all"), page.get_by_label("Steps in all")
-    assert (labels.input_value(), steps.input_value()) == ("90", "600000")
-    labels.fill("80")
-    page.get_by_role("button", name="Extend").click()
+    page.get_by_role("button", name="20 more labels").click()
     page.get_by_text("continues within seconds").wait_for()
     control = full.store.experiments.control(full.id)
-    assert (control.target_labels, control.target_steps) == (80, 600_000)
+    added = -(-20 * 400_000 // num_labels)
+    assert (control.target_labels, control.target_steps) == (num_labels + 20, 400_000 + added)
 
 
 def positions(page):

@@ -66,7 +66,8 @@ def test_pages_of_owner_are_accessible_and_fit_zoomed_windows(visit, full):
 
     visit(f"/e/{full.name}?tab=labelers", ".labelers dd .line", act=create_invite)
     full.set_status("finished", "Finished.", warnings=["Few labels agree."], is_extendable=True)
-    visit(f"/e/{full.name}?extend", "text=After: step")
+    visit(f"/e/{full.name}", "text=After: step")
+    visit(f"/e/{full.name}/label", "text=After: step")
     visit("/e/no-such/label", "text=Experiment not found")
 
 

@@ -10,7 +10,7 @@ from rl_teacher.clips.answer import Answer
 from rl_teacher.common.state_dict import array_to_text, part_of
 from rl_teacher.runs.folder import Experiment
 from tests.browser.experiments import labels_given
-from tests.browser.labelling_page import PATIENCE_MS, LabellingPage, text_on
+from tests.browser.labelling_page import PATIENCE_MS, LabellingPage
 from tests.browser.person import Person
 from tests.browser.processes import Running, Service, as_home, open_store
 from tests.store.comparisons import counts
@@ -96,14 +96,13 @@ def test_answers_given_while_paused_finished_and_extended_are_stored_and_used(
         # Another labeler gives the last label that the run needs.
         on_screen = person.labelling.shown_comparison()
         store.labels.add(on_screen, Answer.EQUAL, "Ada")
-        saved = "Labels are saved, and used if it is extended."
-        text_on(labelling, saved).wait_for(timeout=PATIENCE_MS)
-        person.answer()
         labelling.get_by_role("heading", name="The run is finished").wait_for(timeout=PATIENCE_MS)
 
-        owner.get_by_label("Labels in all").fill("12", timeout=PATIENCE_MS)
-        owner.get_by_label("Steps in all").fill("8192")
-        owner.get_by_role("button", name="Extend", exact=True).click()
+        labelling.get_by_role("link", name="Other numbers").click()
+        labelling.get_by_label("Target number of labels").fill("12", timeout=PATIENCE_MS)
+        labelling.get_by_label("Steps in all").fill("8192")
+        labelling.get_by_role("button", name="Save").click()
+        labelling.get_by_role("link", name="Label").click()
         person.answer_until(12)
         finished = owner.get_by_text("Finished 8.2k steps with 12 labels").first
         finished.wait_for(timeout=PATIENCE_MS)

@@ -62,9 +62,9 @@ def test_labels_that_could_not_be_asked_are_not_missing():
     assert planner_of(30, 4).num_missing(Progress(0, 0.0)) == -11
 
 
-@pytest.mark.parametrize(("total", "due"), [(None, 56), (100, 93), (10, 15)])
-def test_changed_total_applies_at_once_but_not_below_pretraining_labels(total, due):
-    """Annealed, 60 in all, 15 first: 56 are due at half time; of 100 in all 93, of 10 only 15."""
+@pytest.mark.parametrize(("total", "due"), [(None, 56), (100, 93), (10, 10)])
+def test_changed_total_applies_at_once(total, due):
+    """Annealed, 60 in all, 15 first: 56 are due at half time; of 100 in all 93, of 10 all."""
     planner, half = planner_of(15), Progress(500, 0.0)
     planner.follow(half, total=total)
     planner.num_to_ask(half)
@@ -86,14 +86,25 @@ def test_run_without_labels_is_given_none():
     assert planner.budget.total == 0
 
 
-def test_only_more_steps_extend_the_run():
-    planner, progress = planner_of(50), Progress(1000, 0.0)
+@pytest.mark.parametrize(("num_steps", "total"), [(2000, 100), (600, 55)])
+def test_other_steps_distribute_the_remaining_labels(num_steps, total):
+    planner, progress = planner_of(50), Progress(500, 0.0)
     own = planner.budget
     planner.follow(progress, num_steps=1000)
     assert planner.budget == own
-    planner.follow(progress, total=100, num_steps=2000)
+    planner.follow(progress, total=total, num_steps=num_steps)
     assert planner.num_labels_due(progress) == 50
-    assert planner.num_labels_due(Progress(2000, 0.0)) == 100
+    assert planner.num_labels_due(Progress(num_steps, 0.0)) == total
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_finished_run_waits_for_no_label(is_training):
+    """Of 20 asked, 7 are answered; before training, 15 were to be."""
+    planner, progress = planner_of(20, 13), Progress(500, 0.0, is_training=is_training)
+    planner.follow(progress, total=7, num_steps=500)
+    assert planner.num_missing(progress) == 0
+    assert planner.num_to_ask(progress) <= 0
+    assert planner.budget.pretraining == 7
 
 
 @pytest.mark.parametrize("damaged", [{"total": [60]}, {"fraction": None}])

@@ -11,8 +11,8 @@ from rl_teacher.queries.schedules import (
     Progress,
     annealed,
     change_rate,
+    change_steps,
     constant,
-    extend,
     schedule,
 )
 
@@ -47,7 +47,7 @@ def test_schedule_never_decreases(name, step):
     assert later >= now
 
 
-EXTENDED = extend(BUDGET, 2400, 2000, 1400, Progress(1000, 5.0))
+EXTENDED = replace(change_steps(BUDGET, 2000, 1400, Progress(1000, 5.0)), total=2400)
 
 
 @pytest.mark.parametrize(("step", "labels"), [(1000, 1400), (1500, 2310), (2000, 2400)])
@@ -64,18 +64,18 @@ def test_hyperbolic_schedule_of_extension_spreads_new_labels_over_new_steps():
 
 
 def test_extension_before_training_keeps_pretraining_labels():
-    extended = extend(BUDGET, 2000, 3000, 0, Progress(0, 0.0, is_training=False))
-    assert extended == Budget(total=2000, pretraining=350, num_steps=3000)
+    extended = change_steps(BUDGET, 3000, 0, Progress(0, 0.0, is_training=False))
+    assert extended == replace(BUDGET, num_steps=3000)
 
 
 def test_extension_by_steps_alone_keeps_total():
-    extended = extend(BUDGET, None, 2000, 1400, Progress(1000, 0.0))
+    extended = change_steps(BUDGET, 2000, 1400, Progress(1000, 0.0))
     assert [annealed(extended, Progress(step, 0.0)) for step in (1000, 2000)] == [1400, 1400]
 
 
 def test_extension_of_unlimited_run_keeps_its_rate():
     budget = Budget(total=None, pretraining=10, num_steps=100, seconds_between=0, steps_between=20)
-    extended = extend(budget, None, 200, 15, Progress(100, 0.0))
+    extended = change_steps(budget, 200, 15, Progress(100, 0.0))
     assert [constant(extended, Progress(step, 0.0)) for step in (100, 200)] == [15, 20]
 
 

@@ -36,6 +36,7 @@ class TestSummary:
             "waiting_since": None,
             "warnings": [],
             "is_extendable": False,
+            "beats_untrained": False,
             "num_fits": 0,
             "first_episode": None,
             "latest_episode": None,

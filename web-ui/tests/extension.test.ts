@@ -1,23 +1,20 @@
 import { expect, it } from 'vitest'
 
-import { extensionOf, isExtended, proposeTargets, targetsOf } from '../src/lib/extension'
+import { extensionOf, isExtended } from '../src/lib/extension'
 
 const progress = { mine: 0, answered: 60, asked: 65, target: 60, waiting: 5, clips: null, newest_label: 0 }
 const control = { state: 'run' as const, seconds_between: null, target_labels: null, target_steps: null, reward: null }
 const finished = { step: 400_001, num_steps: 400_000, progress, control }
 
-it('has targets that are at least what the run has reached, and no labels without a target', () => {
-  expect(targetsOf(finished)).toEqual({ labels: 60, steps: 400_001 })
-  expect(targetsOf({ ...finished, progress: { ...progress, answered: 70 } }).labels).toBe(70)
-  const targets = targetsOf({ ...finished, progress: { ...progress, target: null } })
-  expect(extensionOf(proposeTargets(targets))).toEqual({ target_steps: 600_002 })
-})
-
-it('proposes half of the labels and steps more; a run that only collects has no steps', () => {
-  const proposed = proposeTargets({ labels: 61, steps: 400_000 })
-  expect(extensionOf(proposed)).toEqual({ target_labels: 92, target_steps: 600_000 })
-  const collected = { ...finished, step: 0, num_steps: 0 }
-  expect(extensionOf(proposeTargets(targetsOf(collected)))).toEqual({ target_labels: 90 })
+it.each([
+  // 20 labels take a third of the steps of 60.
+  [{ step: 300_000, num_steps: 300_000 }, { target_labels: 80, target_steps: 400_000 }],
+  [{ step: 300_001 }, { target_labels: 80, target_steps: 533_334 }],
+  [{ step: 0, num_steps: 0 }, { target_labels: 80 }],
+  [{ progress: { ...progress, answered: 80 }, step: 400_000 }, { target_labels: 100, target_steps: 500_000 }],
+  [{ progress: { ...progress, target: null } }, { target_steps: 600_002 }],
+])('extends a run at %j by 20 labels and the steps that so many took', (more, update) => {
+  expect(extensionOf({ ...finished, ...more })).toEqual(update)
 })
 
 it('is extended until the run has continued to its new steps or labels', () => {

@@ -387,17 +387,14 @@ describe('labelling session', () => {
     session.stop()
   })
 
-  it('releases the comparisons behind the one on screen when the run finishes', async () => {
-    const { session, sent, released, idsAhead, free } = createSession()
+  it('shows the end and releases all comparisons when the run finishes', async () => {
+    const { session, released, idsAhead, free } = createSession()
     await session.start()
     free.most = 0
-    sendSummary({ ...summary, phase: 'finished' })
+    sendSummary({ ...summary, phase: 'finished', message: 'finished', num_steps: 0 })
     await settle()
-    expect(idsAhead()).toEqual([])
-    expect(released).toEqual(['lease-2', 'lease-3', 'lease-4'])
-    session.answer('left')
-    await settle()
-    expect(sent).toMatchObject([{ comparison_id: 1, lease: 'lease-1' }])
+    expect([session.shown, kind(session), idsAhead()]).toEqual([null, 'finished', []])
+    expect(released).toEqual(['lease-1', 'lease-2', 'lease-3', 'lease-4'])
     session.stop()
   })
 

@@ -8,6 +8,8 @@ const counts: Progress = { mine: 5, answered: 9, asked: 12, target: 60, waiting:
 const summaryOf = (phase: Phase, more: Partial<ExperimentSummary> = {}) =>
   ({ phase, step: 500, num_steps: 10_000, steps_per_second: 100, progress: counts, message: 'as it says', ...more }) as ExperimentSummary
 
+const WAITING = summaryOf('waiting', { message: '8 more labels until training starts' })
+
 const facts = (more: Partial<Facts>): Facts => ({
   shown: null,
   numClips: 2,
@@ -19,7 +21,7 @@ const facts = (more: Partial<Facts>): Facts => ({
   numMissing: 0,
   isHeld: false,
   isLoading: false,
-  isStarting: false,
+  milestone: '',
   numAhead: 3,
   numUnsent: 0,
   isDurable: true,
@@ -36,12 +38,14 @@ describe('the labelling page', () => {
     ['label', { shown: 'review', failure: NOT_FOUND, trouble: 'throttled', isHeld: true }, '', ''],
     ['ranking', { shown: 'ranking', numClips: 4 }, '', ''],
     ['pair only', { shown: 'pair', isPairOnly: true }, '', 'this is a pair'],
-    ['waited for', { shown: 'pair', numMissing: 1 }, '1 more label until training continues', ''],
-    ['waited for', { shown: 'pair', numMissing: 7, summary: summaryOf('waiting', { step: 0 }) }, '7 more labels until training starts', ''],
-    ['waited for', { numMissing: 2, summary: summaryOf('waiting', { step: 0, num_steps: 0 }) }, '2 more labels until the run ends', 'in a few seconds'],
-    ['starting', { shown: 'pair', isStarting: true, numMissing: 7 }, 'Training starts', ''],
-    ['finished', { shown: 'pair', summary: summaryOf('finished') }, 'The run is finished', 'used if it is extended'],
-    ['finished', { summary: summaryOf('finished'), isHeld: true }, 'The run is finished', 'Finished 10k steps with 9 labels.'],
+    ['waited for', { shown: 'pair', numMissing: 1, summary: WAITING }, '1 more label until training starts', ''],
+    ['waited for', { numMissing: 2, summary: WAITING }, '2 more labels until training starts', 'in a few seconds'],
+    ['milestone', { shown: 'pair', milestone: 'Training starts', numMissing: 7 }, 'Training starts', ''],
+    ['milestone', { milestone: 'Training starts', summary: summaryOf('paused') }, 'Training starts', ''],
+    ['finishing', { shown: 'pair', summary: summaryOf('finishing'), numMissing: 7 }, 'Finishing', 'Using 9 labels, and saving.'],
+    ['finishing', { summary: summaryOf('finishing'), milestone: 'Training starts', isHeld: true }, 'Finishing', 'Using 9 labels, and saving.'],
+    ['finished', { shown: 'review', summary: summaryOf('finished') }, 'The run is finished', 'used if it is extended'],
+    ['finished', { summary: summaryOf('finished'), milestone: 'Training starts', isHeld: true }, 'The run is finished', 'Finished 10k steps with 9 labels.'],
     ['offline', { shown: 'pair', trouble: 'offline', numMissing: 7 }, 'The server is unreachable', '4 comparisons are loaded'],
     ['offline', { shown: 'pair', trouble: 'offline', numAhead: 0, isDurable: false }, 'The server is unreachable', 'last loaded comparison, and your labels are saved only on this page'],
     ['offline', { shown: 'ranking', trouble: 'offline' }, 'The server is unreachable', 'Your order stays on this page'],
@@ -51,10 +55,13 @@ describe('the labelling page', () => {
     ['failed', { failure: NOT_FOUND, trouble: 'offline' }, 'Experiment not found', 'It was renamed.'],
     ['loading', { isLoading: true, trouble: 'throttled' }, '', 'Loading the next comparison…'],
     ['throttled', { trouble: 'throttled', isHeld: true }, 'Too many requests', 'in a few seconds'],
-    ['held', { isHeld: true, numMissing: 1 }, 'Nothing to label right now', 'Other labelers have the remaining comparisons'],
-    ['all labelled', { counts: { ...counts, answered: 60, waiting: 0 } }, 'All comparisons are labelled, thank you', 'The agent continues training.'],
+    ['held', { isHeld: true, numMissing: 1, summary: WAITING }, 'Nothing to label right now', 'Other labelers have the remaining comparisons'],
+    ['all labelled', { counts: { ...counts, answered: 60, waiting: 0 } }, 'All comparisons are labelled, thank you', 'The agent continues training, for about 2 min.'],
+    ['all labelled', { counts: { ...counts, answered: 60, waiting: 0 }, summary: summaryOf('fitting', { steps_per_second: null }) }, 'All comparisons are labelled, thank you', 'The agent continues training.'],
     ['idle', { next_s: 10 }, 'Nothing to label right now', 'Next comparison in about 10 s.'],
-    ['idle', { summary: summaryOf('paused') }, 'Nothing to label right now', 'The run is paused.'],
+    ['paused', { summary: summaryOf('paused'), isHeld: true }, 'The run is paused', 'when you resume it'],
+    ['paused', { summary: summaryOf('paused'), isOwner: false, counts: { ...counts, answered: 60 } }, 'The run is paused', 'when its owner resumes it'],
+    ['label', { shown: 'pair', summary: summaryOf('paused') }, '', ''],
     ['idle', { summary: summaryOf('lost') }, 'Nothing to label right now', 'As it says'],
   ])('is in state %s with %j', (kind, more, heading, text) => {
     const state = pageState(facts(more))

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { Episode } from '../src/lib/api-types'
-import { describeNoEpisode, describeStatus, hasStartedTraining, warningKind } from '../src/lib/status'
+import { describeNoEpisode, describeStatus, milestoneOf, warningKind } from '../src/lib/status'
 
 const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, clips: null, newest_label: 0 }
 const status = {
@@ -23,6 +23,7 @@ describe('describeStatus', () => {
     [{ steps_per_second: null }, '1.2M of 3M steps. 5 comparisons to label.'],
     [{ num_steps: 0 }, '1.2M steps. 5 comparisons to label.'],
     [{ phase: 'waiting' as const }, 'The run waits for 5 more labels.'],
+    [{ phase: 'finishing' as const }, 'Using 209 labels, and saving.'],
     [{ phase: 'finished' as const }, 'Finished 3M steps with 209 labels.'],
     [{ ...collects, phase: 'finished' as const }, 'Finished with 209 labels.'],
     [{ ...collects, phase: 'paused' as const }, 'Paused. You can still label.'],
@@ -32,12 +33,10 @@ describe('describeStatus', () => {
     expect(describeStatus({ ...status, ...more })).toBe(text)
   })
 
-  it.each([
-    [{ step: 0 }, '7 more labels until training starts'],
-    [{ step: 10 }, '7 more labels until training continues'],
-    [{ step: 0, num_steps: 0 }, '7 more labels until the run ends'],
-  ])('counts the labels until a run at %j goes on, and since when', (steps, text) => {
-    const waiting = { ...status, ...steps, phase: 'waiting' as const, num_missing: 7 }
+  it.each(['training starts', 'training continues', 'the run ends'])('counts the labels until %s, and since when', (then) => {
+    const text = `7 more labels until ${then}`
+    const message = `8 more labels until ${then}; clips wait for their upload since 12:00:00`
+    const waiting = { ...status, message, phase: 'waiting' as const, num_missing: 7 }
     expect(describeStatus(waiting)).toBe(`${text}.`)
     const waiting_since = new Date().toISOString()
     const time = new Date(waiting_since).toTimeString().slice(0, 5)
@@ -45,16 +44,12 @@ describe('describeStatus', () => {
   })
 })
 
-describe('hasStartedTraining', () => {
-  it('is true once, at the first training after the labels before it', () => {
-    const phases = ['random', 'waiting', 'fitting', 'training', 'training'] as const
-    const summaries = phases.map((phase, i) => ({ phase, step: i === 4 ? 2048 : 0 }))
-    const starts = summaries.map((now, i) => hasStartedTraining(summaries[i - 1] ?? null, now))
-    expect(starts).toEqual([false, false, false, true, false])
-  })
-
-  it('is false for training that continues', () => {
-    expect(hasStartedTraining({ phase: 'waiting', step: 500 }, { phase: 'training' })).toBe(false)
+describe('milestoneOf', () => {
+  it('names each milestone once, when it is reached while the page is open', () => {
+    const summaries = [[0, false], [1, false], [2, false], [3, true], [4, true]] as const
+    const reached = summaries.map(([num_fits, beats_untrained]) => ({ num_fits, beats_untrained }))
+    const named = reached.map((now, i) => milestoneOf(reached[i - 1] ?? null, now))
+    expect(named).toEqual(['', 'Training starts', '', 'Your agent beats the untrained one', ''])
   })
 })
 

@@ -91,7 +91,7 @@ def make_agent(config: TeachConfig, venv: gym.vector.VectorEnv) -> Agent:
         venv.single_observation_space,
         venv.single_action_space,
         config.agent_settings,
-        total_steps=config.num_timesteps,
+        total_steps=config.total_steps,
         seed=config.seed,
     )
     steps = getattr(agent, "rollout_steps", None)

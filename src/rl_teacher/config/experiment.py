@@ -40,6 +40,15 @@ from rl_teacher.nn.encoders import PredictorEncoder
 
 DEFAULT_PRETRAIN_LABELS = 50
 """Labels before training where neither -l nor -L is given."""
+DEFAULT_STEPS = 5_000_000
+"""Environment steps where -t is not given and no person labels."""
+FIRST_STEPS = 32_000
+"""Environment steps of whole episodes from which a person's first comparisons are chosen, at most;
+there are more if the comparisons need them."""
+STEPS_PER_LABEL = 2_000
+"""Environment steps for each of a person's labels where -t is not given; see docs/labelling.md."""
+UNLIMITED_STEPS = MAX_SEED
+"""Environment steps of a run that its owner finishes."""
 SCHEDULE_FRACTION_OF_SAC = 0.5
 """On walker-walk, SAC is stuck in a poor gait less often with early labels; see docs/results.md."""
 AGENT_RESET_OF_SAC = 0.5
@@ -174,8 +183,10 @@ class TeachConfig:
     collect_only: Annotated[bool, NO_FLAG] = False
     """request all labels and stop without training"""
 
-    num_timesteps: Annotated[Count, TRAINING, short("-t")] = 5_000_000
-    """environment steps, with those of the exploration before training"""
+    num_timesteps: Annotated[Count | None, TRAINING, short("-t")] = None
+    """environment steps, with those of the exploration before training; by default 5,000,000. With
+    -p human, 32,000 and 2,000 for each of --n-labels, or without --n-labels until you finish the
+    run"""
     clip_reward: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """largest absolute value of a true reward that the agent learns from, usually 1 for Atari; 0:
     no clipping. Reported returns are never clipped"""
@@ -248,6 +259,17 @@ class TeachConfig:
     def asks(self) -> bool:
         """True if labels are requested from a teacher."""
         return self.predictor in ("synth", "human")
+
+    @property
+    def total_steps(self) -> int:
+        """Environment steps of training: -t, or its default."""
+        if self.num_timesteps is not None:
+            return self.num_timesteps
+        if not self.asks_a_person:
+            return DEFAULT_STEPS
+        if self.n_labels is None:
+            return UNLIMITED_STEPS
+        return FIRST_STEPS + STEPS_PER_LABEL * self.n_labels
 
     @property
     def asks_upfront(self) -> bool:

@@ -15,7 +15,7 @@ from rl_teacher.queries.schedules import (
     Progress,
     Schedule,
     change_rate,
-    extend,
+    change_steps,
     schedule,
 )
 
@@ -73,23 +73,24 @@ class QueryPlanner:
 
         Args:
             progress: of the run; the constant schedule continues from here at a new rate, and every
-                schedule starts over from here in a run that is extended.
+                schedule starts over from here if the steps change.
             seconds_between: time between two comparisons of the constant schedule.
             total: labels over the whole run, those asked so far included.
-            num_steps: environment steps of the whole run.
+            num_steps: environment steps of the whole run; 0 if they are not known.
         """
         own, budget = self._own, self.budget
         if own.total == 0:
             return
         seconds = own.seconds_between if seconds_between is None else seconds_between
         total = own.total if total is None else total
-        if num_steps > budget.num_steps:
-            budget = extend(budget, total, num_steps, self._queue.num_asked, progress)
+        if num_steps not in (0, budget.num_steps):
+            budget = change_steps(budget, num_steps, self._queue.num_asked, progress)
         if seconds != budget.seconds_between:
             budget = change_rate(budget, seconds, progress)
-        # The run waits for the pretraining labels, so the total cannot be smaller.
-        least = None if total is None else max(total, budget.pretraining)
-        self.budget = replace(budget, total=least)
+        # The run waits for the labels before training.
+        first = budget.pretraining if progress.is_training else own.pretraining
+        first = first if total is None else min(first, total)
+        self.budget = replace(budget, total=total, pretraining=first)
 
     @property
     def has_all_answers(self) -> bool:
@@ -98,7 +99,8 @@ class QueryPlanner:
 
     def num_labels_due(self, progress: Progress) -> int:
         """Return how many labels the schedule wants by now."""
-        return self._schedule(self.budget, progress)
+        due, total = self._schedule(self.budget, progress), self.budget.total
+        return due if total is None else min(due, total)
 
     def num_missing(self, progress: Progress) -> int:
         """Return how many of the labels that are due by now have not been given.

@@ -1,7 +1,7 @@
 """Label schedules: the number of comparisons that may have been asked by step t.
 
-N: labels over the whole run, P: labels before training, T: the step by which all are asked. An
-extended run starts a schedule of its own at step t0, with the P labels asked until then.
+N: labels over the whole run, P: labels before training, T: the step by which all are asked. A run
+whose steps are changed starts a schedule of its own at step t0, with the P labels asked until then.
 """
 
 import math
@@ -32,7 +32,7 @@ class Budget:
 
     Attributes:
         total: N labels over the whole run, or None without a limit.
-        pretraining: P labels before training, or before the run was extended.
+        pretraining: P labels before training, or before the steps were changed.
         num_steps: environment steps of the run.
         seconds_between: time between comparisons of the constant schedule; 0 counts steps instead.
         steps_between: steps between comparisons of the constant schedule.
@@ -40,7 +40,7 @@ class Budget:
             if it never was.
         changed_at_s: seconds of training at that change.
         hyperbolic_steps: T0 of the hyperbolic schedule.
-        first_step: t0, the step at which training began, or the run was extended.
+        first_step: t0, the step at which training began, or the steps were changed.
         fraction: fraction of the steps from t0 on within which the annealed and the hyperbolic
             schedule ask all labels.
     """
@@ -117,25 +117,20 @@ def change_rate(budget: Budget, seconds_between: float, progress: Progress) -> B
     )
 
 
-def extend(
-    budget: Budget, total: int | None, num_steps: int, num_asked: int, progress: Progress
-) -> Budget:
-    """Extend a run to more steps, and possibly more labels; the schedule starts over from here.
+def change_steps(budget: Budget, num_steps: int, num_asked: int, progress: Progress) -> Budget:
+    """Change the steps of the whole run; the schedule starts over from here.
 
     Args:
         budget: the budget so far.
-        total: labels over the whole run, those asked so far included; None to keep it.
         num_steps: environment steps of the whole run.
         num_asked: labels asked so far.
         progress: of the run.
     """
-    total = budget.total if total is None else total
     # Before training, P stays the number of pretraining labels: not all may have been asked.
-    if total is None or not progress.is_training:
-        return replace(budget, total=total, num_steps=num_steps)
+    if budget.total is None or not progress.is_training:
+        return replace(budget, num_steps=num_steps)
     return replace(
         budget,
-        total=max(total, num_asked),
         num_steps=num_steps,
         pretraining=num_asked,
         first_step=progress.step,

@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from rl_teacher.config.experiment import UNLIMITED_STEPS
 from rl_teacher.report.figures import duration, is_missing, number, percent, reward, share
 
 REFRESHES_PER_S = 2.0
@@ -133,6 +134,8 @@ class Progress:
 def steps_line(row: Row, total_steps: int) -> RenderableType:
     """Render the progress bar with the number of steps."""
     step = row.get("step") or 0
+    if total_steps >= UNLIMITED_STEPS:
+        return Text(f"{number(step)} steps, until you finish the run")
     line = Table.grid(padding=(0, 2))
     line.add_row(
         ProgressBar(total=total_steps, completed=step, width=BAR_WIDTH),
@@ -175,15 +178,16 @@ def clips_of(row: Row, divider: str) -> str:
 def time_left_s(row: Row, total_steps: int) -> float | None:
     """Estimate the seconds left at the current speed; None if it is unknown."""
     pace = row.get("steps_per_second")
-    if is_missing(pace) or not pace:
+    if is_missing(pace) or not pace or total_steps >= UNLIMITED_STEPS:
         return None
     return max(0, total_steps - (row.get("step") or 0)) / pace
 
 
 def plain_line(row: Row, total_steps: int, status: str) -> str:
     """Format metrics and status as one line, for log files."""
+    total = "" if total_steps >= UNLIMITED_STEPS else f"/{number(total_steps)}"
     training = [
-        f"{number(row.get('step') or 0)}/{number(total_steps)} steps",
+        f"{number(row.get('step') or 0)}{total} steps",
         f"{number(row.get('steps_per_second'))}/s",
         f"{duration(time_left_s(row, total_steps))} left",
     ]

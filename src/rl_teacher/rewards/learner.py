@@ -34,6 +34,8 @@ from rl_teacher.rewards.meter import EQUAL, PredictorMeter
 from rl_teacher.rewards.source import Metrics, RewardedRollout, prediction_metrics
 from rl_teacher.rewards.trainer import PredictorTrainer
 
+NEWEST_LABELS = 10
+"""Newest labels whose clips are compared with those before training."""
 RECORDED_STEPS = 48_000
 """Environment steps, over all environments, from which segments are cut: few enough that they show
 the agent's recent behaviour."""
@@ -296,6 +298,21 @@ class RewardLearner:
         self.predictor.recent.update(self.predictor.member_rewards(rows))
 
     # --- report ---
+
+    def beats_untrained(self) -> bool:
+        """Return whether the newest clips are rated above those before training.
+
+        By more than two standard errors, so that it is not chance.
+        """
+        labels, first = self.trainer.labels, self._learning.labels.first
+        indices = [labels.index_of(each) for each in labels.comparison_ids]
+        known = [index for index in indices if index is not None]
+        early, late = known[:first], known[first:][-NEWEST_LABELS:]
+        if not early or len(late) < NEWEST_LABELS:
+            return False
+        before, now = (self.meter.scores(labels, each).ravel() for each in (early, late))
+        error = math.hypot(*(each.std() / math.sqrt(each.size) for each in (before, now)))
+        return bool(now.mean() - before.mean() > 2 * error)
 
     def metrics(self) -> Metrics:
         """Return the numbers of labels and fits, and the quality of the last fit."""

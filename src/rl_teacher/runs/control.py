@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from rl_teacher.common.errors import BadConfig
+from rl_teacher.runs.folder import is_of_wrapper
 from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import Control, ExperimentView
 from rl_teacher.store.store import Store
@@ -63,6 +64,35 @@ class RunControl:
         policy = replace(before, overlap=overlap)
         if policy != before:
             self._store.experiments.set_assignment(self._experiment_id, policy)
+
+
+def finish_run(store: Store, name: str, *, by: str = OWNER) -> None:
+    """Let a run end with the labels and steps that it has; `teach` extends it again.
+
+    A running trainer uses its last labels and saves within seconds; otherwise the next run does.
+
+    Args:
+        store: store of the experiment.
+        name: name of the experiment.
+        by: name of the owner.
+
+    Raises:
+        BadConfig: a program with a wrapper runs the experiment.
+        ExperimentNotFound: there is no such experiment.
+    """
+    experiment = store.experiments.get(name)
+    if is_of_wrapper(experiment):
+        raise BadConfig(
+            f"{name!r} is trained by a program of its own, which decides when it ends. End it "
+            "there, or press stop on the page if the program checks is_stop_wanted."
+        )
+    step = (experiment.status or {}).get("step") or 0
+    end = Control(
+        "run",
+        target_labels=max(experiment.answered, 1) if experiment.asked else None,
+        target_steps=None if experiment.config.get("collect_only") else max(step, 1),
+    )
+    store.experiments.set_control(experiment.id, end, by=by)
 
 
 def has_two_rewards(experiment: ExperimentView) -> bool:

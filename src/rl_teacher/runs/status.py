@@ -19,6 +19,7 @@ class Phase(StrEnum):
     WAITING = "waiting"
     FITTING = "fitting"
     TRAINING = "training"
+    FINISHING = "finishing"
     PAUSED = "paused"
     FINISHED = "finished"
     STOPPED = "stopped"
@@ -45,6 +46,8 @@ class RunStatus:
         warnings: problems with the labels, and what helps.
         is_extendable: whether the run has finished and waits to be extended.
         num_fits: completed fits of the reward predictor; their diagnostics are written before.
+        beats_untrained: whether the predictor prefers what the agent does now to what it did before
+            training.
     """
 
     phase: Phase
@@ -56,6 +59,7 @@ class RunStatus:
     warnings: tuple[str, ...] = ()
     is_extendable: bool = False
     num_fits: int = 0
+    beats_untrained: bool = False
 
 
 def reported_phase(status: Mapping[str, Any] | None) -> Phase:

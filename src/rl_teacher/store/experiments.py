@@ -17,7 +17,7 @@ from rl_teacher.store.labelers import OWNER, Labelers
 from rl_teacher.store.records import AssignmentPolicy, Control, ExperimentView
 from rl_teacher.store.tables import Credential, Experiment, ExperimentLock, Invite
 
-ClearableSetting = Literal["seconds_between", "target_labels"]
+ClearableSetting = Literal["seconds_between", "target_labels", "target_steps"]
 
 MAX_OVERLAP_LABELERS = 100
 

@@ -130,6 +130,7 @@ class ExperimentViews:
             and bool(status.get("is_extendable"))
             and not self.is_silent(view),
             num_fits=status.get("num_fits", 0),
+            beats_untrained=bool(status.get("beats_untrained")),
             first_episode=self._episode(view.first_episode),
             latest_episode=self._episode(view.latest_episode),
         )
@@ -157,7 +158,7 @@ class ExperimentViews:
             asked=view.asked,
             target=view.target_labels,
             # The open comparisons of a finished run are not asked, since it ignores the answers.
-            waiting=0 if phase is Phase.FINISHED else view.waiting,
+            waiting=0 if phase in (Phase.FINISHING, Phase.FINISHED) else view.waiting,
             clips=self._clips(view),
             newest_label=self._store.labels.newest_id(view.id),
         )

@@ -163,7 +163,7 @@ class WrapperLearning:
 
     def _wait_for_answers(self) -> None:
         """Wait until every comparison is answered."""
-        self.session.wait_for_answers(self.learner.queue.num_asked, "the program continues")
+        self.session.wait_for_answers("the program continues", self.learner.queue.num_asked)
 
     def wait_for_first_answers(self) -> None:
         """Wait for the answers that the first fit needs, once all of them are asked for."""

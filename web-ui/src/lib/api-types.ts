@@ -70,7 +70,7 @@ export interface components {
         };
         ControlRequest: {
             /** @enum {string} */
-            state: "run" | "pause" | "stop";
+            state: "run" | "pause" | "stop" | "finish";
         };
         CurrentUser: {
             home: string;
@@ -97,6 +97,7 @@ export interface components {
             labeler: string | null;
         };
         ExperimentDetail: {
+            beats_untrained: boolean;
             config: {
                 [key: string]: unknown;
             };
@@ -126,6 +127,7 @@ export interface components {
             warnings: string[];
         };
         ExperimentSummary: {
+            beats_untrained: boolean;
             env_id: string;
             first_episode: components["schemas"]["Episode"] | null;
             instructions: string;
@@ -336,6 +338,7 @@ export interface components {
         };
         OwnerExperimentDetail: {
             assignment: components["schemas"]["AssignmentPolicy"];
+            beats_untrained: boolean;
             config: {
                 [key: string]: unknown;
             };
@@ -386,7 +389,7 @@ export interface components {
             request_id: string;
         };
         /** @enum {string} */
-        Phase: "starting" | "random" | "waiting" | "fitting" | "training" | "paused" | "finished" | "stopped" | "failed" | "lost" | "idle";
+        Phase: "starting" | "random" | "waiting" | "fitting" | "training" | "finishing" | "paused" | "finished" | "stopped" | "failed" | "lost" | "idle";
         PlaySession: {
             is_exploring: boolean;
             num_episodes: number;

@@ -29,14 +29,14 @@ import { pageState, troubleOf, type Facts, type PageState, type Trouble } from '
 import { LabellingProgress, secondsToNext } from './progress.svelte'
 import { clipsOf, screenOf, type Groups, type RankingScreen, type ScreenSize } from './ranking'
 import { Resource } from './resource.svelte'
-import { hasStartedTraining } from './status'
+import { milestoneOf } from './status'
 import { currentUser } from './user.svelte'
 import type { Answer, Comparison, ExperimentSummary, LabelEffect } from './api-types'
 
 /** Comparisons to keep ready behind the one on screen. */
 const NUM_AHEAD = 3
-/** How long the page announces that training starts. */
-const START_NOTICE_MS = 8_000
+/** How long the page announces a milestone. */
+const MILESTONE_MS = 8_000
 /** Interval of checks whether comparisons leased to others have become free. */
 const RECHECK_MS = 10_000
 /** Statuses of rejections because of the content of a ranking. */
@@ -91,8 +91,8 @@ export class LabellingSession {
   readonly effects: LabelEffects
   readonly clips: Pick<ClipLoader, 'comparison' | 'clip'>
 
-  /** Whether training has started for the first time just now. */
-  #isStarting = $state(false)
+  /** What the run has just reached, or an empty string. */
+  #milestone = $state('')
   #hasFetched = $state(false)
   /** What the service had for this labeler when it was last asked: nothing, or nothing although some wait. */
   #supply = $state<'some' | 'none' | 'held'>('some')
@@ -103,7 +103,7 @@ export class LabellingSession {
   #latest: { id: string; hashes: readonly string[]; groups: Groups } | null = null
   /** The step of training at which the number of comparisons last changed. */
   #lastAskedStep = 0
-  #startTimer: ReturnType<typeof setTimeout> | undefined
+  #milestoneTimer: ReturnType<typeof setTimeout> | undefined
   #begun: Promise<void> | null = null
   #stopFeed: () => void = () => undefined
   readonly #opening: Resource<void>
@@ -188,7 +188,7 @@ export class LabellingSession {
       // Not by the present number alone: new comparisons have yet to be fetched.
       isHeld: this.#supply === 'held' && progress.numWaiting > 0,
       isLoading: this.#isLoading,
-      isStarting: this.#isStarting,
+      milestone: this.#milestone,
       numAhead: this.queue.items.length,
       numUnsent: labels.numUnsent,
       isDurable: labels.isDurable,
@@ -249,7 +249,7 @@ export class LabellingSession {
   /** End everything, also what `start` still waits for, and release all leases. */
   stop(): void {
     this.#opening.stop()
-    clearTimeout(this.#startTimer)
+    clearTimeout(this.#milestoneTimer)
     this.#stopFeed()
     this.queue.supply.stop()
     this.effects.stop()
@@ -510,8 +510,10 @@ export class LabellingSession {
     if (this.queue.drop(({ lease }) => leases.has(lease ?? ''))) void this.queue.fill()
   }
 
-  /** Release the comparisons behind the one on screen: a finished run does not learn from them. */
+  /** Release all comparisons: a finished run does not learn from them. */
   #releaseQueued(): void {
+    this.#putBackCurrent()
+    if (this.shown?.kind !== 'review') this.#show(null)
     const queued = this.queue.items.map(({ comparison }) => comparison)
     if (this.queue.drop(() => true)) this.#release(queued)
   }
@@ -525,7 +527,7 @@ export class LabellingSession {
 
   #follow(summary: ExperimentSummary): void {
     if (summary.progress.asked !== this.summary?.progress.asked) this.#lastAskedStep = summary.step
-    if (hasStartedTraining(this.summary, summary)) this.#announceStart()
+    this.#announce(milestoneOf(this.summary, summary))
     if (summary.phase === 'finished') this.#releaseQueued()
     this.summary = summary
     this.progress.follow(summary)
@@ -534,10 +536,11 @@ export class LabellingSession {
     if (summary.latest_episode !== null) void this.latestEpisode.show(summary.latest_episode)
   }
 
-  #announceStart(): void {
-    this.#isStarting = true
-    clearTimeout(this.#startTimer)
-    this.#startTimer = setTimeout(() => (this.#isStarting = false), START_NOTICE_MS)
+  #announce(milestone: string): void {
+    if (milestone === '') return
+    this.#milestone = milestone
+    clearTimeout(this.#milestoneTimer)
+    this.#milestoneTimer = setTimeout(() => (this.#milestone = ''), MILESTONE_MS)
   }
 }
 

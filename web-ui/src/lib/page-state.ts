@@ -3,7 +3,7 @@
 import { RequestRejected, SignedOut, Throttled } from './api'
 import type { ExperimentSummary, Phase, Progress } from './api-types'
 import { capitalise, count, duration, errorText, failureText, plural } from './format'
-import { describeStatus, missingText } from './status'
+import { describeStatus, missingText, trainingLeft } from './status'
 
 /** Why requests do not get through. */
 export type Trouble = 'signed out' | 'offline' | 'throttled'
@@ -26,8 +26,8 @@ export interface Facts {
   /** Whether the remaining comparisons are leased to others or labelled by this labeler. */
   isHeld: boolean
   isLoading: boolean
-  /** Whether training has started for the first time just now. */
-  isStarting: boolean
+  /** What the run has just reached, or an empty string. */
+  milestone: string
   /** Comparisons that are loaded behind the one on screen. */
   numAhead: number
   numUnsent: number
@@ -62,7 +62,6 @@ const PHASE_TEXTS: Partial<Record<Phase, string>> = {
   waiting: 'The next clips are being rendered. They come in a few seconds.',
   fitting: 'The reward predictor is being fitted to the labels. The next comparisons come when the agent trains again.',
   training: 'The agent is training. The next comparisons come by the label schedule.',
-  paused: 'The run is paused. The next comparisons come when its owner resumes it.',
   stopped: 'The run was stopped and saved. The next comparisons come when it is started again.',
 }
 
@@ -82,14 +81,16 @@ export function pageState(facts: Facts): PageState {
     ['failed', !isShown && facts.failure !== null, failureText(facts.failure), errorText(facts.failure)],
     ['signed out', trouble === 'signed out', 'This browser is no longer signed in', signedOutText(facts)],
     ['offline', trouble === 'offline', 'The server is unreachable', offlineText(facts)],
-    ['starting', facts.isStarting, 'Training starts'],
+    ['finishing', summary?.phase === 'finishing', 'Finishing', finishedText(facts)],
     ['finished', summary?.phase === 'finished', 'The run is finished', finishedText(facts)],
+    ['milestone', facts.milestone !== '', facts.milestone],
     ['waited for', isShown && facts.numMissing > 0, waitedForText(facts)],
     ['pair only', facts.isPairOnly, '', 'Fewer than two comparisons are open, so this is a pair.'],
     ['ranking', shown === 'ranking', ''],
     ['label', isShown, ''],
     ['loading', facts.isLoading, '', 'Loading the next comparison…'],
     ['throttled', trouble === 'throttled', 'Too many requests', THROTTLED],
+    ['paused', summary?.phase === 'paused', 'The run is paused', pausedText(facts)],
     ['held', facts.isHeld, 'Nothing to label right now', HELD],
     ['waited for', facts.numMissing > 0, waitedForText(facts), 'The next comparisons come in a few seconds.'],
     ['all labelled', hasAllLabels(facts), 'All comparisons are labelled, thank you', thanksText(facts)],
@@ -133,7 +134,10 @@ function offlineText({ shown, numAhead, numUnsent, isDurable }: Facts): string {
 }
 
 const finishedText = ({ shown, summary }: Facts): string =>
-  shown !== null ? 'Labels are saved, and used if it is extended.' : summary === null ? '' : describeStatus(summary)
+  summary === null ? '' : shown !== null && summary.phase === 'finished' ? 'Labels are saved, and used if it is extended.' : describeStatus(summary)
+
+const pausedText = ({ isOwner }: Facts): string =>
+  `The next comparisons come when ${isOwner ? 'you resume' : 'its owner resumes'} it.`
 
 const waitedForText = ({ summary, numMissing }: Facts): string =>
   summary === null ? '' : missingText(summary, numMissing)
@@ -144,8 +148,9 @@ function hasAllLabels({ counts, summary }: Facts): boolean {
 }
 
 function thanksText({ summary }: Facts): string {
-  if (summary?.phase === 'paused') return 'The run is paused.'
-  return summary !== null && summary.num_steps > 0 ? 'The agent continues training.' : ''
+  if (summary === null || summary.num_steps === 0) return ''
+  const left_s = trainingLeft(summary)
+  return `The agent continues training${left_s > 0 ? `, for about ${duration(left_s)}` : ''}.`
 }
 
 function idleText({ summary, next_s }: Facts): string {

@@ -23,8 +23,7 @@ export const experimentPath = (name: string): string => `/e/${encodeURIComponent
 export const labelPath = (name: string): string => `${experimentPath(name)}/label`
 /** The page of the agent's latest episode. */
 export const watchPath = (name: string): string => `${experimentPath(name)}/watch`
-/** The page of a finished experiment, at the form that extends it. */
-export const extendPath = (name: string): string => `${experimentPath(name)}?extend`
+export const settingsPath = (name: string): string => `${experimentPath(name)}?tab=settings`
 /** The labelling page with one comparison. */
 export const comparisonPath = (name: string, id: number): string =>
   `${labelPath(name)}?comparison=${id}`

@@ -30,6 +30,8 @@ export function describeStatus(status: Status): string {
       return 'Taking random actions to collect the first clips.'
     case 'paused':
       return `Paused${atSteps}. You can still label.`
+    case 'finishing':
+      return `Using ${plural(progress.answered, 'label')}, and saving.`
     case 'finished':
       return `Finished ${num_steps > 0 ? `${short(num_steps)} steps ` : ''}with ${plural(progress.answered, 'label')}.`
     case 'stopped':
@@ -48,11 +50,9 @@ function describeWaiting(status: Status): string {
   return waiting > 0 ? `The run waits for ${plural(waiting, 'more label')}${since}.` : 'Rendering the next clips.'
 }
 
-/** Return what follows after a number of labels: "7 more labels until training starts". */
-export function missingText({ step, num_steps }: Pick<Status, 'step' | 'num_steps'>, numMissing: number): string {
-  const next = step > 0 ? 'training continues' : num_steps > 0 ? 'training starts' : 'the run ends'
-  return `${plural(numMissing, 'more label')} until ${next}`
-}
+/** Return what follows after a number of labels, as the run says: "7 more labels until training starts". */
+export const missingText = ({ message }: Pick<Status, 'message'>, numMissing: number): string =>
+  plural(numMissing, 'more label') + (/ until [^;]*/.exec(message)?.[0] ?? '')
 
 /** Return why no episode is shown. */
 export function describeNoEpisode(
@@ -64,17 +64,25 @@ export function describeNoEpisode(
   return summary.is_running ? 'The first episode appears here after it ends.' : 'This run has no episode to show.'
 }
 
-/** Return whether a run has started training for the first time between two summaries. */
-export const hasStartedTraining = (
-  before: Pick<Status, 'phase' | 'step'> | null,
-  now: Pick<Status, 'phase'>,
-): boolean => before?.step === 0 && before.phase !== 'training' && now.phase === 'training'
+type Milestones = Pick<ExperimentSummary, 'num_fits' | 'beats_untrained'>
+
+/** Return the milestone that a run has reached between two summaries, or an empty string. */
+export function milestoneOf(before: Milestones | null, now: Milestones): string {
+  if (before === null) return ''
+  if (!before.beats_untrained && now.beats_untrained) return 'Your agent beats the untrained one'
+  return before.num_fits === 0 && now.num_fits > 0 ? 'Training starts' : ''
+}
 
 /** Return a warning without its numbers, which change with every label. */
 export const warningKind = (text: string): string => text.replace(/\d+/g, '')
 
-function describeTraining({ step, num_steps, steps_per_second, progress }: Status, steps: string): string {
-  const left_s = steps_per_second ? (num_steps - step) / steps_per_second : 0
+/** Return the seconds of training that are left; 0 if they are not known. */
+export const trainingLeft = ({ step, num_steps, steps_per_second }: Status): number =>
+  steps_per_second ? Math.max(0, (num_steps - step) / steps_per_second) : 0
+
+function describeTraining(status: Status, steps: string): string {
+  const { progress } = status
+  const left_s = trainingLeft(status)
   const timeLeft = left_s > 0 ? `, about ${duration(left_s)} left` : ''
   const waiting = progress.waiting > 0 ? ` ${plural(progress.waiting, 'comparison')} to label.` : ''
   return `${steps}${timeLeft}.${waiting}`

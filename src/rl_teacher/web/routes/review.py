@@ -10,7 +10,7 @@ from fastapi.responses import StreamingResponse
 
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
 from rl_teacher.report.label_export import jsonl, label_rows
-from rl_teacher.runs.control import switch_reward
+from rl_teacher.runs.control import finish_run, switch_reward
 from rl_teacher.store.experiments import ClearableSetting, check_assignment
 from rl_teacher.store.records import ComparisonDetails, ComparisonFilter, Control, EventView, Page
 from rl_teacher.store.sql import MAX_ID
@@ -44,7 +44,7 @@ JSON_LINES = "application/x-ndjson"
 
 router = APIRouter(prefix="/api/v1", tags=["review"], route_class=OwnerRoute)
 
-EMPTIABLE: tuple[ClearableSetting, ...] = ("seconds_between", "target_labels")
+EMPTIABLE: tuple[ClearableSetting, ...] = ("seconds_between", "target_labels", "target_steps")
 
 ComparisonId = Annotated[int, Path(ge=1, le=MAX_ID)]
 Cursor = Annotated[int | None, Query(ge=1, le=MAX_ID)]
@@ -159,9 +159,12 @@ def update_experiment(
 def control_experiment(
     name: str, body: ControlRequest, services: ServicesDep, owner: LabelerName
 ) -> OwnerExperimentDetail:
-    """Pause, resume or stop the training run."""
+    """Pause, resume, stop or finish the training run."""
     view = services.experiments.find(name)
-    services.store.experiments.set_control(view.id, Control(state=body.state), by=owner)
+    if body.state == "finish":
+        finish_run(services.store, view.name, by=owner)
+    else:
+        services.store.experiments.set_control(view.id, Control(state=body.state), by=owner)
     return owner_experiment_detail(view, services, owner)
 
 

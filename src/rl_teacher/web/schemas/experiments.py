@@ -64,7 +64,8 @@ class ExperimentSummary(BaseModel):
     labels that training waits for, since `waiting_since`. `warnings` describe problems with the
     labels and what helps; only the owner gets them. `is_extendable` is true while a finished run
     waits to be extended by larger `target_steps` and `target_labels`. `num_fits` counts the fits of
-    the reward predictor; each changes the effect of a person's labels.
+    the reward predictor; each changes the effect of a person's labels. `beats_untrained` is true
+    once the predictor prefers what the agent does to what it did before training.
     """
 
     name: str
@@ -85,6 +86,7 @@ class ExperimentSummary(BaseModel):
     warnings: list[str]
     is_extendable: bool
     num_fits: int
+    beats_untrained: bool
     first_episode: Episode | None
     latest_episode: Episode | None
 
@@ -111,9 +113,12 @@ class AssignmentUpdate(StrictRequest):
 
 
 class ControlRequest(StrictRequest):
-    """Requested state of the training run; `stop` saves a checkpoint and ends it."""
+    """Requested state of the training run.
 
-    state: Literal["run", "pause", "stop"]
+    `stop` saves a checkpoint and ends it; `finish` uses its last labels, as at its last step.
+    """
+
+    state: Literal["run", "pause", "stop", "finish"]
 
 
 class OwnerExperimentDetail(ExperimentDetail):
@@ -130,9 +135,10 @@ class OwnerExperimentDetail(ExperimentDetail):
 class ExperimentUpdate(StrictRequest):
     """Changes to an experiment; omitted fields keep their values.
 
-    Null in `target_labels` or `seconds_between` removes the owner's value: the training run uses
-    its own settings the next time it starts. Larger `target_labels` and `target_steps` extend a
-    run, also a finished one. `reward` switches the agent between predicted and true rewards.
+    Null in `target_labels`, `target_steps` or `seconds_between` removes the owner's value: the
+    training run uses its own settings, of labels the next time it starts. Other `target_labels` and
+    `target_steps` extend or shorten a run; larger ones also extend a finished one. `reward`
+    switches the agent between predicted and true rewards.
     """
 
     instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS, pattern=NO_NULL)] | None = None
