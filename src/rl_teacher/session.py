@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from rl_teacher.common.text import counted
 from rl_teacher.common.timer import RunTimer
 from rl_teacher.config.experiment import UNLIMITED_STEPS
 from rl_teacher.envs.rollout import Rollout
+from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.quality.warnings import label_warnings
 from rl_teacher.queries.queue import QueryStore
 from rl_teacher.queries.schedules import Progress
@@ -312,9 +313,14 @@ class PreferenceSession:
         if is_fitted and self.on_new_rewards is not None:
             self.on_new_rewards()
         if is_fitted and self.experiment.spec.asks_a_person:
-            self._reporter.write_diagnostics(self.learner.diagnostics, self.step)
-            self._beats_untrained = self._beats_untrained or self.learner.beats_untrained()
+            self._reporter.write_diagnostics(self._diagnose, self.step)
         return is_fitted
+
+    def _diagnose(self, shown: Set[str]) -> Diagnostics | None:
+        """Evaluate the predictor on clips that can be shown, and the agent by the predictor."""
+        assert self.learner is not None  # noqa: S101 - nothing else is diagnosed
+        self._beats_untrained = self._beats_untrained or self.learner.beats_untrained()
+        return self.learner.diagnostics(shown)
 
     # --- owner and labelers ---
 
@@ -476,7 +482,7 @@ class PreferenceSession:
         if time.monotonic() - self._reported_s >= REPORT_EVERY_S:
             self.report()
             if self.learner is not None:
-                self._reporter.update_diagnostics(self.learner.diagnostics, self.step)
+                self._reporter.update_diagnostics(self._diagnose, self.step)
             self.set_phase(phase, "training")
 
     def report(self) -> None:

@@ -97,6 +97,25 @@ def test_fit_runs_only_with_new_labels(world):
 
 
 @pytest.mark.parametrize("objective", ["preferences", "rank"])
+def test_agent_beats_the_untrained_one_once_its_segments_are_rated_higher(tmp_path, objective):
+    """The teacher prefers small actions; those of the untrained agent are random."""
+
+    def prefers_small_actions(left, right, _context):
+        sizes = [np.square(each.actions).sum() for each in (left, right)]
+        return Answer.LEFT if sizes[0] < sizes[1] else Answer.RIGHT
+
+    world = World(tmp_path, prefers_small_actions, objective=objective)
+    world.roll_out(6)
+    assert not world.learner.beats_untrained()
+    world.turn(0)
+    assert not world.learner.beats_untrained()
+    for _ in range(60):
+        still = world.collector.collect(world.collector.null_actions, 32)
+        world.learner.observe(still)
+    assert world.learner.beats_untrained()
+
+
+@pytest.mark.parametrize("objective", ["preferences", "rank"])
 def test_fitted_rewards_correlate_with_true_rewards(tmp_path, objective):
     world = World(tmp_path, objective=objective)
     world.roll_out(6)

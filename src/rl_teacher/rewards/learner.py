@@ -34,8 +34,6 @@ from rl_teacher.rewards.meter import EQUAL, PredictorMeter
 from rl_teacher.rewards.source import Metrics, RewardedRollout, prediction_metrics
 from rl_teacher.rewards.trainer import PredictorTrainer
 
-NEWEST_LABELS = 10
-"""Newest labels whose clips are compared with those before training."""
 RECORDED_STEPS = 48_000
 """Environment steps, over all environments, from which segments are cut: few enough that they show
 the agent's recent behaviour."""
@@ -300,17 +298,20 @@ class RewardLearner:
     # --- report ---
 
     def beats_untrained(self) -> bool:
-        """Return whether the newest clips are rated above those before training.
+        """Return whether recent segments are rated above the clips labelled before training.
 
         By more than two standard errors, so that it is not chance.
         """
-        labels, first = self.trainer.labels, self._learning.labels.first
-        indices = [labels.index_of(each) for each in labels.comparison_ids]
-        known = [index for index in indices if index is not None]
-        early, late = known[:first], known[first:][-NEWEST_LABELS:]
-        if not early or len(late) < NEWEST_LABELS:
+        labels = self.trainer.labels
+        ids = labels.comparison_ids[: self._learning.labels.first]
+        early = [index for each in ids if (index := labels.index_of(each)) is not None]
+        cuts = self.recorder.cut(REMEASURED_SEGMENTS, np.random.default_rng(0))
+        if not self.num_fits or len(early) < 2 or len(cuts) < 2:
             return False
-        before, now = (self.meter.scores(labels, each).ravel() for each in (early, late))
+        rows, is_real = input_rows(self.recorder, self.predictor.space, cuts)
+        rewards = self.predictor.normalised(self.predictor.member_rewards(rows))
+        now = self.predictor.clip_scores(rewards, is_real.astype(np.float32))
+        before = self.meter.scores(labels, early).ravel()
         error = math.hypot(*(each.std() / math.sqrt(each.size) for each in (before, now)))
         return bool(now.mean() - before.mean() > 2 * error)
 

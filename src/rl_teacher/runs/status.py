@@ -46,7 +46,7 @@ class RunStatus:
         warnings: problems with the labels, and what helps.
         is_extendable: whether the run has finished and waits to be extended.
         num_fits: completed fits of the reward predictor; their diagnostics are written before.
-        beats_untrained: whether the predictor prefers what the agent does now to what it did before
+        beats_untrained: whether the predictor prefers what the agent does to what it did before
             training.
     """
 
