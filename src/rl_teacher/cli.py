@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from rl_teacher.runs.folder import Experiment
 
-ExportFormat = Literal["dataset", "jsonl", "agent"]
+ExportFormat = Literal["dataset", "jsonl", "numpy", "onnx", "sb3", "safetensors"]
 
 UNLIMITED_WIDTH = 10_000
 """Width of a table that is not printed on a terminal, in characters."""
@@ -582,25 +582,25 @@ def export(
 
     Args:
         name: name of the experiment
-        format: dataset (labels with their segments), jsonl (labels alone), or agent (the policy
-            for NumPy)
+        format: labels: dataset (with their segments) or jsonl; the agent: numpy, onnx (with the
+            reward predictor), sb3 (Stable-Baselines3) or safetensors (for rl_teacher.load_agent)
         out: destination. Data set: a .zip file, NAME.zip by default; labels: a file, the standard
-            output by default; agent: a folder, required
+            output by default; agent: a folder, NAME-agent by default
         step: agent to export: latest, or the one nearest to a step
         hold_out: fraction of the comparisons to mark as held out: a predictor is never fitted to
             them, only evaluated on them
     """
     if hold_out is not None and format != "dataset":
         raise BadInput(f"--hold-out {hold_out:g} has an effect only with --format dataset.")
-    if step != "latest" and format != "agent":
-        raise BadInput(f"--step {step} has an effect only with --format agent.")
+    if step != "latest" and format in ("dataset", "jsonl"):
+        raise BadInput(f"--step {step} has an effect only with an agent's --format, such as numpy.")
     match format:
         case "dataset":
             export_dataset(name, out or Path(f"{name}.zip"), hold_out)
-        case "agent":
-            export_agent(name, out, step)
-        case _:
+        case "jsonl":
             export_labels(name, user_path(out) if out else None)
+        case _:
+            export_agent(name, out or Path(f"{name}-agent"), step, format)
 
 
 def export_dataset(name: str, out: Path, hold_out: float | None) -> None:
@@ -630,19 +630,16 @@ def export_labels(name: str, out: Path | None) -> None:
         print(f"{counted(num_labels, 'label')} in {out}")
 
 
-def export_agent(name: str, out: Path | None, step: str) -> None:
-    """Export the policy for NumPy.
+def export_agent(name: str, out: Path, step: str, form: str) -> None:
+    """Export the policy for programs without this package, or for `rl_teacher.load_agent`."""
+    from rl_teacher.play import agent_export
 
-    Raises:
-        BadInput: no folder was given.
-    """
-    from rl_teacher.play import commands
-
-    if out is None:
-        raise BadInput("--format agent writes a folder, and none was given. Name it with --out.")
-    folder = commands.export_agent(name, out, step)
+    folder = agent_export.export_agent(name, out, step, form)
     print(f"agent: {folder}")
-    print(f"next: rl_teacher.load_agent({str(folder)!r})(observations) returns actions")
+    if form == "safetensors":
+        print(f"next: rl_teacher.load_agent({str(folder)!r})(observations) returns actions")
+    else:
+        print(f"next: python {quote(str(folder / 'play.py'))}")
 
 
 def import_(

@@ -168,7 +168,7 @@ class TestWrongInput:
             load_agent(folder)(np.full(12, np.nan))
 
     def test_folder_without_agent_is_refused(self, tmp_path):
-        with pytest.raises(BadInput, match="--format agent"):
+        with pytest.raises(BadInput, match="--format safetensors"):
             load_agent(tmp_path / "nowhere")
 
     def test_export_of_agent_without_policy_is_refused(self):

@@ -5,7 +5,7 @@ import pytest
 
 import rl_teacher
 from rl_teacher.cli import main
-from rl_teacher.play import commands
+from rl_teacher.play.actors import load_actor
 
 
 class TestPlay:
@@ -40,7 +40,7 @@ class TestPlay:
         capsys.readouterr()
 
 
-EXPORT_CART = ["export", "cart", "--format", "agent", "--out"]
+EXPORT_CART = ["export", "cart", "--format", "safetensors", "--out"]
 
 CUSTOM_AGENT = """\
 from rl_teacher.agents.custom import CustomAgent
@@ -59,19 +59,22 @@ class Own(CustomAgent):
 
 
 class TestExportAgent:
-    def test_export_without_folder_is_refused(self, home, capsys):
-        assert main(["export", "cart", "--format", "agent"]) == 2
-        assert "--out" in capsys.readouterr().err
+    def test_export_without_folder_is_named_after_the_experiment(self, home, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert main(EXPORT_CART[:-1]) == 0
+        assert rl_teacher.load_agent("cart-agent").made_from["experiment"] == "cart"
+
+    def test_step_without_agent_is_refused(self, home, capsys):
         assert main(["export", "cart", "--step", "0"]) == 2
-        assert "--format agent" in capsys.readouterr().err
+        assert "--format" in capsys.readouterr().err
 
     @pytest.mark.parametrize("name", ["synth", "cart"])
     def test_exported_policy_acts_as_agent(self, home, tmp_path, capsys, name):
         folder = tmp_path / "agents" / name
-        assert main(["export", name, "--format", "agent", "--out", str(folder)]) == 0
+        assert main(["export", name, "--format", "safetensors", "--out", str(folder)]) == 0
         assert str(folder) in capsys.readouterr().out
         loaded = rl_teacher.load_agent(folder)
-        actor = commands.load_actor(name, "latest")
+        actor = load_actor(name, "latest")
         actor.venv.close()
         observations = np.random.default_rng(0).normal(size=(7, *loaded.encoder.shape))
         observations = observations.astype(np.float32)

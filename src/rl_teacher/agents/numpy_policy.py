@@ -212,14 +212,14 @@ class NumpyPolicy:
         if not (folder / DESCRIPTION).is_file():
             raise BadInput(
                 f"There is no agent in {str(folder)!r}: it must be a folder with {DESCRIPTION} and "
-                f"{ARRAYS}, as written by `rl-teacher export --format agent`."
+                f"{ARRAYS}, as written by `rl-teacher export --format safetensors`."
             )
         try:
             return _read(folder)
         except (OSError, SafetensorError, *INVALID_CONTENT) as error:
             raise CorruptCheckpoint(
                 f"The agent in {folder} is damaged ({error!s:.300}). "
-                "Write it again with `rl-teacher export --format agent`."
+                "Write it again with `rl-teacher export --format safetensors`."
             ) from error
 
 

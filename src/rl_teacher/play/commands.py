@@ -1,18 +1,13 @@
-"""The commands `rl-teacher play` and `rl-teacher export --format agent`."""
+"""The command `rl-teacher play`."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from importlib.metadata import version
-from pathlib import Path
 
 from rich.console import Console
 
-from rl_teacher.agents.numpy_policy import ARRAYS, DESCRIPTION, NumpyPolicy, export_policy
 from rl_teacher.clips.renderer import check_renderable
 from rl_teacher.common import runtime
-from rl_teacher.common.errors import BadConfig, BadInput
-from rl_teacher.common.files import check_no_other_files, write_errors
+from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.paths import user_path
 from rl_teacher.play.actors import Actor, load_actor
 from rl_teacher.play.options import PlayOptions, validate
@@ -73,37 +68,3 @@ def open_actors(options: PlayOptions) -> Iterator[Sequence[Actor]]:
                 f"{first.env_info.id}. Two agents of one environment are needed."
             )
         yield [first, other]
-
-
-# --- export ---
-
-
-def export_agent(name: str, out: Path, step: str) -> Path:
-    """Export an experiment's policy and return its folder.
-
-    Raises:
-        BadInput: there is no agent, it cannot be exported, or the folder has other files.
-        CorruptCheckpoint: the checkpoint is damaged.
-        RunFolderUnusable: the folder cannot be written.
-    """
-    runtime.prepare(home() / "cache" / "xla")
-    out = user_path(out)
-    failure, remedy = f"The agent cannot be written into {out}", "Name another folder with --out."
-    with write_errors(failure, remedy):
-        if out.exists() and not out.is_dir():
-            raise BadInput(f"--out {out} is a file. Name a new folder.")
-        check_no_other_files(out, {ARRAYS, DESCRIPTION}, "Name a new folder with --out.")
-    actor = load_actor(name, step)
-    with contextlib.closing(actor.venv):
-        agent = actor.agent
-        policy = agent if isinstance(agent, NumpyPolicy) else export_policy(agent)
-    made_from = {
-        "experiment": actor.name,
-        "env_id": actor.env_info.id,
-        "agent": actor.kind,
-        "step": actor.step,
-        "rl_teacher": version("rl-teacher"),
-    }
-    with write_errors(failure, remedy):
-        replace(policy, made_from=made_from).save(out)
-    return out

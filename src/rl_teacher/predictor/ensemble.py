@@ -124,6 +124,16 @@ class WindowedMeanStd:
         # The lower bound keeps a constant predictor from having its rounding errors amplified.
         return mean, np.maximum(np.sqrt(variance), 1e-6)
 
+    def shift_and_scale(
+        self, *, keeps_zero: bool
+    ) -> tuple[Float[np.ndarray, " member"], Float[np.ndarray, " member"]]:
+        """Return what is subtracted from each member's rewards, and what they are divided by."""
+        mean, spread = self.mean_and_std
+        if keeps_zero:
+            # E[r^2] = E[r]^2 + Var[r]
+            mean, spread = np.zeros_like(mean), np.sqrt(mean**2 + spread**2)
+        return mean, spread
+
     def normalise(
         self,
         rewards: Float32[np.ndarray, "member *batch"],
@@ -138,10 +148,7 @@ class WindowedMeanStd:
             std: standard deviation to scale to.
             keeps_zero: scale the root mean square to `std` and do not shift.
         """
-        mean, spread = self.mean_and_std
-        if keeps_zero:
-            # E[r^2] = E[r]^2 + Var[r]
-            mean, spread = np.zeros_like(mean), np.sqrt(mean**2 + spread**2)
+        mean, spread = self.shift_and_scale(keeps_zero=keeps_zero)
         shape = (self._num_members, *[1] * (rewards.ndim - 1))
         # r = 1/M sum_m std * (r_m - mean_m) / spread_m (Christiano et al. 2017, 2.2.3): members are
         # normalised before they are averaged, so that none dominates by its scale.

@@ -37,6 +37,8 @@ class RandomFeatures:
 
     Attributes:
         num_features: P.
+        filters: [width, width, C, F] the filters.
+        stride: their stride.
         num_keypoints: the first features are keypoints, the others profiles.
         scales: [P] standard deviation that each feature should have after normalisation. All
             filters describe the same objects, and so do neighbouring profile entries. Each kind
@@ -45,15 +47,15 @@ class RandomFeatures:
     """
 
     def __init__(self, image: ImageLayout) -> None:
-        num_filters, width, self._stride = filters_for(image)
+        num_filters, width, self.stride = filters_for(image)
         self._image = image
         rng = np.random.default_rng(FILTERS_SEED)
         # Filters of unit norm; 1/255 maps bytes to 0 to 1.
         filters = rng.standard_normal((width, width, image.num_channels, num_filters))
         norms = np.sqrt((filters**2).sum((0, 1, 2)))
-        self._filters = (filters / norms / 255).astype(np.float32)
+        self.filters = (filters / norms / 255).astype(np.float32)
         # A valid convolution of H by W pixels has ((H - width) // stride + 1) rows, and so on.
-        num_lines = sum((size - width) // self._stride + 1 for size in image.size)
+        num_lines = sum((size - width) // self.stride + 1 for size in image.size)
         self.num_keypoints = 3 * num_filters
         self.num_features = self.num_keypoints + num_lines * num_filters
         self.scales = np.full(self.num_features, num_filters**-0.5, np.float32)
@@ -66,7 +68,7 @@ class RandomFeatures:
 
     def _features(self, images: np.ndarray) -> np.ndarray:
         # [B, H, W, F] response maps; all that follows is a sum over rows or over columns of them.
-        maps = convolve(self._image.channels_last(images), self._filters, self._stride)
+        maps = convolve(self._image.channels_last(images), self.filters, self.stride)
         response = subtract_background(np.maximum(maps, 0.0))
         by_row, by_column = response.sum(2), response.sum(1)
         return np.concatenate(

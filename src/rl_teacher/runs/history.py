@@ -1,7 +1,7 @@
 """History of an agent: its policies and videos at steps spread over the run.
 
 <home>/experiments/<name>/
-    history/step-<step>/     a policy, in the format of `rl-teacher export --format agent`
+    history/step-<step>/     a policy, in the format of `rl-teacher export --format safetensors`
     videos/step-<step>.mp4   an episode, if the run writes videos
 """
 

@@ -32,7 +32,7 @@ from rl_teacher.plan import (
     resolve_learning,
 )
 from rl_teacher.predictor.ensemble import RewardPredictor
-from rl_teacher.runs.warm_start import with_network_settings
+from rl_teacher.runs.warm_start import predictor_folder, with_network_settings
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ def resolve_wrapper(settings: WrapperSettings, env_info: EnvInfo) -> WrapperPlan
     learning = None
     predictor = given.predictor_path
     if isinstance(predictor, str | Path):
-        predictor = RewardPredictor.load(predictor)
+        predictor = RewardPredictor.load(predictor_folder(str(predictor)))
     if given.learns:
         labels = resolve_labels(given, steps_between=given.steps_between_labels)
         learning = resolve_learning(
