@@ -91,7 +91,7 @@ def teach(
         metrics |= {"curve": curve(rows), "is_continued": is_continued}
     metrics["steps_per_second_with_pretraining"] = metrics["steps"] / metrics["work_s"]
     if not is_continued:
-        metrics |= warm_pace(config.num_timesteps // 10, rows, times)
+        metrics |= warm_pace((config.num_timesteps or 0) // 10, rows, times)
     if latest:
         metrics["latest_return"] = latest_return(experiment, latest)
     if evaluated:

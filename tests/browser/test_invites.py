@@ -62,7 +62,7 @@ def test_invited_labeler_joins_practises_and_labels_on_phone(open_context, servi
         page.keyboard.press("Enter")
         page.get_by_role("group", name="Your label").wait_for()
         page.keyboard.press(key)
-        text_on(page, "Right.", exact=True).wait_for()
+        text_on(page, "Correct.", exact=True).wait_for()
     page.get_by_role("button", name="Start labelling").click()
     labelling = LabellingPage(page)
     first = labelling.shown_comparison()

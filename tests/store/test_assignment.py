@@ -16,7 +16,13 @@ class TestAssignmentPolicy:
         store.experiments.set_assignment(experiment_id, policy, by="Zoë")
         store.experiments.set_assignment(experiment_id, policy, by="Zoë")
         assert store.experiments.assignment(experiment_id) == policy
-        assert recorded_events(store) == [("assignment", vars(policy), "Zoë")]
+        changed = {
+            "overlap": {"from": 0.0, "to": 0.25},
+            "overlap_labelers": {"from": 2, "to": 3},
+            "repeats": {"from": 0.0, "to": 0.1},
+            "gold": {"from": 0.0, "to": 0.05},
+        }
+        assert recorded_events(store) == [("assignment", changed, "Zoë")]
 
     def test_repeats_and_gold_of_more_than_all_are_refused(self, store, experiment_id):
         with pytest.raises(BadConfig, match="repeats"):
@@ -53,15 +59,22 @@ class TestControl:
         store.experiments.set_control(experiment_id, Control(), cleared=cleared)
         assert store.experiments.control(experiment_id) == Control("pause")
         assert store.experiments.get("human-175").target_labels is None
-        emptied = {"seconds_between": None, "target_labels": None}
+        emptied = {
+            "seconds_between": {"from": 2.5, "to": None},
+            "target_labels": {"from": 700, "to": None},
+        }
         assert recorded_events(store)[0] == ("control", emptied, "owner")
 
-    def test_instructions_are_stored_and_audited(self, store, experiment_id):
-        store.experiments.set_control(
-            experiment_id, Control(), instructions="Run <fast>.", by="Zoë"
-        )
-        assert store.experiments.get("human-175").instructions == "Run <fast>."
-        assert recorded_events(store) == [("instructions", {"instructions": "Run <fast>."}, "Zoë")]
+    @pytest.mark.parametrize(
+        ("kind", "before", "value"),
+        [("instructions", "", "Run <fast>."), ("tags", None, ["thesis"])],
+    )
+    def test_description_is_stored_and_audited(self, store, experiment_id, kind, before, value):
+        store.experiments.set_description(experiment_id, kind, value, by="Zoë")
+        store.experiments.set_description(experiment_id, kind, value, by="Zoë")
+        assert getattr(store.experiments.get("human-175"), kind) == value
+        details = {kind: {"from": before, "to": value}}
+        assert recorded_events(store) == [(kind, details, "Zoë")]
 
 
 class TestGold:

@@ -38,6 +38,11 @@ class TestSummary:
             "is_extendable": False,
             "beats_untrained": False,
             "num_fits": 0,
+            "asks_people": False,
+            "agent": None,
+            "seed": 3,
+            "wall_s": None,
+            "tags": [],
             "first_episode": None,
             "latest_episode": None,
         }

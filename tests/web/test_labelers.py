@@ -76,7 +76,7 @@ class TestAudit:
             "kind": "control",
             "labeler": "owner",
             "experiment": "hopper",
-            "details": {"state": "pause"},
+            "details": {"state": {"from": None, "to": "pause"}},
         }
 
     def test_every_owner_change_is_audited(self, program, trainer, guest):
@@ -88,6 +88,7 @@ class TestAudit:
             ("POST", f"/api/v1/labelers/{ann}/include", None),
             ("POST", f"/api/v1/labelers/{ann}/revoke", None),
             ("PATCH", "/api/v1/experiments/hopper", {"instructions": "Higher."}),
+            ("PATCH", "/api/v1/experiments/hopper", {"tags": ["thesis"]}),
             ("PATCH", "/api/v1/experiments/hopper", {"assignment": {"overlap": 0.5}}),
             ("POST", "/api/v1/experiments/hopper/control", {"state": "pause"}),
             ("PUT", f"/api/v1/comparisons/{comparison_id}/gold", {"answer": "left"}),
@@ -97,6 +98,6 @@ class TestAudit:
         assert program.get("/api/v1/experiments/hopper/export").status_code == 200
         assert {
             *("invite", "exclude", "include", "revoke", "instructions", "assignment"),
-            *("control", "gold", "export"),
+            *("control", "gold", "export", "tags"),
         } <= set(kinds(program))
         assert TOKEN not in program.get("/api/v1/audit").text

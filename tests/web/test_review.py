@@ -138,7 +138,8 @@ class TestUpdates:
         response = program.patch(url, json={"reward": "true", "target_labels": 50}).json()
         assert (response["control"]["reward"], response["control"]["target_labels"]) == ("true", 50)
         event = program.get("/api/v1/audit").json()["rows"][-2:]
-        assert {"reward": "true"} in [each["details"] for each in event]
+        changed = {"reward": {"from": None, "to": "true"}}
+        assert changed in [each["details"] for each in event]
 
     def test_reward_without_alternative_is_not_switched(self, program, trainer, store):
         assert program.get(URL).json()["control"]["reward"] is None

@@ -15,7 +15,12 @@ const ENTRY = 'index.html'
 /** A file of its own, with a copy of the clip player; the service never sends it. */
 const CIRCUS = 'circus.html'
 /** Pages for owners only; labelers load nothing that only these import. */
-const OWNER_PAGES = ['src/pages/Experiment.svelte', 'src/pages/Play.svelte', 'src/label/RunEnd.svelte']
+const OWNER_PAGES = [
+  'src/pages/Experiment.svelte',
+  'src/pages/Play.svelte',
+  'src/label/RunEnd.svelte',
+  'src/experiments/ManageDialog.svelte',
+]
 
 /** XML namespaces, which are never fetched. */
 const XML_NAMESPACES = ['http://www.w3.org/2000/svg', 'http://www.w3.org/1999/xhtml', 'http://www.w3.org/1999/xlink',

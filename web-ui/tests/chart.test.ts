@@ -1,9 +1,16 @@
 import { describe, expect, it } from 'vitest'
 
-import { closest, extentOf, pointsOf, thin, ticksOf, within } from '../src/lib/chart'
+import { closest, extentOf, pointsOf, smooth, thin, ticksOf, within } from '../src/lib/chart'
 import { ChartView } from '../src/lib/chart-view.svelte'
 
 const points = [0, 10, 20, 30, 40].map((step) => ({ step, value: step / 10 }))
+
+describe('smoothing', () => {
+  it('averages over the points around each one', () => {
+    const points = [0, 3, 6, 3].map((value, step) => ({ step, value }))
+    expect(smooth(points)).toEqual([1.5, 3, 4, 4.5].map((value, step) => ({ step, value })))
+  })
+})
 
 describe('chart', () => {
   it('omits rows without the metric', () => {

@@ -219,24 +219,39 @@ class Experiments:
         check_assignment(policy)
         by_id = self._labelers.id_of(by)
         with self._database.writing() as connection:
-            has_changed = read_assignment(connection, experiment_id) != policy
+            details = changed(asdict(read_assignment(connection, experiment_id)), asdict(policy))
             update_experiment(connection, experiment_id, assignment=asdict(policy))
-            if has_changed:
-                self._events.append(connection, "assignment", asdict(policy), by_id, experiment_id)
+            if details:
+                self._events.append(connection, "assignment", details, by_id, experiment_id)
 
     def assignment(self, experiment_id: int) -> AssignmentPolicy:
         """Return the assignment policy."""
         with self._database.reading() as connection:
             return read_assignment(connection, experiment_id)
 
-    # --- commands of the owner ---
+    # --- changes by the owner ---
+
+    def set_description(
+        self, experiment_id: int, kind: Literal["instructions", "tags"], value: Any, *, by: str
+    ) -> None:
+        """Set the instructions for labelers, or the list of tags.
+
+        Raises:
+            ExperimentNotFound: The experiment was deleted.
+        """
+        by_id = self._labelers.id_of(by)
+        with self._database.writing() as connection:
+            attribute = getattr(Experiment, kind)
+            before = {kind: connection.execute(column(attribute, experiment_id)).scalar()}
+            update_experiment(connection, experiment_id, **{kind: value})
+            if details := changed(before, {kind: value}):
+                self._events.append(connection, kind, details, by_id, experiment_id)
 
     def set_control(
         self,
         experiment_id: int,
         control: Control,
         *,
-        instructions: str | None = None,
         cleared: Collection[ClearableSetting] = (),
         by: str = OWNER,
     ) -> None:
@@ -245,7 +260,6 @@ class Experiments:
         Args:
             experiment_id: Experiment.
             control: New values; None leaves a setting unchanged.
-            instructions: New instructions for the labelers; None leaves them unchanged.
             cleared: Settings that return to the trainer's own value. A running trainer keeps the
                 value that it has.
             by: Name of the owner.
@@ -259,21 +273,14 @@ class Experiments:
         changes |= {name: value for name, value in vars(control).items() if value is not None}
         with self._database.writing() as connection:
             before = read_control(connection, experiment_id)
-            merged = before | changes
-            columns: dict[str, Any] = {
-                "control": {name: value for name, value in merged.items() if value is not None}
-            }
+            kept = {name: value for name, value in (before | changes).items() if value is not None}
+            columns: dict[str, Any] = {"control": kept}
             if "target_labels" in changes:
                 columns["target_labels"] = changes["target_labels"]
-            if instructions is not None:
-                columns["instructions"] = instructions
             update_experiment(connection, experiment_id, **columns)
             # Unless it is repeated after a lost connection.
-            if any(before.get(name) != value for name, value in changes.items()):
-                self._events.append(connection, "control", changes, by_id, experiment_id)
-            if instructions is not None:
-                details = {"instructions": instructions}
-                self._events.append(connection, "instructions", details, by_id, experiment_id)
+            if details := changed(before, changes):
+                self._events.append(connection, "control", details, by_id, experiment_id)
 
     def control(self, experiment_id: int) -> Control:
         """Return the owner's commands; the state is `run` unless set."""
@@ -310,6 +317,15 @@ def read_assignment(connection: Connection, experiment_id: int) -> AssignmentPol
 def read_control(connection: Connection, experiment_id: int) -> dict[str, Any]:
     """Return the settings that the owner has given."""
     return dict(connection.execute(column(Experiment.control, experiment_id)).scalar() or {})
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what differs, as {name: {"from": old, "to": new}}."""
+    return {
+        name: {"from": before.get(name), "to": value}
+        for name, value in after.items()
+        if before.get(name) != value
+    }
 
 
 def hash_uniform(*key: object) -> float:

@@ -341,6 +341,7 @@ class ExperimentView:
         asked: Number of comparisons asked.
         answered: Number of comparisons that have an answer.
         waiting: Number of comparisons that are rendered and need more labels.
+        tags: The owner's tags.
     """
 
     id: int
@@ -359,6 +360,7 @@ class ExperimentView:
     asked: int
     answered: int
     waiting: int
+    tags: Sequence[str] | None
 
 
 @dataclass(frozen=True)

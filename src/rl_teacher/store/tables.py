@@ -112,6 +112,7 @@ class Experiment(Base):
         control: Commands of the owner; see `records.Control`.
         diagnostics: Latest diagnostics of the reward predictor.
         archived_at: Time since which it is hidden from labelers; null while it is not.
+        tags: Tags of the owner.
     """
 
     __tablename__ = "experiments"
@@ -137,6 +138,7 @@ class Experiment(Base):
     control: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
     diagnostics: Mapped[dict[str, Any] | None] = mapped_column(MAYBE_JSON)
     archived_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    tags: Mapped[list[str] | None] = mapped_column(MAYBE_JSON)
 
 
 class ExperimentLock(Base):

@@ -104,9 +104,9 @@ def credential_path(credential: str, name: str | None = None) -> str:
     return f"{path}?{urlencode({'token': credential})}"
 
 
-def invite_path(token: str) -> str:
-    """Return the path of the page that redeems an invite."""
-    return f"/join?{urlencode({'invite': token})}"
+def invite_path(token: str, name: str | None = None) -> str:
+    """Return the path of the page that redeems an invite; it shows the name of a personal one."""
+    return f"/join?{urlencode({'invite': token} | ({'name': name} if name else {}))}"
 
 
 def label_path(name: str) -> str:

@@ -105,6 +105,7 @@ class ExperimentViews:
         phase = self.phase(view)
         reported = str(status.get("message") or phase.value)
         num_missing, waiting_since = awaited(view, phase)
+        sparkline, wall_s = self._curve(view.id)
         if labeler is None:
             progress = self._progress(view)
         else:
@@ -118,7 +119,7 @@ class ExperimentViews:
             num_steps=status.get("num_steps", 0),
             steps_per_second=status.get("steps_per_second"),
             progress=progress,
-            sparkline=self._sparkline(view.id),
+            sparkline=sparkline,
             instructions=view.instructions,
             updated_at=view.status_at or view.created_at,
             is_running=self.is_running(view),
@@ -131,6 +132,11 @@ class ExperimentViews:
             and not self.is_silent(view),
             num_fits=status.get("num_fits", 0),
             beats_untrained=bool(status.get("beats_untrained")),
+            asks_people="human" in (view.config.get("predictor"), view.config.get("teacher")),
+            agent=view.config.get("agent"),
+            seed=view.config.get("seed"),
+            wall_s=wall_s,
+            tags=list(view.tags or ()),
             first_episode=self._episode(view.first_episode),
             latest_episode=self._episode(view.latest_episode),
         )
@@ -208,17 +214,17 @@ class ExperimentViews:
             return STALLED_MESSAGE
         return SILENT_MESSAGES.get(phase)
 
-    def _sparkline(self, experiment_id: int) -> list[float]:
-        """Return the return curve, reloaded only if there is a new row."""
+    def _curve(self, experiment_id: int) -> tuple[list[float], float | None]:
+        """Return the return curve and the run's seconds, reloaded only if there is a new row."""
         latest = self._store.metrics.latest(experiment_id)
         if latest is None:
-            return []
+            return [], None
         last_id, sparkline = self._sparklines.get(experiment_id, (None, []))
         if last_id != latest.id:
             rows = self._store.metrics.after(experiment_id, at_most=SPARKLINE_POINTS)
             sparkline = sparkline_of([row.row for row in rows])
             self._sparklines[experiment_id] = (latest.id, sparkline)
-        return sparkline
+        return sparkline, finite(latest.row.get("wall_s"))
 
     def _episode(self, episode: Mapping[str, Any] | None) -> Episode | None:
         """Return an episode; None if its clip cannot be shown."""
@@ -255,7 +261,7 @@ def awaited(view: ExperimentView, phase: Phase) -> tuple[int, datetime | None]:
 
 def redact_for_labelers(summary: SomeSummary) -> SomeSummary:
     """Remove everything that would bias labelers: returns, predicted rewards and metrics."""
-    unseen: dict[str, Any] = {"sparkline": [], "warnings": []}
+    unseen: dict[str, Any] = {"sparkline": [], "warnings": [], "tags": []}
     if summary.phase is Phase.FAILED:
         unseen["message"] = FAILED_MESSAGE
     for name in ("first_episode", "latest_episode"):

@@ -97,6 +97,8 @@ export interface components {
             labeler: string | null;
         };
         ExperimentDetail: {
+            agent: string | null;
+            asks_people: boolean;
             beats_untrained: boolean;
             config: {
                 [key: string]: unknown;
@@ -118,15 +120,20 @@ export interface components {
             num_steps: number;
             phase: components["schemas"]["Phase"];
             progress: components["schemas"]["Progress"];
+            seed: number | null;
             sparkline: number[];
             step: number;
             steps_per_second: number | null;
+            tags: string[];
             /** Format: date-time */
             updated_at: string;
             waiting_since: string | null;
+            wall_s: number | null;
             warnings: string[];
         };
         ExperimentSummary: {
+            agent: string | null;
+            asks_people: boolean;
             beats_untrained: boolean;
             env_id: string;
             first_episode: components["schemas"]["Episode"] | null;
@@ -142,12 +149,15 @@ export interface components {
             num_steps: number;
             phase: components["schemas"]["Phase"];
             progress: components["schemas"]["Progress"];
+            seed: number | null;
             sparkline: number[];
             step: number;
             steps_per_second: number | null;
+            tags: string[];
             /** Format: date-time */
             updated_at: string;
             waiting_since: string | null;
+            wall_s: number | null;
             warnings: string[];
         };
         ExperimentUpdate: {
@@ -155,6 +165,7 @@ export interface components {
             instructions?: string | null;
             reward?: ("predicted" | "true") | null;
             seconds_between?: number | null;
+            tags?: string[] | null;
             target_labels?: number | null;
             target_steps?: number | null;
         };
@@ -337,6 +348,8 @@ export interface components {
             progress: components["schemas"]["Progress"];
         };
         OwnerExperimentDetail: {
+            agent: string | null;
+            asks_people: boolean;
             assignment: components["schemas"]["AssignmentPolicy"];
             beats_untrained: boolean;
             config: {
@@ -360,12 +373,15 @@ export interface components {
             num_steps: number;
             phase: components["schemas"]["Phase"];
             progress: components["schemas"]["Progress"];
+            seed: number | null;
             sparkline: number[];
             step: number;
             steps_per_second: number | null;
+            tags: string[];
             /** Format: date-time */
             updated_at: string;
             waiting_since: string | null;
+            wall_s: number | null;
             warnings: string[];
         };
         Page_Clip_: {

@@ -1,4 +1,4 @@
-/** What charts over the same steps share: the visible interval and the step under the pointer. */
+/** What charts over the same steps share: the visible interval, the step under the pointer, and smoothing. */
 
 import type { Interval } from './chart'
 
@@ -9,6 +9,7 @@ export class ChartView {
   /** The last step of all curves. */
   end = $state(0)
   hovered = $state<number | null>(null)
+  isSmoothed = $state(false)
   #zoomed = $state.raw<Interval | null>(null)
 
   /** The visible interval of steps. */

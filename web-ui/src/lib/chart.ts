@@ -8,6 +8,18 @@ export interface ChartPoint {
 
 export type Interval = readonly [low: number, high: number]
 
+/** Share of all points over which a smoothed curve averages. */
+const SMOOTHING = 0.05
+
+/** Return the mean over the points around each one. */
+export function smooth(points: readonly ChartPoint[]): ChartPoint[] {
+  const half = Math.ceil((points.length * SMOOTHING) / 2)
+  return points.map(({ step }, i) => {
+    const near = points.slice(Math.max(i - half, 0), i + half + 1)
+    return { step, value: near.reduce((sum, one) => sum + one.value, 0) / near.length }
+  })
+}
+
 /** A path with more points than this is thinned; screens do not show more. */
 const MAX_POINTS = 1200
 

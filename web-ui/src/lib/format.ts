@@ -83,3 +83,13 @@ export function answerName(answer: Answer, layout: Layout = 'beside'): string {
   if (answer === 'cannot_tell') return 'can’t tell'
   return `${sideName(answer, layout)} is better`
 }
+
+/** With fewer answers than this, the interval of a clip's quality is wider than the ranking. */
+const ENOUGH_ANSWERS = 3
+
+/** Return "0.91 ± 0.30", a clip's quality in log-odds with its 95 % interval, or "0.91, rough". */
+export function qualityText(clip: { quality: number; standard_deviation: number | null; num_answers: number }): string {
+  const quality = reward(clip.quality)
+  if (clip.num_answers < ENOUGH_ANSWERS) return `${quality}, rough`
+  return clip.standard_deviation === null ? quality : `${quality} ± ${reward(1.96 * clip.standard_deviation)}`
+}

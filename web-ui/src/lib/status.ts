@@ -73,6 +73,10 @@ export function milestoneOf(before: Milestones | null, now: Milestones): string 
   return before.num_fits === 0 && now.num_fits > 0 ? 'Training starts' : ''
 }
 
+/** Return whether there is something to label, now or later: a program's labels need no person. */
+export const isLabelled = ({ phase, progress, asks_people }: ExperimentSummary): boolean =>
+  progress.waiting > 0 || (asks_people && phase !== 'finished')
+
 /** Return a warning without its numbers, which change with every label. */
 export const warningKind = (text: string): string => text.replace(/\d+/g, '')
 

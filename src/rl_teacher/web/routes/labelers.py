@@ -82,7 +82,9 @@ def create_invite(
         max_uses=body.max_uses,
         by=owner,
     )
-    return schemas.NewInvite(invite=invite, link=service_url(request) + invite_path(token))
+    return schemas.NewInvite(
+        invite=invite, link=service_url(request) + invite_path(token, body.name)
+    )
 
 
 @owner_router.delete("/invites/{invite_id}", status_code=204)

@@ -136,22 +136,25 @@ def update_experiment(
     A training run applies the changes within seconds.
     """
     view = services.experiments.find(name)
+    experiments = services.store.experiments
     # A refused request changes nothing. The range of every other value has been checked.
-    before = services.store.experiments.assignment(view.id)
+    before = experiments.assignment(view.id)
     changes = {} if body.assignment is None else body.assignment.model_dump(exclude_none=True)
     policy = replace(before, **changes)
     check_assignment(policy)
     # The first change, because an experiment without predicted rewards refuses it.
     if body.reward is not None:
         switch_reward(services.store, view.name, body.reward, by=owner)
-    control = Control(**body.model_dump(exclude={"assignment", "reward", "instructions"}))
+    control = Control(**body.model_dump(exclude={"assignment", "reward", "instructions", "tags"}))
     emptied: list[ClearableSetting] = [name for name in EMPTIABLE if body.is_null(name)]
-    if control != Control() or emptied or body.instructions is not None:
-        services.store.experiments.set_control(
-            view.id, control, instructions=body.instructions, cleared=emptied, by=owner
-        )
+    if control != Control() or emptied:
+        experiments.set_control(view.id, control, cleared=emptied, by=owner)
+    if body.instructions is not None:
+        experiments.set_description(view.id, "instructions", body.instructions, by=owner)
+    if body.tags is not None:
+        experiments.set_description(view.id, "tags", body.tags, by=owner)
     if policy != before:
-        services.store.experiments.set_assignment(view.id, policy, by=owner)
+        experiments.set_assignment(view.id, policy, by=owner)
     return owner_experiment_detail(services.experiments.find(name), services, owner)
 
 

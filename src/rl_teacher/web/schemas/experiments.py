@@ -21,6 +21,11 @@ MAX_INSTRUCTIONS = 2_000
 """Characters in the instructions for labelers."""
 
 
+MAX_TAGS = 20
+Tag = Annotated[str, Field(pattern=r"^[^\s,\x00]{1,40}$")]
+"""One word."""
+
+
 class ClipProgress(BaseModel):
     """Number of clips that are compared, and the number to sort; null without a limit."""
 
@@ -62,10 +67,12 @@ class ExperimentSummary(BaseModel):
 
     `num_steps` is 0 if the run does not train, or its length is not known. `num_missing` counts the
     labels that training waits for, since `waiting_since`. `warnings` describe problems with the
-    labels and what helps; only the owner gets them. `is_extendable` is true while a finished run
-    waits to be extended by larger `target_steps` and `target_labels`. `num_fits` counts the fits of
-    the reward predictor; each changes the effect of a person's labels. `beats_untrained` is true
-    once the predictor prefers what the agent does to what it did before training.
+    labels and what helps; only the owner gets them. `asks_people` is false if a program labels, or
+    nobody does. `wall_s` is the time that the run has taken. `is_extendable` is true while a
+    finished run waits to be extended by larger `target_steps` and `target_labels`. `num_fits`
+    counts the fits of the reward predictor; each changes the effect of a person's labels.
+    `beats_untrained` is true once the predictor prefers what the agent does to what it did before
+    training.
     """
 
     name: str
@@ -87,6 +94,11 @@ class ExperimentSummary(BaseModel):
     is_extendable: bool
     num_fits: int
     beats_untrained: bool
+    asks_people: bool
+    agent: str | None
+    seed: int | None
+    wall_s: Number
+    tags: list[str]
     first_episode: Episode | None
     latest_episode: Episode | None
 
@@ -142,6 +154,7 @@ class ExperimentUpdate(StrictRequest):
     """
 
     instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS, pattern=NO_NULL)] | None = None
+    tags: Annotated[list[Tag], Field(max_length=MAX_TAGS)] | None = None
     target_labels: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     target_steps: Annotated[int, Field(strict=True, ge=1, le=MAX_ID)] | None = None
     seconds_between: Annotated[float, Field(ge=0.1, le=1e6, allow_inf_nan=False)] | None = None

@@ -5,8 +5,8 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from rl_teacher.store.tables import Base
 
-# Versions up to 0012 were never released.
-revision = "0013"
+# Versions up to 0013 were never released.
+revision = "0014"
 down_revision = None
 branch_labels = None
 depends_on = None
