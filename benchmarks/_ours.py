@@ -686,8 +686,39 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start_s, outcome
 
 
+# --- alarms: warnings of one experiment ---
+
+
+def alarms(saved: Mapping[str, Any], workers: int | None = None) -> Metrics:
+    """Run a whole experiment and return the warnings that a person would have seen.
+
+    Args:
+        saved: configuration, as returned by `TeachConfig.saved`.
+        workers: threads of the physics.
+    """
+    from rl_teacher.quality.warnings import label_warnings
+    from rl_teacher.runs.folder import Experiment
+
+    metrics = teach(saved, workers)
+    rows = [
+        {name: value for name, value in row.items() if value is not None}
+        for row in Experiment.find(saved["name"]).metrics()
+    ]
+    first: dict[str, int] = {}
+    for row in rows:
+        for kind in set(label_warnings(row)) - {"enough"}:
+            first.setdefault(kind, row["labels_answered"])
+    kept = {name: value for name, value in rows[-1].items() if isinstance(value, int | float)}
+    return metrics | {
+        "alarms": first,
+        "true_return_at_end": rows[-1].get("true_return"),
+        "at_end": kept,
+    }
+
+
 JOBS: dict[str, Callable[..., Metrics]] = {
     "teach": teach,
+    "alarms": alarms,
     "pinned": pinned,
     "flips": flips,
     "core_loop": core_loop,

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -26,8 +26,7 @@ from rl_teacher.common.text import counted
 from rl_teacher.common.timer import RunTimer
 from rl_teacher.config.experiment import UNLIMITED_STEPS
 from rl_teacher.envs.rollout import Rollout
-from rl_teacher.predictor.diagnostics import Diagnostics
-from rl_teacher.quality.warnings import label_warnings
+from rl_teacher.quality.warnings import BY_REWARD, label_warnings
 from rl_teacher.queries.queue import QueryStore
 from rl_teacher.queries.schedules import Progress
 from rl_teacher.rewards.learner import RewardLearner
@@ -48,6 +47,8 @@ MAX_SAVING_SHARE = 0.1
 """Share of the time that may be spent on checkpoints; a replay buffer may be large."""
 CLIP_CHECK_S = 10.0
 """Time between two checks that the clips of waiting comparisons can be shown."""
+CLEARLY_BEATS = 0.75
+"""Share of clips better than those of the untrained agent at which a person is told."""
 RECENT_EPISODES = 10
 """Episodes over which returns and lengths are averaged for teachers that adapt to the agent."""
 
@@ -234,7 +235,8 @@ class PreferenceSession:
             self._gave_true_rewards = uses_true_reward
             if is_back_to_predicted and self.on_new_rewards is not None:
                 self.on_new_rewards()
-            self._predicted_returns.observe(rollout, rewarded.rewards)
+            if self.learner is None:
+                self._predicted_returns.observe(rollout, rewarded.rewards)
             self._reporter.watch(rollout, rewarded.rewards, self.step, self.known_steps)
             self._last_metrics = rewarded.metrics
         if uses_true_reward:
@@ -313,14 +315,8 @@ class PreferenceSession:
         if is_fitted and self.on_new_rewards is not None:
             self.on_new_rewards()
         if is_fitted and self.experiment.spec.asks_a_person:
-            self._reporter.write_diagnostics(self._diagnose, self.step)
+            self._reporter.write_diagnostics(self.learner.diagnostics, self.step)
         return is_fitted
-
-    def _diagnose(self, shown: Set[str]) -> Diagnostics | None:
-        """Evaluate the predictor on clips that can be shown, and the agent by the predictor."""
-        assert self.learner is not None  # noqa: S101 - nothing else is diagnosed
-        self._beats_untrained = self._beats_untrained or self.learner.beats_untrained()
-        return self.learner.diagnostics(shown)
 
     # --- owner and labelers ---
 
@@ -435,12 +431,12 @@ class PreferenceSession:
             is_extendable: whether the run has finished and waits to be extended.
         """
         rate = self.steps_per_second if phase is Phase.TRAINING else None
-        warnings = self._warnings()
+        problems = self._problems()
         since = self.renderer.waiting_since
         if since is not None:
             waiting = f"clips wait for their upload since {since.astimezone():%H:%M:%S}"
             text = f"{text}; {waiting}"
-            warnings = (*warnings, f"{waiting.capitalize()}: their storage does not answer.")
+            problems["upload"] = f"{waiting.capitalize()}: their storage does not answer."
         self.status.set(
             RunStatus(
                 phase,
@@ -449,7 +445,7 @@ class PreferenceSession:
                 num_steps=max(self.known_steps, self.step) if self.known_steps else 0,
                 steps_per_second=rate,
                 num_missing=num_missing,
-                warnings=warnings,
+                problems=problems,
                 is_extendable=is_extendable,
                 num_fits=0 if self.learner is None else self.learner.num_fits,
                 beats_untrained=self._beats_untrained,
@@ -466,23 +462,24 @@ class PreferenceSession:
         """Environment steps per second of training in this run; 0 before training."""
         return self._training_steps_this_run / max(self.timer.training_this_run_s, 1e-9)
 
-    def _warnings(self) -> tuple[str, ...]:
+    def _problems(self) -> dict[str, str]:
         """Return warnings for the person who labels; log each when it first applies."""
-        if not self.experiment.spec.asks_a_person or self.learner is None:
-            return ()
+        spec = self.experiment.spec
+        if not spec.asks_a_person or self.learner is None:
+            return {}
         warnings = label_warnings(self.learner.metrics())
         for kind, text in warnings.items():
-            if kind not in self._warned:
+            if kind not in self._warned and not (kind in BY_REWARD and spec.instructions):
                 self._warned.add(kind)
-                logger.warning("%s: %s", self.experiment.spec.name, text)
-        return tuple(warnings.values())
+                logger.warning("%s: %s", spec.name, text)
+        return warnings
 
     def report_if_due(self, phase: Phase = Phase.TRAINING) -> None:
         """Log metrics, diagnostics and the phase, at most every `REPORT_EVERY_S` seconds."""
         if time.monotonic() - self._reported_s >= REPORT_EVERY_S:
             self.report()
             if self.learner is not None:
-                self._reporter.update_diagnostics(self._diagnose, self.step)
+                self._reporter.update_diagnostics(self.learner.diagnostics, self.step)
             self.set_phase(phase, "training")
 
     def report(self) -> None:
@@ -501,7 +498,10 @@ class PreferenceSession:
         }
         if self.control.latest().reward is not None:
             row["uses_true_reward"] = int(self.control.uses_true_reward)
-        if self.rewards.predictor is not None:
+        if self.learner is not None:
+            self._beats_untrained |= self.learner.beats_untrained > CLEARLY_BEATS
+        elif self.rewards.predictor is not None:
+            # Only a predictor that never changes has returns that can be compared over time.
             row["predicted_return"] = self._predicted_returns.mean_return()
         self.metrics.log(row)
 

@@ -115,7 +115,7 @@ def full(experiment):
     for step in range(1, 30):
         metrics = {
             "true_return": 100.0 + 20 * step,
-            "predicted_return": 0.1 * step,
+            "beats_untrained": 0.5 + step / 60,
             "held_out_accuracy": 0.9 - 1 / (step + 2),
             "correlation": 0.8,
             "labels_answered": step,

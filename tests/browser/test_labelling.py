@@ -19,7 +19,7 @@ ANSWER_LEFT_AND_RELOAD = """() => {
     while (performance.now() < begun_ms + 500);
 }"""
 
-WARNING = "The reward predictor agreed with only 45% of the latest 20 answers."
+WARNING = "The reward predictor is right about only 45% of the labels that are held out."
 
 
 def wait_for_announcement(page, text):
@@ -158,7 +158,7 @@ def test_idle_page_shows_one_reason_and_the_agent_and_resumes(open_page, experim
 
 def test_owner_is_asked_warned_and_told_that_training_starts(open_page, experiment):
     experiment.store.experiments.describe(experiment.id, "", 60)
-    status = {"step": 0, "num_missing": 7, "warnings": [WARNING]}
+    status = {"step": 0, "num_missing": 7, "problems": {"held_out": WARNING}}
     experiment.set_status("waiting", "7 more labels until training starts", **status)
     experiment.ask(2)
     opened = open_page(experiment.name, viewport=PHONE, has_touch=True)
@@ -169,6 +169,9 @@ def test_owner_is_asked_warned_and_told_that_training_starts(open_page, experime
     assert_fits(page)
     page.get_by_role("button", name="Dismiss the warning").click()
     page.get_by_text(WARNING).wait_for(state="detached")
+    page.reload()
+    text_on(page, "7 more labels until training starts").wait_for()
+    assert not page.get_by_text(WARNING).is_visible()
     page.get_by_label("What should it learn?").fill("Prefer the higher hop.")
     page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_role("heading", name="Prefer the higher hop.").wait_for(timeout=PATIENCE_MS)

@@ -65,7 +65,9 @@ def test_pages_of_owner_are_accessible_and_fit_zoomed_windows(visit, full):
         page.get_by_label("Invite link").wait_for()
 
     visit(f"/e/{full.name}?tab=labelers", ".labelers dd .line", act=create_invite)
-    full.set_status("finished", "Finished.", warnings=["Few labels agree."], is_extendable=True)
+    full.set_status(
+        "finished", "Finished.", problems={"reward": "Few labels agree."}, is_extendable=True
+    )
     visit(f"/e/{full.name}", "text=After: step")
     visit(f"/e/{full.name}/label", "text=After: step")
     visit("/e/no-such/label", "text=Experiment not found")
@@ -74,7 +76,9 @@ def test_pages_of_owner_are_accessible_and_fit_zoomed_windows(visit, full):
 def test_pages_of_labeler_are_accessible_and_fit_zoomed_windows(visit, full):
     label = f"/e/{full.name}/label"
     shown = ".clip-player"
-    full.set_status("waiting", "7 more labels", num_missing=7, warnings=["Few labels agree. " * 6])
+    full.set_status(
+        "waiting", "7 more labels", num_missing=7, problems={"reward": "Few labels agree. " * 6}
+    )
     full.store.experiments.describe(full.id, "Prefer the clip that hops higher. " * 55, 60)
     visit(label, shown, act=lambda page: LabellingPage(page).shown_comparison())
     visit(label, shown, act=lambda page: page.keyboard.press("?"))

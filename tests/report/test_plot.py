@@ -11,7 +11,7 @@ from rl_teacher.report.plot import COLOURS, plot
 def row(step, max_return, has_labels):
     metrics = {"step": step, "true_return": max_return * step / 1e5}
     if has_labels:
-        metrics |= {"predicted_return": 1.0, "held_out_accuracy": 0.8, "labels_answered": step}
+        metrics |= {"beats_untrained": 0.9, "held_out_accuracy": 0.8, "labels_answered": step}
     return metrics
 
 

@@ -16,7 +16,7 @@ ROW = {
     "step": 412_345,
     "steps_per_second": 18_903.2,
     "true_return": 812.44,
-    "predicted_return": 3.21,
+    "beats_untrained": 0.931,
     "labels_asked": 230,
     "labels_answered": 212,
     "held_out_accuracy": 0.873,
@@ -77,7 +77,7 @@ class TestPanel:
             "412,345 of 1,000,000 steps",
             "18,903 steps/s · 22 s elapsed · 31 s left",
             "812.4",
-            "3.2",
+            "93 %",
             "212 of 230 asked",
             "87 %",
         ):
@@ -144,8 +144,8 @@ class TestLines:
         progress = make(clock, is_terminal=False)
         progress.update(ROW)
         assert lines(progress) == [
-            "412,345/1,000,000 steps | 18,903/s | 31 s left | true return 812.4 | predicted 3.2 | "
-            "labels 212/230 | accuracy 87 % | starting"
+            "412,345/1,000,000 steps | 18,903/s | 31 s left | true return 812.4 | "
+            "beats untrained agent 93 % | labels 212/230 | accuracy 87 % | starting"
         ]
 
     def test_one_line_is_printed_in_ten_seconds(self, clock):

@@ -20,6 +20,7 @@ ROW = {
     "step": 1000,
     "true_return": 12.5,
     "predicted_return": None,
+    "beats_untrained": 0.93,
     "loss": float("nan"),
     "correlation": 0.75,
     "labels_answered": 7,
@@ -57,6 +58,7 @@ def test_scalars_use_names_of_original_rl_teacher():
     assert scalars(ROW) == {
         "agent/total_steps": 1000.0,
         "agent/true_reward_per_episode": 12.5,
+        "agent/beats_untrained": 0.93,
         "predictor/correlations": 0.75,
         "predictor/num_training_iters": 300.0,
         "labels/labeled_comparisons": 7.0,

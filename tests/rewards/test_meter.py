@@ -8,7 +8,7 @@ from rl_teacher.predictor.diagnostics import FitReport, RewardReference
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
-from rl_teacher.rewards.meter import PredictorMeter
+from rl_teacher.rewards.meter import PredictorMeter, share_above, true_agreement
 from tests.rewards.rollouts import random_rollout
 
 SPACE = InputSpace((3,), (2,))
@@ -76,3 +76,38 @@ def test_restored_meter_measures_the_same(predictor):
     found = [observe(meter, predictor, rollout) for meter in (one, other)]
     assert found[0] == found[1]
     assert one.metrics() == other.metrics()
+
+
+def test_share_above_counts_ties_half():
+    # Of 1, 2 and 3 against 1 and 2: two ties, three higher, one lower.
+    assert share_above(np.array([1.0, 2, 3]), np.array([1.0, 2])) == pytest.approx(4 / 6)
+
+
+def test_true_agreement_counts_labels_that_prefer_the_higher_return():
+    labels, rows = LabelSet(3, SPACE, 3, 0), np.zeros((3, 5), np.float32)
+    returns_and_targets = [
+        ((1.0, 0.0), 1.0),  # agrees
+        ((0.0, 1.0), 0.0),  # agrees
+        ((1.0, 0.0), 0.25),  # most labelers prefer the worse one
+        ((1.0, 0.0), 0.5),  # prefers none
+        ((1.0, 1.0), 1.0),  # equally good
+        ((np.nan, 0.0), 1.0),  # unknown
+    ]
+    for (left, right), target in returns_and_targets:
+        # The right clip has ended early.
+        true_rewards = np.full(3, left / 3, np.float32), np.full(2, right / 2, np.float32)
+        labels.add(LabelledPair(rows, rows[:2], target, true_rewards))
+    agreement = true_agreement(labels)
+    assert (agreement.num, agreement.share) == (3, pytest.approx(2 / 3))
+
+
+def test_recent_correlation_has_two_standard_errors_above_its_mean(predictor):
+    meter, rollout = PredictorMeter(predictor), random_rollout()
+    members = predictor.member_rewards(SPACE.rows(rollout.observations, rollout.actions))
+    for correlation in [0.9] * 4 + [0.1] * 8 + [-0.1] * 7:
+        meter.observe(rollout, members, correlation)
+    meter.observe(rollout, members)
+    assert meter.metrics()["recent_correlation_high"] != pytest.approx(0.05)
+    meter.observe(rollout, members, -0.1)
+    # The latest 16: mean 0, standard deviation 0.1, 2 * 0.1 / sqrt(16) = 0.05
+    assert meter.metrics()["recent_correlation_high"] == pytest.approx(0.05)

@@ -123,7 +123,7 @@ def test_run_outlasts_a_stopped_object_store(s3, make_database, monkeypatch):
 
     def warnings():
         with open_store() as store:
-            return [each.status["warnings"] for each in store.experiments.all() if each.status]
+            return [each.status["problems"] for each in store.experiments.all() if each.status]
 
     config = replace(CONFIG, n_labels=24)
     with running(config, OPTIONS) as run, Labeler() as labeler:

@@ -177,9 +177,18 @@ class TestLatestEpisode:
         assert detail(program)["num_missing"] == 0
 
     def test_warnings_are_for_the_owner_alone(self, program, guest, trainer):
-        trainer.set_phase("training", warnings=["Only 55 % agree."])
-        assert detail(program)["warnings"] == ["Only 55 % agree."]
+        problems = {"held_out": "Only 55 % are right.", "reward": "Only 8 % agree."}
+        trainer.set_phase("training", problems=problems)
+        shown = [{"kind": kind, "text": text} for kind, text in problems.items()]
+        assert detail(program)["warnings"] == shown
         assert detail(guest)["warnings"] == []
+
+    def test_labels_need_not_agree_with_the_reward_once_there_are_instructions(
+        self, program, trainer
+    ):
+        trainer.set_phase("training", problems={"reward": "Only 8 % agree."})
+        program.patch("/api/v1/experiments/hopper", json={"instructions": "Prefer the backflip."})
+        assert detail(program)["warnings"] == []
 
     def test_finished_run_is_extendable_while_it_reports(self, program, trainer, clock):
         trainer.set_phase("finished", is_extendable=True)

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { Episode } from '../src/lib/api-types'
-import { describeNoEpisode, describeStatus, milestoneOf, warningKind } from '../src/lib/status'
+import { describeNoEpisode, describeStatus, milestoneOf } from '../src/lib/status'
 
 const progress = { mine: 0, answered: 209, asked: 214, target: null, waiting: 5, clips: null, newest_label: 0 }
 const status = {
@@ -50,12 +50,6 @@ describe('milestoneOf', () => {
     const reached = summaries.map(([num_fits, beats_untrained]) => ({ num_fits, beats_untrained }))
     const named = reached.map((now, i) => milestoneOf(reached[i - 1] ?? null, now))
     expect(named).toEqual(['', 'Training starts', '', 'Your agent beats the untrained one', ''])
-  })
-})
-
-describe('warningKind', () => {
-  it('is the same for a warning with other numbers', () => {
-    expect(warningKind('Only 45% of 20 answers')).toBe(warningKind('Only 51% of 40 answers'))
   })
 })
 

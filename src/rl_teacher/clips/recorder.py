@@ -101,27 +101,33 @@ class Recorder:
         """Return the ring positions of steps; step 0 is the oldest kept."""
         return (self._written - self.num_steps + steps) % self._capacity
 
-    def cut(self, num: int, rng: np.random.Generator) -> SegmentSpans:
+    def cut(self, num: int, rng: np.random.Generator, newest: int | None = None) -> SegmentSpans:
         """Sample segments, each within one episode.
 
         An episode shorter than L is one whole segment; of a longer one, any L steps are. If ends
         are shown, the last steps of a terminated episode are a segment too, however few.
+
+        Args:
+            num: segments wanted.
+            rng: generator of the caller.
+            newest: steps per environment, counted from the newest, that they are cut from; all by
+                default.
 
         Returns:
             `num` positions; fewer, possibly none, while the buffer holds too few steps.
         """
         parts: list[SegmentSpans] = []
         for _ in range(MAX_ROUNDS if self.num_steps else 0):
-            parts.append(self._draw(num * DRAWS_PER_SEGMENT, rng))
+            parts.append(self._draw(num * DRAWS_PER_SEGMENT, rng, newest or self._capacity))
             if sum(map(len, parts)) >= num:
                 break
         columns = [[getattr(p, name) for p in parts] for name in ("first", "env", "num_steps")]
         empty = np.zeros(0, np.int64)  # so that no parts are no segments
         return SegmentSpans(*(np.concatenate([empty, *column])[:num] for column in columns))
 
-    def _draw(self, num: int, rng: np.random.Generator) -> SegmentSpans:
+    def _draw(self, num: int, rng: np.random.Generator, newest: int) -> SegmentSpans:
         """Draw first steps and keep those at which a segment can start."""
-        first = rng.integers(0, self.num_steps, num)
+        first = rng.integers(max(self.num_steps - newest, 0), self.num_steps, num)
         env = rng.integers(0, self._ring["ended"].shape[1], num)
         # [num, L] the steps of each draw; past the newest step, that step again.
         window = np.minimum(first[:, None] + np.arange(self.segment_steps), self.num_steps - 1)

@@ -41,6 +41,7 @@ class Panel:
 
 MAIN = Panel("true_return", "True return", "reward per episode, mean of 100")
 SMALL = (
+    Panel("beats_untrained", "Beats the untrained agent", "share of clips", is_share=True),
     Panel("predicted_return", "Predicted return", "predicted reward per episode"),
     Panel("held_out_accuracy", "Held-out accuracy", "labels predicted correctly", is_share=True),
     Panel("labels_answered", "Labels", "comparisons answered"),

@@ -160,13 +160,20 @@ def figures_grid(row: Row) -> RenderableType:
     grid.add_column(style="dim")
     grid.add_column(justify="right", min_width=14)
     grid.add_row("true return", reward(row.get("true_return")))
-    grid.add_row("predicted return", reward(row.get("predicted_return")))
+    grid.add_row(*predicted(row))
     answered, asked = number(row.get("labels_answered")), number(row.get("labels_asked"))
     grid.add_row("labels", f"{answered} of {asked} asked")
     if "clips_sorted" in row:
         grid.add_row("clips", clips_of(row, " of "))
     grid.add_row("held-out accuracy", share(row, "held_out_accuracy"))
     return grid
+
+
+def predicted(row: Row) -> tuple[str, str]:
+    """Name and format how good the agent is by the predictor."""
+    if is_missing(row.get("predicted_return")):
+        return "beats untrained agent", percent(row.get("beats_untrained"))
+    return "predicted return", reward(row["predicted_return"])
 
 
 def clips_of(row: Row, divider: str) -> str:
@@ -195,7 +202,7 @@ def plain_line(row: Row, total_steps: int, status: str) -> str:
         [
             *(training if total_steps else []),
             f"true return {reward(row.get('true_return'))}",
-            f"predicted {reward(row.get('predicted_return'))}",
+            " ".join(predicted(row)),
             f"labels {number(row.get('labels_answered'))}/{number(row.get('labels_asked'))}",
             *([f"clips {clips_of(row, '/')}"] if "clips_sorted" in row else []),
             f"accuracy {share(row, 'held_out_accuracy')}",

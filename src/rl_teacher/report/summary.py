@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from rl_teacher.report.figures import duration, is_missing, number, points, reward, share
+from rl_teacher.report.figures import duration, is_missing, number, percent, points, reward, share
 
 Row = Mapping[str, Any]
 
@@ -44,6 +44,7 @@ def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
         ("true return", newest(rows, "true_return"), reward),
         ("highest true return", highest(rows, "true_return"), reward),
         ("predicted return", newest(rows, "predicted_return"), reward),
+        ("beats untrained agent", newest(rows, "beats_untrained"), percent),
         ("labels answered", newest(rows, "labels_answered"), number),
         ("labels asked", newest(rows, "labels_asked"), number),
         ("clips sorted", newest(rows, "clips_sorted"), number),

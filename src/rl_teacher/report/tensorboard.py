@@ -23,6 +23,7 @@ SCALARS = {
     "fit_s": "time/predictor_fits",
     "true_return": "agent/true_reward_per_episode",
     "predicted_return": "agent/predicted_reward_per_episode",
+    "beats_untrained": "agent/beats_untrained",
     "episodes": "agent/episodes",
     "labels_desired": "labels/desired_labels",
     "comparisons": "labels/total_comparisons",

@@ -30,7 +30,7 @@ from rl_teacher.queries.planner import QueryPlanner
 from rl_teacher.queries.queue import Query, QueryQueue, Recent, mean_target
 from rl_teacher.queries.schedules import Progress
 from rl_teacher.queries.sorter import ClipSorter
-from rl_teacher.rewards.meter import EQUAL, PredictorMeter
+from rl_teacher.rewards.meter import EQUAL, PredictorMeter, share_above, true_agreement
 from rl_teacher.rewards.source import Metrics, RewardedRollout, prediction_metrics
 from rl_teacher.rewards.trainer import PredictorTrainer
 
@@ -44,6 +44,12 @@ REVISIONS_EVERY_S = 1.0
 MAX_PREDICTED_REWARD = 1e6
 """Largest magnitude of a predicted reward of one step; fitted ones are of the order of 1."""
 
+COMPARE_EVERY = 2_048
+"""Steps after which the newest clips are compared with those of the untrained agent."""
+COMPARED_CLIPS = 64
+"""Clips on each side of that comparison."""
+COMPARED_STEPS = 8_192
+"""Newest steps, over all environments, that these clips are cut from; more if clips are long."""
 REMEASURED_SEGMENTS = 64
 """Recent segments on which the reward scale is measured after a fit."""
 
@@ -59,6 +65,8 @@ class RewardLearner:
         chooser: says which.
         trainer: labels of the fits, and the fits.
         meter: measures the predictor.
+        beats_untrained: share of pairs of a recent clip and one labelled before training whose
+            recent one the predictor rates higher, measured from time to time; NaN if unknown.
     """
 
     def __init__(
@@ -111,6 +119,8 @@ class RewardLearner:
             self.chooser = ClipSorter(labels, queue, *parts)
         self.trainer = PredictorTrainer(learning, space, pretrained)
         self.meter = PredictorMeter(self.predictor)
+        self._num_envs, self._num_observed = num_envs, 0
+        self.beats_untrained = math.nan
         self._is_pretrained = pretrained is not None
         self._read_s = -math.inf
 
@@ -145,8 +155,12 @@ class RewardLearner:
             )
         predictor.recent.update(members[:, rollout.is_valid])
         rewards = predictor.normalised(members)
+        before, self._num_observed = self._num_observed, self._num_observed + rollout.num_steps
+        if before // COMPARE_EVERY != self._num_observed // COMPARE_EVERY:
+            self.beats_untrained = self._compare_with_untrained()
         metrics = prediction_metrics(rollout, members, rewards)
-        return RewardedRollout(rewards, metrics | self.meter.observe(rollout, members))
+        measured = self.meter.observe(rollout, members, metrics.get("correlation"))
+        return RewardedRollout(rewards, metrics | measured)
 
     def add_clip_to_sort(self, rollout: Rollout) -> bool:
         """Cut a clip from a rollout and add it to those to sort; record nothing else of it.
@@ -282,6 +296,34 @@ class RewardLearner:
         self.meter.count_fit(fitted.report, self.trainer.labels)
         return True
 
+    def _compare_with_untrained(self) -> float:
+        """Compute how often a recent clip is rated above one of the untrained agent.
+
+        Both are rated by the predictor of now: each fit has another zero and another scale, so that
+        a predicted return says nothing beside one of an earlier predictor.
+
+        Returns:
+            NaN before the first fit, and without clips that were labelled before training.
+        """
+        labels = self.trainer.labels
+        ids = labels.comparison_ids[: self._learning.labels.first][: COMPARED_CLIPS // 2]
+        first = [index for each in ids if (index := labels.index_of(each)) is not None]
+        # Its own generator, so that it changes nothing else that a seed determines.
+        rng = np.random.default_rng([self._learning.seed, 8, self._num_observed])
+        newest = max(COMPARED_STEPS // self._num_envs, 2 * self._learning.segment_steps)
+        clips = self.recorder.segments(self.recorder.cut(COMPARED_CLIPS, rng, newest))
+        if not self.num_fits or not first or len(clips) < 2:
+            return math.nan
+        # As labels, so that both have the same sampled steps and discounts.
+        recent = self.trainer.empty_label_set(capacity=0)
+        for left, right in zip(clips[::2], clips[1::2], strict=False):
+            recent.add(labelled_pair(self._space, left, right, EQUAL))
+        now, before = (
+            self.meter.scores(each, places).ravel()
+            for each, places in ((recent, range(len(recent))), (labels, first))
+        )
+        return share_above(now, before)
+
     def _measure_reward_scale(self) -> None:
         """Restart the window of predicted rewards with predictions for recent steps."""
         # The window holds rewards of the networks before the fit, whose scale is arbitrary.
@@ -297,24 +339,6 @@ class RewardLearner:
 
     # --- report ---
 
-    def beats_untrained(self) -> bool:
-        """Return whether recent segments are rated above the clips labelled before training.
-
-        By more than two standard errors, so that it is not chance.
-        """
-        labels = self.trainer.labels
-        ids = labels.comparison_ids[: self._learning.labels.first]
-        early = [index for each in ids if (index := labels.index_of(each)) is not None]
-        cuts = self.recorder.cut(REMEASURED_SEGMENTS, np.random.default_rng(0))
-        if not self.num_fits or len(early) < 2 or len(cuts) < 2:
-            return False
-        rows, is_real = input_rows(self.recorder, self.predictor.space, cuts)
-        rewards = self.predictor.normalised(self.predictor.member_rewards(rows))
-        now = self.predictor.clip_scores(rewards, is_real.astype(np.float32))
-        before = self.meter.scores(labels, early).ravel()
-        error = math.hypot(*(each.std() / math.sqrt(each.size) for each in (before, now)))
-        return bool(now.mean() - before.mean() > 2 * error)
-
     def metrics(self) -> Metrics:
         """Return the numbers of labels and fits, and the quality of the last fit."""
         labels = self.trainer.labels
@@ -326,7 +350,13 @@ class RewardLearner:
             "fits": self.trainer.num_fits,
             "fit_steps": self.trainer.num_fit_steps,
             "labels_decided": int(np.count_nonzero(labels.targets != EQUAL)),
+            "beats_untrained": self.beats_untrained,
         }
+        agreement = true_agreement(labels)
+        if agreement.num:
+            counts["true_agreement"] = agreement.share
+            counts["true_agreement_low"] = agreement.low
+            counts["true_agreement_high"] = agreement.high
         if isinstance(self.chooser, ClipSorter):
             counts["clips_sorted"] = self.chooser.num_compared
             if self.chooser.max_clips is not None:
@@ -382,6 +412,8 @@ class RewardLearner:
         own: StateDict = {
             "rng": rng_to_array(self._rng),
             "labelled": np.array(places, np.int64),
+            "num_observed": np.asarray(self._num_observed),
+            "beats_untrained": np.asarray(self.beats_untrained),
         }
         parts = {
             "predictor": self.predictor.state(),
@@ -410,6 +442,8 @@ class RewardLearner:
         if isinstance(self.chooser, ClipSorter):
             self.chooser.load_state(part_of(state, "sorter"))
         array_to_rng(self._rng, state["self/rng"])
+        self._num_observed = int(state["self/num_observed"])
+        self.beats_untrained = float(state["self/beats_untrained"])
         # Labels are added in the order of the original run, since whether a label is held out
         # depends on its number.
         asked = self.queue.asked()

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from math import nan
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 
 from rl_teacher.common.state_dict import StateDict, array_to_text, nest, part_of, text_to_array
 from rl_teacher.envs.rollout import Rollout
@@ -25,6 +25,8 @@ EQUAL = 0.5
 """Target of a label that prefers neither segment."""
 FRESH_LABELS = 40
 """Newest labels whose agreement with the predictor is logged."""
+RECENT_ROLLOUTS = 16
+"""Latest rollouts over which the correlation of predicted and true rewards is averaged."""
 REFERENCE_COMPARISONS = 32
 """Labelled comparisons on which predicted and true rewards are standardised after a fit."""
 
@@ -40,15 +42,24 @@ class PredictorMeter:
         self.report: FitReport | None = None
         self._predictor = predictor
         self._agreed: deque[bool] = deque(maxlen=FRESH_LABELS)
+        self._correlations: deque[float] = deque(maxlen=RECENT_ROLLOUTS)
         self._reference: RewardReference | None = None
 
-    def observe(self, rollout: Rollout, members: Float32[np.ndarray, "member time env"]) -> Metrics:
+    def observe(
+        self,
+        rollout: Rollout,
+        members: Float32[np.ndarray, "member time env"],
+        correlation: float | None = None,
+    ) -> Metrics:
         """Measure how far the predicted rewards of a rollout are from the true ones.
 
         Args:
             rollout: steps of all environments.
             members: [M, T, N] raw rewards of the predictor's members.
+            correlation: of both, if it is known.
         """
+        if correlation is not None:
+            self._correlations.append(correlation)
         is_valid = rollout.is_valid
         if self._reference is None or not is_valid.any():
             return {}
@@ -104,12 +115,17 @@ class PredictorMeter:
                 metrics.get(f"{kind}_accuracy", nan), int(metrics.get(f"{kind}_labels", 0))
             )
             metrics |= {f"{kind}_accuracy_low": share.low, f"{kind}_accuracy_high": share.high}
+        if len(self._correlations) == RECENT_ROLLOUTS:
+            # Two standard errors of the mean above it.
+            error = np.std(self._correlations) / np.sqrt(RECENT_ROLLOUTS)
+            metrics["recent_correlation_high"] = float(np.mean(self._correlations) + 2 * error)
         return metrics
 
     def state(self) -> StateDict:
         """Return everything needed to resume exactly."""
         own: StateDict = {
             "agreed": np.array(self._agreed, bool),
+            "correlations": np.array(self._correlations, np.float64),
             "report": text_to_array(json.dumps(self.report and asdict(self.report))),
         }
         reference = {} if self._reference is None else self._reference.state()
@@ -118,6 +134,22 @@ class PredictorMeter:
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Restore a saved state."""
         self._agreed.extend(state["self/agreed"].tolist())
+        self._correlations.extend(state["self/correlations"].tolist())
         self._reference = RewardReference.from_state(part_of(state, "reference"))
         report = json.loads(array_to_text(state["self/report"]))
         self.report = None if report is None else FitReport.from_json(report)
+
+
+def true_agreement(labels: LabelSet) -> Share:
+    """Return for which share of the labels the preferred segment has the higher true return.
+
+    Ties, of either, do not count, and neither do segments whose true rewards are unknown.
+    """
+    returns = np.where(labels.weights > 0, labels.weights * labels.true_rewards, 0).sum(-1)
+    product = (labels.targets - EQUAL) * (returns[:, 0] - returns[:, 1])
+    return Share.of(product[np.isfinite(product) & (product != 0)] > 0)
+
+
+def share_above(scores: Float[np.ndarray, " one"], others: Float[np.ndarray, " other"]) -> float:
+    """Compute P(score > other) + P(score = other) / 2 over all pairs (Mann and Whitney 1947)."""
+    return float(np.mean(np.sign(scores[:, None] - others) / 2 + 0.5))

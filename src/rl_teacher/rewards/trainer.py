@@ -92,7 +92,7 @@ class PredictorTrainer:
             self._state = warm_start(self._state, pretrained.networks, pretrained.normaliser)
         self._given: list[LabelledPair] = []
         self._fits_given = False
-        self.labels = self._empty_label_set()
+        self.labels = self.empty_label_set()
         # Targets by comparison id.
         self._targets: dict[int, float] = {}
         self._held_out: Examples | None = None
@@ -102,7 +102,8 @@ class PredictorTrainer:
         self._thread = ThreadPoolExecutor(1, "reward-fit") if learning.fits_in_background else None
         self._running: Future[FitResult] | None = None
 
-    def _empty_label_set(self, capacity: int | None = None) -> LabelSet:
+    def empty_label_set(self, capacity: int | None = None) -> LabelSet:
+        """Return a label set without labels; its capacity is that of the run by default."""
         learning, config = self._learning, self._learning.predictor
         labels = LabelSet(
             learning.segment_steps,
@@ -175,7 +176,7 @@ class PredictorTrainer:
 
     def hold_out(self, pairs: Iterable[LabelledPair]) -> None:
         """Evaluate every fit on these labels, which are never trained on."""
-        labels = self._empty_label_set(capacity=0)
+        labels = self.empty_label_set(capacity=0)
         for pair in pairs:
             labels.add(pair)
         self._held_out = examples_of(labels, self._learning.predictor)
@@ -200,7 +201,7 @@ class PredictorTrainer:
         else:
             # Known labels keep their order, since whether one is held out depends on its number.
             added = [*(each for each in self.labels.comparison_ids if each in targets), *new]
-            self.labels = self._empty_label_set()
+            self.labels = self.empty_label_set()
             for pair in self._given:
                 self.labels.add(pair)
         for each in added:

@@ -1,7 +1,7 @@
 """Status of a run, which the trainer writes to the store."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -43,7 +43,7 @@ class RunStatus:
         num_steps: environment steps of training in the whole run; 0 if they are not known.
         steps_per_second: None unless the run is training.
         num_missing: labels that the run waits for.
-        warnings: problems with the labels, and what helps.
+        problems: warnings for the owner by kind: what is wrong, and what helps.
         is_extendable: whether the run has finished and waits to be extended.
         num_fits: completed fits of the reward predictor; their diagnostics are written before.
         beats_untrained: whether the predictor prefers what the agent does to what it did before
@@ -56,7 +56,7 @@ class RunStatus:
     num_steps: int
     steps_per_second: float | None = None
     num_missing: int = 0
-    warnings: tuple[str, ...] = ()
+    problems: Mapping[str, str] = field(default_factory=dict)
     is_extendable: bool = False
     num_fits: int = 0
     beats_untrained: bool = False

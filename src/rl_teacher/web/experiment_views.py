@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
+from rl_teacher.quality.warnings import BY_REWARD
 from rl_teacher.runs.folder import is_of_wrapper, validate_name
 from rl_teacher.runs.status import ENDED, Phase, reported_phase
 from rl_teacher.store.records import ExperimentView, Identity, MetricsRow
@@ -17,6 +18,7 @@ from rl_teacher.web.schemas.experiments import (
     Episode,
     ExperimentDetail,
     ExperimentSummary,
+    LabelWarning,
     MetricsEntry,
     Progress,
 )
@@ -26,7 +28,7 @@ from rl_teacher.web.serializers import serialize_clip
 SomeSummary = TypeVar("SomeSummary", bound=ExperimentSummary)
 
 SPARKLINE_POINTS = 40
-SPARKLINE_METRICS = ("true_return", "predicted_return")
+SPARKLINE_METRICS = ("true_return", "predicted_return", "beats_untrained")
 """Metrics of a sparkline, in order of preference."""
 
 LOST_AFTER = timedelta(seconds=8)
@@ -126,7 +128,11 @@ class ExperimentViews:
             is_archived=view.archived_at is not None,
             num_missing=num_missing,
             waiting_since=waiting_since,
-            warnings=[str(each) for each in status.get("warnings") or ()],
+            warnings=[
+                LabelWarning(kind=kind, text=text)
+                for kind, text in status.get("problems", {}).items()
+                if not (kind in BY_REWARD and view.instructions)
+            ],
             is_extendable=phase is Phase.FINISHED
             and bool(status.get("is_extendable"))
             and not self.is_silent(view),

@@ -129,7 +129,7 @@ export interface components {
             updated_at: string;
             waiting_since: string | null;
             wall_s: number | null;
-            warnings: string[];
+            warnings: components["schemas"]["LabelWarning"][];
         };
         ExperimentSummary: {
             agent: string | null;
@@ -158,7 +158,7 @@ export interface components {
             updated_at: string;
             waiting_since: string | null;
             wall_s: number | null;
-            warnings: string[];
+            warnings: components["schemas"]["LabelWarning"][];
         };
         ExperimentUpdate: {
             assignment?: components["schemas"]["AssignmentUpdate"] | null;
@@ -266,6 +266,10 @@ export interface components {
             request_id: string;
             /** @default null */
             response_ms?: number | null;
+        };
+        LabelWarning: {
+            kind: string;
+            text: string;
         };
         LabelerAnswer: {
             answer: components["schemas"]["Answer"];
@@ -382,7 +386,7 @@ export interface components {
             updated_at: string;
             waiting_since: string | null;
             wall_s: number | null;
-            warnings: string[];
+            warnings: components["schemas"]["LabelWarning"][];
         };
         Page_Clip_: {
             next: number | null;
@@ -580,6 +584,7 @@ export type LabelEffect = components['schemas']['LabelEffect'];
 export type LabelQuality = components['schemas']['LabelQuality'];
 export type LabelReceipt = components['schemas']['LabelReceipt'];
 export type LabelSubmission = components['schemas']['LabelSubmission'];
+export type LabelWarning = components['schemas']['LabelWarning'];
 export type LabelerAnswer = components['schemas']['LabelerAnswer'];
 export type LabelerQuality = components['schemas']['LabelerQuality'];
 export type LabelerView = components['schemas']['LabelerView'];

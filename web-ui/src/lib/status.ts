@@ -77,9 +77,6 @@ export function milestoneOf(before: Milestones | null, now: Milestones): string 
 export const isLabelled = ({ phase, progress, asks_people }: ExperimentSummary): boolean =>
   progress.waiting > 0 || (asks_people && phase !== 'finished')
 
-/** Return a warning without its numbers, which change with every label. */
-export const warningKind = (text: string): string => text.replace(/\d+/g, '')
-
 /** Return the seconds of training that are left; 0 if they are not known. */
 export const trainingLeft = ({ step, num_steps, steps_per_second }: Status): number =>
   steps_per_second ? Math.max(0, (num_steps - step) / steps_per_second) : 0

@@ -62,6 +62,13 @@ class Episode(BaseModel):
     step: int
 
 
+class LabelWarning(BaseModel):
+    """A problem with the labels and what helps; `kind` stays the same while its numbers change."""
+
+    kind: str
+    text: str
+
+
 class ExperimentSummary(BaseModel):
     """Status of an experiment, without its settings and metrics.
 
@@ -90,7 +97,7 @@ class ExperimentSummary(BaseModel):
     is_archived: bool
     num_missing: int
     waiting_since: datetime | None
-    warnings: list[str]
+    warnings: list[LabelWarning]
     is_extendable: bool
     num_fits: int
     beats_untrained: bool
