@@ -33,7 +33,7 @@ RUNS: dict[str, list[tuple[str, str, float | None, int, int]]] = {
 }
 """Environment, teacher, its share of swapped answers, labels and steps of each run."""
 SEEDS = (20, 21, 22, 23)
-HOW = "python -m benchmarks.run alarms [--seeds 20 21 22 23] [--parallel 2]"
+HOW = "python -m benchmarks.run alarms [--seeds 20 21 22 23] [--parallel 2] [--only backflip]"
 
 
 def run(options: Options, records: Records) -> None:
@@ -46,6 +46,8 @@ def cells(options: Options) -> Iterator[Cell]:
     for kind, runs in RUNS.items():
         for seed in options.seeds or options.limited(SEEDS):
             for env_id, teacher, strength, labels, steps in options.limited(runs):
+                if not options.wants(teacher):
+                    continue
                 layers: list[dict[str, Any]] = [
                     {"env_id": env_id, "predictor": "synth", "teacher": teacher},
                     {"teacher_strength": strength, "n_labels": labels, "num_timesteps": steps},
@@ -83,12 +85,10 @@ def report(records: list[Record]) -> list[str]:
         f"Sources {', '.join(dict.fromkeys(map(source_of, newest.values())))}, seeds "
         f"{sorted({record['seed'] for record in records})}, the newest run of each seed. A "
         "good run counts if it had a warning at any time, another one if it has one at its end. "
-        "The teacher `backflip` has instructions, the others have none; in the next column, all "
-        "have them, so that only the labels themselves are evidence.",
+        "Instructions end the comparison with the environment's reward, so that only the labels "
+        "themselves are evidence; a goal of one's own, such as `backflip`, needs them.",
         "",
-        *table(
-            ["kind", "run", "warned", "warned, with instructions", "warnings", "true returns"], rows
-        ),
+        *table(["kind", "run", "warned", "with instructions", "warnings", "true returns"], rows),
         "",
     ]
 
@@ -98,6 +98,6 @@ def has_alarm(record: Record, has_instructions: bool) -> bool:
     found = set(record["alarms"])
     if record["kind"] != "good":
         found = label_warnings(record["at_end"]).keys() - {"enough"}
-    if has_instructions or record["teacher"] == "backflip":
+    if has_instructions:
         found -= BY_REWARD
     return bool(found)
