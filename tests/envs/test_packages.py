@@ -77,8 +77,9 @@ def run(python, home, *words):
     """Run a command of rl-teacher, and return its exit code and what it printed."""
     finished = subprocess.run(
         [python, "-m", "rl_teacher", *words],
-        env={**os.environ, "RL_TEACHER_HOME": str(home)},
-        cwd=ROOT,
+        env={**os.environ, "RL_TEACHER_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        # ViZDoom writes _vizdoom.ini to the current folder.
+        cwd=home,
         capture_output=True,
         text=True,
         check=False,
