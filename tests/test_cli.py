@@ -47,6 +47,38 @@ def test_help_names_every_command(capsys):
         assert f" {command} " in printed
 
 
+def test_no_command_shows_three_commands_to_try(capsys):
+    assert main([]) == 0
+    assert capsys.readouterr().out.count("\n  rl-teacher ") == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "source", "name", "port"),
+    [
+        (["teach"], "human", "mine", 8765),
+        (["teach", "--port", "9000"], "human", "mine", 9000),
+        (["demo"], "synth", "demo", 8765),
+    ],
+)
+def test_command_without_settings_teaches_a_hopper_and_says_how(
+    words, source, name, port, monkeypatch, capsys
+):
+    run = []
+    monkeypatch.setattr(settings_commands, "run_experiment", lambda *given: run.append(given))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert main(words) == 0
+    [(config, options, _)] = run
+    assert (config.env_id, config.predictor, config.name) == ("ShortHopper-v1", source, name)
+    assert options.port == port
+    assert f"rl-teacher teach -p {source} -e ShortHopper-v1" in capsys.readouterr().out
+
+
+def test_teach_without_settings_and_terminal_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+    assert main(["teach"]) == 2
+    assert "--env-id is missing" in capsys.readouterr().err
+
+
 def test_help_imports_no_heavy_library():
     code = (
         "import sys; from rl_teacher.cli import main; main(['--help']); print(sorted(sys.modules))"

@@ -56,9 +56,19 @@ RL_TEACHER_HOME.
 """
 
 
+WELCOME = """\
+rl-teacher trains agents from your preferences between short clips. Try one of these:
+
+  rl-teacher teach   teach a hopper: compare clips in the browser, from the first minute
+  rl-teacher demo    watch a program teach it with 300 labels
+  rl-teacher teach -p human -e Reacher-v1 -n mine   teach another task; `rl-teacher envs` lists them
+
+`rl-teacher --help` lists all commands."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    given = list(sys.argv[1:] if arguments is None else arguments)
     os.umask(os.umask(0o077) | 0o022)  # nothing that is written is writable by others
     if sys.stdout is None:  # closed by the parent process, as by `>&-` in a shell
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open until the process ends
@@ -112,6 +122,9 @@ def run_command(arguments: Sequence[str]) -> int:
         BadInput: there is no such command or option, earlier systems had it, or the experiment is
             only a predictor.
     """
+    if not arguments:
+        print(WELCOME)
+        return 0
     command, *rest = arguments
     if "--help-all" in rest:
         arguments = ["teach-all", "--help"]
@@ -758,6 +771,7 @@ COMMANDS: dict[str, Any] = {
         f"{WITH_SETTINGS}:teach",
         "Train an agent on labels, the true reward or a saved predictor.",
     ),
+    "demo": (f"{WITH_SETTINGS}:demo", "Watch a synthetic teacher teach a hopper."),
     "collect": (f"{WITH_SETTINGS}:collect", "Collect labels without training."),
     "fit": (f"{WITH_SETTINGS}:fit", "Fit a reward predictor to saved labels and save it."),
     "serve": (f"{WITH_SETTINGS}:serve", "Serve the page: label and monitor all experiments."),

@@ -1,5 +1,6 @@
 """Commands whose arguments are settings; `cli` imports them only when they are run."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,6 +36,8 @@ class PresetChoice:
 
 
 NOTHING: Given = {}
+FIRST_RUN = "-p human -e ShortHopper-v1 -l 200 -L 25 -n mine"
+DEMO = "-p synth -e ShortHopper-v1 -l 300 -t 800000 -n demo --serve"
 
 
 def takes(
@@ -57,9 +60,28 @@ def takes(
 def teach(*, given: Given = NOTHING) -> int:
     """Train an agent on labels, the true reward or a saved predictor.
 
-    `rl-teacher teach --help-all` lists all options, as docs/settings.md does.
+    Without options, at a terminal, it teaches a hopper from your labels. `rl-teacher teach
+    --help-all` lists all options, as docs/settings.md does.
     """
+    if given.keys() <= fields_of(PageOptions).keys() and sys.stdin.isatty():
+        given = assumed(FIRST_RUN) | given
     return run_experiment(*settings_of_teach(given))
+
+
+@takes(PageOptions, shows_all=True)
+def demo(*, given: Given = NOTHING) -> int:
+    """Watch a synthetic teacher, which answers by the true reward, teach a hopper.
+
+    Args:
+        given: options
+    """
+    return run_experiment(*settings_of_teach(assumed(DEMO) | given))
+
+
+def assumed(flags: str) -> Given:
+    """Return the arguments of a `teach` command that the user did not type, and print it."""
+    print(f"Running: rl-teacher teach {flags}")
+    return given_by(flags.split())
 
 
 @takes(TeachConfig, RunOptions, PresetChoice)
@@ -110,10 +132,15 @@ def settings_of_teach(given: Given) -> tuple[TeachConfig, RunOptions, TeachConfi
 
 def parse_teach(arguments: Sequence[str]) -> tuple[TeachConfig, RunOptions, TeachConfig]:
     """Parse the arguments of `rl-teacher teach`; see `settings_of_teach`."""
+    return settings_of_teach(given_by(arguments))
+
+
+def given_by(arguments: Sequence[str]) -> Given:
+    """Parse the arguments of `rl-teacher teach` that are given."""
     app = App(default_parameter=PARSING)
     app.default(teach)
     _, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
-    return settings_of_teach(bound.kwargs.get("given") or {})
+    return bound.kwargs.get("given") or {}
 
 
 def run_experiment(config: TeachConfig, options: RunOptions, defaults: TeachConfig) -> int:

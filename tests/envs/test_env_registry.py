@@ -10,7 +10,7 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
-from rl_teacher.common.errors import BadInput, UnknownName
+from rl_teacher.common.errors import BadInput, MissingExtra, UnknownName
 from rl_teacher.envs import get_env_info, list_env_infos, make_vector, registry
 from rl_teacher.envs.mujoco import task
 from rl_teacher.envs.registry import mujoco_model
@@ -109,6 +109,15 @@ def test_environment_is_found_by_registering_module(typed):
     envs.reset(seed=0)
     assert envs.step(np.zeros(2, int))[1].tolist() == [1.0, 1.0]
     envs.close()
+
+
+def test_environment_of_box2d_without_it_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    for name in ("lunar_lander", "bipedal_walker", "car_racing"):
+        monkeypatch.delitem(sys.modules, f"gymnasium.envs.box2d.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
+    with pytest.raises(MissingExtra, match=r"rl-teacher\[box2d\]"):
+        make_vector("LunarLander-v3", 1)
 
 
 @pytest.mark.usefixtures("own_module")

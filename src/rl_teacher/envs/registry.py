@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FlattenObservation
 
-from rl_teacher.common.errors import BadInput, UnknownName
+from rl_teacher.common.errors import BadInput, MissingExtra, UnknownName
 from rl_teacher.common.text import described
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs import moving_dot
@@ -484,6 +484,8 @@ def _make_unchanged(full_id: str, render_mode: str | None) -> gymnasium.Env:
                 return gymnasium.make(full_id)
             return gymnasium.make(full_id, render_mode=render_mode)
     except Exception as error:
+        if isinstance(error.__cause__, ImportError) and "Box2D" in str(error):
+            raise MissingExtra(f"{full_id} needs Box2D", "box2d", error.__cause__) from error
         _, command = PACKAGES.get(full_id.partition("/")[0], ("", ""))
         needed = f"what it needs (`{command}`)" if command else "what it needs"
         raise BadInput(
