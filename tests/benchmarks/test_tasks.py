@@ -14,7 +14,7 @@ CHANGE = dict([setting("agent_reset=0")])
 def record(env_id, seed, final_return, who=tasks.OURS, labels=None, source="a", **changes):
     settings = {"episodes": 200}
     if who not in tasks.POLICIES:
-        config = teach_config({"env_id": env_id, "seed": seed}, changes)
+        config = teach_config({"env_id": env_id, "seed": seed, "num_timesteps": 800_000}, changes)
         settings = {"config": config.saved()}
     return {
         "who": who,
@@ -95,7 +95,7 @@ def test_runs_of_another_source_are_shown_separately():
     assert {len(grid.values("100 labels", "final_return")[HOPPER]) for grid in both} == {1, 3}
     headings = [line for line in tasks.report([*HOPPER_RECORDS, *later]) if "###" in line]
     assert headings == [
-        f"### ppo, 5,000,000 steps, seeds of decisions, source {source}" for source in "ab"
+        f"### ppo, 800,000 steps, seeds of decisions, source {source}" for source in "ab"
     ]
 
 
