@@ -57,11 +57,11 @@ def test_features_match_hand_computed_convolution(shape, channel_axis):
     image = ImageLayout(shape, channel_axis)
     seen = random_features_for(image)
     images = np.random.default_rng(0).integers(0, 256, (2, *shape), np.uint8)
-    width, stride = len(seen._filters), seen._stride
+    width, stride = len(seen.filters), seen.stride
     last = image.channels_last(images).astype(np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(last, (width, width), axis=(1, 2))
     windows = windows[:, ::stride, ::stride]
-    maps = np.einsum("bhwcyx,yxcf->bhwf", windows, seen._filters)
+    maps = np.einsum("bhwcyx,yxcf->bhwf", windows, seen.filters)
     assert maps.shape[1:3] == tuple((size - width) // stride + 1 for size in image.size)
     response = subtract_background(np.maximum(maps, 0))
     of_profiles = [profiles(response.sum(2)), profiles(response.sum(1))]
