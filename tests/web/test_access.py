@@ -49,6 +49,7 @@ FOR_OWNERS = {
     "GET /api/v1/environments/{env_id:path}/clips",
     "GET /metrics",
     "GET /api/v1/experiments/{name}/comparisons",
+    "GET /api/v1/experiments/{name}/agent",
     "GET /api/v1/experiments/{name}/export",
     "GET /api/v1/experiments/{name}/diagnostics",
     "GET /api/v1/experiments/{name}/episodes",

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from datetime import timedelta
 from random import Random
+from subprocess import CompletedProcess
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -31,6 +32,7 @@ from rl_teacher.store.counters import recount
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.rankings import MAX_PAIRS, label_request_id
 from rl_teacher.web import clip_export
+from rl_teacher.web.routes import review
 from tests.robustness.alterations import altered
 from tests.store.comparisons import add_labeler, counts
 from tests.store.credentials import issue_credential
@@ -61,6 +63,9 @@ def service(app, trainer, guest, tmp_path, monkeypatch):
     """Service with a running experiment and one that requests may delete."""
     monkeypatch.setattr(clip_export, "WIDTH", 16)
     monkeypatch.setattr(clip_export, "HEIGHT", 16)
+    # There is no agent, which the command takes seconds to find out.
+    refused = CompletedProcess([], 2, "", "error: no agent")
+    monkeypatch.setattr(review.subprocess, "run", lambda *_, **__: refused)
     store = trainer.store
     comparisons = trainer.ask(NUM_COMPARISONS)
     assert post(guest, *(label(each, "equal") for each in comparisons[:10])).json()["accepted"]

@@ -105,7 +105,7 @@ def write(actor: Actor, policy: NumpyPolicy, form: str, out: Path) -> None:
             library, algorithm = type(model).__module__.partition(".")[0], type(model).__name__
             fields |= {"library": library, "algorithm": algorithm}
     except ImportError as error:
-        raise MissingExtra(f"--format {form} needs its extra", form, error) from error
+        raise MissingExtra(f"--format {form} needs another package", form, error) from error
     act = TEXTS[form].format(**fields)
     (out / "play.py").write_text(play_script(actor, act), "utf-8")
 

@@ -55,6 +55,11 @@ export async function adjudicate(
   if (rejected[0] !== undefined) throw new RequestRejected(rejected[0].problem)
 }
 
+/** Formats of the agent for other programs, with their names. */
+export const AGENT_FORMATS = { numpy: 'NumPy', onnx: 'ONNX', sb3: 'Stable-Baselines3' } as const
+
+export const agentPath = (name: string, format: string): string => `${pathOf(name)}/agent?format=${format}`
+
 export const exportPath = (name: string): string => `${pathOf(name)}/export`
 
 export const getRanking = (name: string): Promise<T.Ranking> => getJson(`${pathOf(name)}/ranking`)

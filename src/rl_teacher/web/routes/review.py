@@ -1,14 +1,20 @@
 """Review and control of experiments by their owner, with export and audit log."""
 
+import os
+import shutil
+import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import replace
-from typing import Annotated, Any
+from pathlib import Path as FilePath
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
-from rl_teacher.common.errors import CorruptClip, MediaNotFound
+from rl_teacher.common.errors import BadInput, CorruptClip, MediaNotFound
 from rl_teacher.report.label_export import jsonl, label_rows
 from rl_teacher.runs.control import finish_run, switch_reward
 from rl_teacher.store.experiments import ClearableSetting, check_assignment
@@ -41,6 +47,7 @@ MAX_CONTRADICTIONS = 50
 """Comparisons with contradicting answers that a ranking lists."""
 
 JSON_LINES = "application/x-ndjson"
+ZIP = "application/zip"
 
 router = APIRouter(prefix="/api/v1", tags=["review"], route_class=OwnerRoute)
 
@@ -236,3 +243,37 @@ def export_labels(name: str, services: ServicesDep, owner: LabelerName) -> Strea
         media_type=JSON_LINES,
         headers={"Content-Disposition": f"attachment; filename*=UTF-8''{file_name}"},
     )
+
+
+@router.get(
+    "/experiments/{name}/agent", response_class=Response, responses={200: {"content": {ZIP: {}}}}
+)
+def download_agent(
+    name: str,
+    services: ServicesDep,
+    owner: LabelerName,
+    form: Annotated[
+        Literal["numpy", "onnx", "sb3", "safetensors"], Query(alias="format")
+    ] = "numpy",
+) -> Response:
+    """Export the agent as a zip file of the folder that `rl-teacher export` writes."""
+    view = services.experiments.find(name)
+    with TemporaryDirectory() as folder:
+        # In another process, since JAX and torch are large and would take memory of a GPU.
+        command = [sys.executable, "-m", "rl_teacher.cli", "export", view.name, "--format", form]
+        completed = subprocess.run(  # noqa: S603
+            [*command, "--out", f"{folder}/agent"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        )
+        if completed.returncode != 0:
+            raise BadInput(completed.stderr.rpartition("error: ")[2].strip())
+        archive = shutil.make_archive(f"{folder}/zip", "zip", folder, "agent")
+        content = FilePath(archive).read_bytes()
+    owner_id = services.store.labelers.id_of(owner)
+    services.store.events.record("export", {"format": form}, view.id, owner_id)
+    file_name = quote(f"{view.name}-agent-{form}.zip", safe="")
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{file_name}"}
+    return Response(content, headers=headers, media_type=ZIP)
