@@ -100,7 +100,8 @@ def test_excluded_labeler_is_compared_with_others_but_not_they_with_them():
     assert (reports[BOB].agreement.share, reports[BOB].agreement.num) == (1.0, 2)
     assert (reports[ANN].agreement.share, reports[ANN].agreement.num) == (0.0, 6)
     without = labeler_reports([each for each in labels if each.labeler != ANN])
-    assert {who: reports[who] for who in (BOB, CY)} == without
+    # As text: since Python 3.13, data classes with NaN are never equal.
+    assert str({who: reports[who] for who in (BOB, CY)}) == str(without)
 
 
 def test_activity_counts_labels_in_periods_of_equal_length():
