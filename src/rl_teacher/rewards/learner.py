@@ -44,12 +44,10 @@ REVISIONS_EVERY_S = 1.0
 MAX_PREDICTED_REWARD = 1e6
 """Largest magnitude of a predicted reward of one step; fitted ones are of the order of 1."""
 
-COMPARE_EVERY = 2_048
-"""Steps after which the newest clips are compared with those of the untrained agent."""
 COMPARED_CLIPS = 64
-"""Clips on each side of that comparison."""
+"""Clips on each side of the comparison with the untrained agent."""
 COMPARED_STEPS = 8_192
-"""Newest steps, over all environments, that these clips are cut from; more if clips are long."""
+"""Newest steps, over all environments, that recent clips are cut from; more if clips are long."""
 REMEASURED_SEGMENTS = 64
 """Recent segments on which the reward scale is measured after a fit."""
 
@@ -65,8 +63,6 @@ class RewardLearner:
         chooser: says which.
         trainer: labels of the fits, and the fits.
         meter: measures the predictor.
-        beats_untrained: share of pairs of a recent clip and one labelled before training whose
-            recent one the predictor rates higher, measured from time to time; NaN if unknown.
     """
 
     def __init__(
@@ -119,8 +115,7 @@ class RewardLearner:
             self.chooser = ClipSorter(labels, queue, *parts)
         self.trainer = PredictorTrainer(learning, space, pretrained)
         self.meter = PredictorMeter(self.predictor)
-        self._num_envs, self._num_observed = num_envs, 0
-        self.beats_untrained = math.nan
+        self._num_envs = num_envs
         self._is_pretrained = pretrained is not None
         self._read_s = -math.inf
 
@@ -155,9 +150,6 @@ class RewardLearner:
             )
         predictor.recent.update(members[:, rollout.is_valid])
         rewards = predictor.normalised(members)
-        before, self._num_observed = self._num_observed, self._num_observed + rollout.num_steps
-        if before // COMPARE_EVERY != self._num_observed // COMPARE_EVERY:
-            self.beats_untrained = self._compare_with_untrained()
         metrics = prediction_metrics(rollout, members, rewards)
         measured = self.meter.observe(rollout, members, metrics.get("correlation"))
         return RewardedRollout(rewards, metrics | measured)
@@ -296,11 +288,11 @@ class RewardLearner:
         self.meter.count_fit(fitted.report, self.trainer.labels)
         return True
 
-    def _compare_with_untrained(self) -> float:
-        """Compute how often a recent clip is rated above one of the untrained agent.
+    def beats_untrained(self) -> float:
+        """Compute the share of recent clips rated above those labelled before training, over pairs.
 
-        Both are rated by the predictor of now: each fit has another zero and another scale, so that
-        a predicted return says nothing beside one of an earlier predictor.
+        Both are rated by the current predictor: each fit has another zero and another scale, so
+        that predicted returns of different predictors cannot be compared.
 
         Returns:
             NaN before the first fit, and without clips that were labelled before training.
@@ -308,11 +300,13 @@ class RewardLearner:
         labels = self.trainer.labels
         ids = labels.comparison_ids[: self._learning.labels.first][: COMPARED_CLIPS // 2]
         first = [index for each in ids if (index := labels.index_of(each)) is not None]
+        if not self.num_fits or not first:
+            return math.nan
         # Its own generator, so that it changes nothing else that a seed determines.
-        rng = np.random.default_rng([self._learning.seed, 8, self._num_observed])
+        rng = np.random.default_rng([self._learning.seed, 3])
         newest = max(COMPARED_STEPS // self._num_envs, 2 * self._learning.segment_steps)
         clips = self.recorder.segments(self.recorder.cut(COMPARED_CLIPS, rng, newest))
-        if not self.num_fits or not first or len(clips) < 2:
+        if len(clips) < 2:
             return math.nan
         # As labels, so that both have the same sampled steps and discounts.
         recent = self.trainer.empty_label_set(capacity=0)
@@ -350,7 +344,6 @@ class RewardLearner:
             "fits": self.trainer.num_fits,
             "fit_steps": self.trainer.num_fit_steps,
             "labels_decided": int(np.count_nonzero(labels.targets != EQUAL)),
-            "beats_untrained": self.beats_untrained,
         }
         agreement = true_agreement(labels)
         if agreement.num:
@@ -412,8 +405,6 @@ class RewardLearner:
         own: StateDict = {
             "rng": rng_to_array(self._rng),
             "labelled": np.array(places, np.int64),
-            "num_observed": np.asarray(self._num_observed),
-            "beats_untrained": np.asarray(self.beats_untrained),
         }
         parts = {
             "predictor": self.predictor.state(),
@@ -442,8 +433,6 @@ class RewardLearner:
         if isinstance(self.chooser, ClipSorter):
             self.chooser.load_state(part_of(state, "sorter"))
         array_to_rng(self._rng, state["self/rng"])
-        self._num_observed = int(state["self/num_observed"])
-        self.beats_untrained = float(state["self/beats_untrained"])
         # Labels are added in the order of the original run, since whether a label is held out
         # depends on its number.
         asked = self.queue.asked()
