@@ -1,4 +1,4 @@
-"""What a package index shows, and what a release needs."""
+"""Tests of the package metadata and of the checks before a release."""
 
 import runpy
 import tomllib

@@ -99,7 +99,7 @@ def test_other_steps_distribute_the_remaining_labels(num_steps, total):
 
 @pytest.mark.parametrize("is_training", [False, True])
 def test_finished_run_waits_for_no_label(is_training):
-    """Of 20 asked, 7 are answered; before training, 15 were to be."""
+    """The owner finishes after 7 of 20 comparisons; 15 labels were wanted before training."""
     planner, progress = planner_of(20, 13), Progress(500, 0.0, is_training=is_training)
     planner.follow(progress, total=7, num_steps=500)
     assert planner.num_missing(progress) == 0

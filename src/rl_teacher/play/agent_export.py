@@ -18,6 +18,7 @@ from rl_teacher.common.files import check_no_other_files, write_errors
 from rl_teacher.common.paths import user_path
 from rl_teacher.envs.preprocessing import LUMA, converts_to_grey, is_image_space, layout_of
 from rl_teacher.envs.registry import atari_game, make_single_env
+from rl_teacher.nn.numpy_networks import NumpyImageEncoder
 from rl_teacher.play.actors import Actor, load_actor
 from rl_teacher.runs.folder import home
 
@@ -75,7 +76,7 @@ def write(actor: Actor, policy: NumpyPolicy, form: str, out: Path) -> None:
         BadInput: the format cannot represent the policy.
     """
     encoder, network, head = policy.encoder, policy.network, policy.head
-    is_image = hasattr(encoder, "strides")
+    is_image = isinstance(encoder, NumpyImageEncoder)
     fields = {
         "noise": "gumbel" if head.kind == "categorical" else "standard_normal",
         "size": noise_size(policy),

@@ -15,7 +15,7 @@ from rl_teacher.agents.actions import LOG_STD_RANGE
 from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.nn.conv import BATCH_NORM_EPSILON
 from rl_teacher.nn.image_layout import ImageLayout
-from rl_teacher.nn.numpy_networks import NumpyMLP
+from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.networks import ImageRewardNetwork, unstack_members
 from rl_teacher.predictor.random_features import MIN_TOTAL, random_features_for
@@ -71,7 +71,7 @@ def save_policy(policy: NumpyPolicy, arrays: Mapping[str, np.ndarray], path: Pat
         path: file to write.
     """
     graph, encoder, head = Graph(), policy.encoder, policy.head
-    if hasattr(encoder, "strides"):
+    if isinstance(encoder, NumpyImageEncoder):
         x = graph.input("observation", "uint8", encoder.shape)
         x = graph.add("Div", graph.add("Cast", x, to=TensorProto.FLOAT), np.float32(255))
         layers = zip(encoder.filters, encoder.biases, encoder.strides, strict=True)

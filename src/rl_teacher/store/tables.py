@@ -112,7 +112,7 @@ class Experiment(Base):
         control: Commands of the owner; see `records.Control`.
         diagnostics: Latest diagnostics of the reward predictor.
         archived_at: Time since which it is hidden from labelers; null while it is not.
-        tags: Tags of the owner.
+        tags: The owner's tags.
     """
 
     __tablename__ = "experiments"

@@ -1,4 +1,4 @@
-/** Orders of the list of experiments, and its search. */
+/** Sorting and searching of the list of experiments. */
 
 import type { ExperimentSummary } from '../lib/api-types'
 

@@ -84,6 +84,9 @@ export function answerName(answer: Answer, layout: Layout = 'beside'): string {
   return `${sideName(answer, layout)} is better`
 }
 
+/** Half the width of a 95 % interval, in standard deviations. */
+export const Z_95 = 1.96
+
 /** With fewer answers than this, the interval of a clip's quality is wider than the ranking. */
 const ENOUGH_ANSWERS = 3
 
@@ -91,5 +94,5 @@ const ENOUGH_ANSWERS = 3
 export function qualityText(clip: { quality: number; standard_deviation: number | null; num_answers: number }): string {
   const quality = reward(clip.quality)
   if (clip.num_answers < ENOUGH_ANSWERS) return `${quality}, rough`
-  return clip.standard_deviation === null ? quality : `${quality} ± ${reward(1.96 * clip.standard_deviation)}`
+  return clip.standard_deviation === null ? quality : `${quality} ± ${reward(Z_95 * clip.standard_deviation)}`
 }

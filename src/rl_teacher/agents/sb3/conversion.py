@@ -13,6 +13,7 @@ from torch import nn
 from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.agents.sb3.adapter import SpacesOnly
 from rl_teacher.common.errors import BadInput
+from rl_teacher.nn.numpy_networks import NumpyImageEncoder
 
 ALGORITHMS: dict[str, Any] = {"ppo": PPO, "a2c": A2C, "ga3c": A2C, "trpo": TRPO, "sac": SAC}
 NATURE_CNN = [(8, 32, 4), (4, 64, 2), (3, 64, 1)]
@@ -45,7 +46,7 @@ def to_sb3(
     if policy.head.scale.first:
         raise BadInput("Stable-Baselines3 numbers actions from 0. Use --format onnx.")
     convolutions, log_std = [], arrays["log_std"].astype(float)
-    if hasattr(encoder, "strides"):
+    if isinstance(encoder, NumpyImageEncoder):
         shapes = [(len(each), each.shape[-1]) for each in encoder.filters]
         if [(*s, t) for s, t in zip(shapes, encoder.strides, strict=True)] != NATURE_CNN:
             raise BadInput(
