@@ -122,7 +122,7 @@ def save(png: bytes, path: Path) -> None:
     """Reduce an image to 256 colours: a third of the bytes without a visible difference."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
     image.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
-    print(f"{path.name}: {path.stat().st_size / 1000:.0f} KB", flush=True)  # noqa: T201
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} KB", flush=True)
 
 
 def scroll_through(page: Page) -> None:

@@ -121,6 +121,17 @@ def test_python_blocks_parse(path):
         ast.parse(body)
 
 
+SHORT = {"num_timesteps=20_000": "num_timesteps=3_000", "learn(20_000": "learn(3_000"}
+"""Numbers of steps in examples, and shorter ones for tests."""
+
+
+def shortened(code):
+    """Return an example with fewer steps."""
+    for long, short in SHORT.items():
+        code = code.replace(long, short)
+    return code
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "number"),
@@ -131,7 +142,7 @@ def test_python_blocks_parse(path):
 )
 def test_example_in_docs_runs(page, number, tmp_path):
     script = tmp_path / "example.py"
-    script.write_text(blocks(ROOT / page, "python")[number])
+    script.write_text(shortened(blocks(ROOT / page, "python")[number]))
     homes = {"HOME": str(tmp_path), "RL_TEACHER_HOME": str(tmp_path / "home")}
     done = subprocess.run(
         [sys.executable, script],

@@ -1,0 +1,192 @@
+"""Draw the README's two charts from benchmarks/results: `python -m docs.make_charts`.
+
+Run it again when tasks.jsonl or versus_imitation.jsonl changes. It prints seeds and values, for the
+captions in README.md and the tables in docs/results.md.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks import versus_imitation
+from benchmarks.comparisons import common_seeds, normalised_mean
+from benchmarks.records import Record, Records, groups, source_of
+from benchmarks.tables import MIN_SEEDS, average, seed_means, seeds_of
+from benchmarks.tasks import TRUE_REWARD, Grid, arm_of, grids
+from rl_teacher.report.statistics import Estimate, Scores, interquartile_mean
+
+IMAGES = Path(__file__).with_name("images")
+FIELD = "final_return"
+BLUE, GREY, ORANGE = "#2563a8", "#6b7280", "#c2571a"
+COLOURS = {
+    versus_imitation.OURS: BLUE,
+    "imitation": GREY,
+    "imitation with VecNormalize": ORANGE,
+    "imitation as in its tutorial": "#7a5aa8",
+}
+MARKERS = dict(zip(COLOURS, "oDs^", strict=True))
+
+
+def labels_against_true_reward(axes: Axes, grid: Grid) -> None:
+    """Draw the score of each task from labels, where 1 is that of the true reward.
+
+    Args:
+        axes: where to draw.
+        grid: runs of `benchmarks.tasks` with labels and with the true reward.
+    """
+    arms = arms_of(grid)
+    shades = mpl.colormaps["Blues"](0.8 + 0.3 * centred(len(arms)))
+    for offset, arm, colour in zip(centred(len(arms)), arms, shades, strict=True):
+        scores = scored(grid, arm)
+        rows = {"all": scores, **{task: {task: runs} for task, runs in scores.items()}}
+        for row, (name, runs) in enumerate(rows.items()):
+            estimate = score_of(grid, arm, runs)
+            print(f"{name}, {arm}, {len(next(iter(runs.values())))} seeds: {text_of(estimate)}")
+            weight = 2.5 if name == "all" else 1.2
+            bars = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
+            axes.errorbar(
+                *([estimate.value], [row + 0.6 * offset], None, bars, "o"),
+                color=colour,
+                elinewidth=weight,
+                markersize=3 + weight,
+                label=arm if row == 0 else None,
+            )
+        axes.set_yticks(range(len(rows)), [spoken(name) for name in rows])
+    axes.invert_yaxis()
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.axvline(0, color=GREY, linewidth=0.8, linestyle=":")
+    axes.text(1, 1.02, "true reward", transform=axes.get_xaxis_transform(), ha="center")
+    axes.text(0, 1.02, "random policy", transform=axes.get_xaxis_transform(), ha="center")
+    axes.set_xlim(-0.1, None)
+    axes.set_xlabel(f"score from {arms[0] if len(arms) == 1 else 'labels'} (95 % interval)")
+    if len(arms) > 1:
+        axes.legend(loc="center", bbox_to_anchor=(0.3, 0.5), frameon=False)
+
+
+def arms_of(grid: Grid) -> list[str]:
+    """Return the arms with labels that have enough seeds of every task for an interval."""
+    labelled = [arm for arm in grid.arms if arm.endswith("labels")]
+    return [
+        arm for arm in labelled if min(map(len, scored(grid, arm).values()), default=0) >= MIN_SEEDS
+    ]
+
+
+def scored(grid: Grid, arm: str) -> Scores:
+    """Return the scores of the runs whose seeds all tasks have, also with the true reward."""
+    own, _ = common_seeds(
+        *(grid.counted(grid.scores(each, FIELD)) for each in (arm, arm_of(TRUE_REWARD)))
+    )
+    return own
+
+
+def score_of(grid: Grid, arm: str, runs: Scores) -> Estimate:
+    """Compute the mean score of some runs, as the tables of `benchmarks.tasks` do."""
+    returns = grid.values(arm, FIELD)
+    zeros, ones = grid.references(FIELD)
+    selected = {task: {seed: returns[task][seed] for seed in seeds} for task, seeds in runs.items()}
+    return normalised_mean(selected, zeros, ones)
+
+
+def time_and_return(panels: Iterable[Axes], records: list[Record]) -> None:
+    """Draw seconds of work and true return against imitation, a panel for each setting."""
+    for axes, setting in zip(panels, sorted(versus_imitation.SETTINGS), strict=True):
+        steps, labels = setting
+        for runs in newest_round(records, setting):
+            who = runs[0]["who"]
+            estimate = interquartile_mean({"": seed_means(runs, "return")})
+            work_s = average(map(itemgetter("work_s"), runs))
+            print(
+                f"{labels} labels, {steps:,} steps, {who}: {work_s:.0f} s, return "
+                f"{text_of(estimate)}, seeds {seeds_of(runs)}, source {source_of(runs[0])}"
+            )
+            colour, marker = COLOURS[who], MARKERS[who]
+            times, returns = zip(*((run["work_s"], run["return"]) for run in runs), strict=True)
+            axes.plot(times, returns, marker, color=colour, alpha=0.3, markersize=3)
+            bars = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
+            axes.errorbar(
+                *([work_s], [estimate.value], bars, None, marker),
+                color=colour,
+                elinewidth=1.8,
+                markersize=6,
+                label=who,
+            )
+        axes.set_title(f"{labels} labels, {steps:,} steps")
+        axes.set_xlabel("seconds of work")
+        axes.set_xlim(0, None)
+        axes.grid(alpha=0.25)
+
+
+def newest_round(records: list[Record], setting: tuple[int, int]) -> list[list[Record]]:
+    """Return the newest runs of ours and of each peer that ran as many at a time.
+
+    Args:
+        records: runs of `benchmarks.versus_imitation`.
+        setting: steps and labels.
+    """
+    found: dict[int, dict[str, list[Record]]] = {}
+    for runs in groups(records, "who", "asked_steps", "labels", "changes", "parallel"):
+        first = runs[0]
+        is_wanted = (first["asked_steps"], first["labels"]) == setting and not first.get("changes")
+        if is_wanted and len({run["seed"] for run in runs}) >= MIN_SEEDS:
+            known = found.setdefault(first.get("parallel", 1), {})
+            if date_of(runs) > date_of(known.get(first["who"], [])):
+                known[first["who"]] = runs
+    compared = [
+        known for known in found.values() if {"imitation", versus_imitation.OURS} <= {*known}
+    ]
+    latest = max(compared, key=lambda known: date_of(known["imitation"]))
+    return [latest[who] for who in COLOURS if who in latest]
+
+
+def date_of(runs: list[Record]) -> str:
+    """Return the latest date of some runs; an empty string if there are none."""
+    return max((run["date"] for run in runs), default="")
+
+
+def centred(number: int) -> np.ndarray:
+    """Return offsets from -0.5 to 0.5, or 0 if there is only one."""
+    return np.linspace(-0.5, 0.5, number) if number > 1 else np.zeros(1)
+
+
+def spoken(env_id: str) -> str:
+    """Return the name of a task for an axis."""
+    name = env_id.removeprefix("Short").removesuffix("-v1")
+    return {"all": "all tasks", "InvertedDoublePendulum": "Double pendulum"}.get(name, name)
+
+
+def text_of(estimate: Estimate) -> str:
+    """Format an estimate with its interval."""
+    return f"{estimate.value:,.4g} ({estimate.low:,.4g} to {estimate.high:,.4g})"
+
+
+def main() -> None:
+    """Draw both charts."""
+    mpl.rcParams["font.size"] = mpl.rcParams["axes.titlesize"] = 9
+    mpl.rcParams["axes.spines.top"] = mpl.rcParams["axes.spines.right"] = False
+    save = partial(Figure.savefig, dpi=200, facecolor="white")
+    found = grids(Records("tasks").all())
+    grid = next(each for each in found if each.is_claim and not each.changes and arms_of(each))
+    figure = Figure(figsize=(7, 2.8), layout="constrained")
+    labels_against_true_reward(figure.subplots(), grid)
+    save(figure, IMAGES / "labels-against-true-reward.png")
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    panels = figure.subplots(1, len(versus_imitation.SETTINGS), sharey=True)
+    time_and_return(panels, Records("versus_imitation").all())
+    panels[0].set_ylabel("true return of Hopper")
+    handles = {
+        text: handle
+        for axes in panels
+        for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
+    save(figure, IMAGES / "time-and-return.png")
+
+
+if __name__ == "__main__":
+    main()
