@@ -121,7 +121,7 @@ def test_python_blocks_parse(path):
         ast.parse(body)
 
 
-SHORT = {"num_timesteps=20_000": "num_timesteps=3_000", "learn(20_000": "learn(3_000"}
+SHORT = {"num_timesteps=20_000": "num_timesteps=3_000", "learn(20_000": "learn(300"}
 """Numbers of steps in examples, and shorter ones for tests."""
 
 
@@ -143,7 +143,11 @@ def shortened(code):
 def test_example_in_docs_runs(page, number, tmp_path):
     script = tmp_path / "example.py"
     script.write_text(shortened(blocks(ROOT / page, "python")[number]))
-    homes = {"HOME": str(tmp_path), "RL_TEACHER_HOME": str(tmp_path / "home")}
+    homes = {
+        "HOME": str(tmp_path),
+        "RL_TEACHER_HOME": str(tmp_path / "home"),
+        "OMP_NUM_THREADS": "1",
+    }
     done = subprocess.run(
         [sys.executable, script],
         capture_output=True,
