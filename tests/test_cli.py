@@ -2,6 +2,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -211,6 +212,29 @@ def test_output_to_a_full_disk_exits_with_code_2_and_message(arguments, monkeypa
         patched.setattr(sys, "stdout", full)
         assert main(arguments.split()) == 2
     assert "The output cannot be written: No space left" in capsys.readouterr().err
+
+
+def test_repeated_interrupt_prints_one_line(monkeypatch, capsys, caplog):
+    def close(*_):
+        raise KeyboardInterrupt
+
+    def interrupt():
+        with open_store() as store, monkeypatch.context() as patched:
+            patched.setattr("sqlalchemy.engine.default.DefaultDialect.do_close", close)
+            store.experiments.all()
+            store.close()
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(sys, "argv", ["rl-teacher", "runs"])
+    monkeypatch.setitem(cli.COMMANDS, "runs", interrupt)
+    try:
+        assert main() == 130
+        # While Python exits, the next one ends the process.
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "interrupted\n"
+    assert caplog.records == []
 
 
 def test_command_without_standard_output_prints_no_error():

@@ -6,6 +6,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import errno
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,6 +108,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    finally:
+        if arguments is None:
+            # Another Ctrl-C while Python exits would print a traceback.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def discard_output() -> None:
@@ -187,6 +192,7 @@ def make_app() -> App:
         help_format="plaintext",
         version=version,
         default_parameter=PARSING,
+        suppress_keyboard_interrupt=False,  # for `main`
     )
     app.command(f"{WITH_SETTINGS}:teach_all", name="teach-all", show=False)
     for place, (name, command) in enumerate(COMMANDS.items()):

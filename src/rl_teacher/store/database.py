@@ -1,6 +1,7 @@
 """An open database: engine, transactions, migrations, and explanations of errors."""
 
 import functools
+import logging
 import math
 import os
 import re
@@ -46,6 +47,10 @@ from rl_teacher.common.paths import user_path
 
 BUSY_TIMEOUT_S = 10.0
 """Time that a transaction waits for one of another process."""
+
+# It logs a traceback when a Ctrl-C, or an outage, ends the closing of a connection; both are
+# reported where they are raised.
+logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 
