@@ -115,3 +115,13 @@ def test_stop_request_during_the_first_fit_ends_the_run_and_keeps_its_labels(mon
     assert not teach(config, OPTIONS).is_finished
     assert time.monotonic() - start_s < 60
     assert Experiment.find("test").summary().labels.answered == 4
+
+
+def test_run_that_a_second_signal_interrupts_is_shown_as_stopped(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rl_teacher.teach.check_losses", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        teach(config_of(), OPTIONS)
+    assert Experiment.find("test").summary().phase == "stopped"

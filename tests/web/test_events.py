@@ -273,6 +273,27 @@ class TestPoller:
 
         assert ("late", "late") in asyncio.run(listen())
 
+    def test_change_before_the_service_ends_is_sent(self):
+        async def listen():
+            seen, heard = [], asyncio.Event()
+            state = {"phase": "training"}
+            poller = Poller(lambda names: Snapshot(mine=dict(state)), every_s=3600.0)
+
+            async def consume():
+                async for snapshot in poller.snapshots(owners(None)):
+                    seen.append(snapshot.mine["phase"])
+                    heard.set()
+
+            listener = asyncio.create_task(consume())
+            await heard.wait()
+            state["phase"] = "stopped"
+            await poller.finish()
+            poller.close()
+            await asyncio.wait_for(listener, 10)
+            return seen
+
+        assert asyncio.run(listen())[-1] == "stopped"
+
     def test_close_ends_every_stream(self):
         async def listen():
             poller = Poller(lambda names: Snapshot(), every_s=3600.0)

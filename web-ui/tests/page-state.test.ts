@@ -50,6 +50,7 @@ describe('the labelling page', () => {
     ['offline', { shown: 'pair', trouble: 'offline', numAhead: 0, isDurable: false }, 'The server is unreachable', 'last loaded comparison, and your labels are saved only on this page'],
     ['offline', { shown: 'ranking', trouble: 'offline' }, 'The server is unreachable', 'Your order stays on this page'],
     ['offline', { trouble: 'offline', numUnsent: 4 }, 'The server is unreachable', '4 unsent labels saved in this browser'],
+    ['offline', { trouble: 'offline', summary: summaryOf('stopped') }, 'Stopped at 500 of 10k steps. Run the same command to continue.', 'keeps trying'],
     ['signed out', { shown: 'pair', trouble: 'signed out' }, 'This browser is no longer signed in', 'Open the link from the terminal'],
     ['signed out', { trouble: 'signed out', isOwner: false }, 'This browser is no longer signed in', 'Ask the person who invited you'],
     ['failed', { failure: NOT_FOUND, trouble: 'offline' }, 'Experiment not found', 'It was renamed.'],

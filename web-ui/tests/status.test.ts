@@ -27,7 +27,7 @@ describe('describeStatus', () => {
     [{ phase: 'finished' as const }, 'Finished 3M steps with 209 labels.'],
     [{ ...collects, phase: 'finished' as const }, 'Finished with 209 labels.'],
     [{ ...collects, phase: 'paused' as const }, 'Paused. You can still label.'],
-    [{ ...collects, phase: 'stopped' as const }, 'Stopped and saved. Run the same command to continue.'],
+    [{ ...collects, phase: 'stopped' as const }, 'Stopped. Run the same command to continue.'],
     [{ phase: 'lost' as const, message: 'No reports.' }, 'No reports.'],
   ])('describes %j as "%s"', (more, text) => {
     expect(describeStatus({ ...status, ...more })).toBe(text)

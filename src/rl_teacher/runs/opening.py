@@ -9,7 +9,7 @@ from rl_teacher.common.errors import ExperimentNotFound, RlTeacherError, StoreUn
 from rl_teacher.envs.registry import EnvInfo
 from rl_teacher.runs.folder import Experiment, media_url, open_store
 from rl_teacher.runs.management import locked_experiment
-from rl_teacher.runs.status import Phase
+from rl_teacher.runs.status import ENDED, Phase, reported_phase
 from rl_teacher.store.experiment_locks import HeldLock
 from rl_teacher.store.media import MediaFiles
 from rl_teacher.store.store import Store
@@ -92,12 +92,12 @@ def open_experiment(spec: ExperimentSpec) -> Iterator[OpenExperiment]:
         opened = OpenExperiment(spec, folder, store, experiment_id, lock, wait)
         try:
             yield opened
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             report_failure(opened, error)
             raise
 
 
-def report_failure(experiment: OpenExperiment, error: Exception) -> None:
+def report_failure(experiment: OpenExperiment, error: BaseException) -> None:
     """Show on the page why a run ends, and say where its last checkpoint is."""
     reason = str(error) if isinstance(error, RlTeacherError) else f"{type(error).__name__}: {error}"
     checkpoint = "There is no checkpoint yet."
@@ -108,10 +108,15 @@ def report_failure(experiment: OpenExperiment, error: Exception) -> None:
     # The store may be what has failed.
     with contextlib.suppress(StoreUnavailable, ExperimentNotFound):
         before = experiment.store.experiments.get(experiment.folder.name).status or {}
+        phase, message = Phase.FAILED, f"Failed: {reason[:MAX_REASON_LENGTH]}"
+        if isinstance(error, KeyboardInterrupt):  # by a second Ctrl-C
+            if reported_phase(before) in ENDED:
+                return
+            phase, message = Phase.STOPPED, "Interrupted."
         status = {
             **before,
-            "phase": Phase.FAILED,
-            "message": f"Failed: {reason[:MAX_REASON_LENGTH]} {checkpoint}",
+            "phase": phase,
+            "message": f"{message} {checkpoint}",
             "waiting_since": None,
         }
         experiment.store.experiments.set_status(experiment.id, status)

@@ -145,6 +145,13 @@ class Poller:
             self._subscribers[subscriber] -= 1
             self._subscribers += Counter()  # removes counts of 0
 
+    async def finish(self) -> None:
+        """Send the latest changes, such as the end of the run that stops the service."""
+        for _ in range(2):  # the poll under way may have begun before a change
+            if self._task is not None and not self._task.done():
+                self._joined.set()
+                await self._polled.wait()
+
     def close(self) -> None:
         """End all streams; call it in the event loop."""
         self._is_closed = True

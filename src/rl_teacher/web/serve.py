@@ -165,7 +165,10 @@ async def run(
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), TICK_S)
     # Now no run finds the address any more. The server would wait for the streams.
-    app.state.services.poller.close()
+    poller = app.state.services.poller
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(poller.finish(), SHUTDOWN_TIMEOUT_S)
+    poller.close()
     server.stop()
     await asyncio.wait([serving], timeout=SHUTDOWN_TIMEOUT_S)
     if serving.done():

@@ -62,7 +62,7 @@ const PHASE_TEXTS: Partial<Record<Phase, string>> = {
   waiting: 'The next clips are being rendered. They come in a few seconds.',
   fitting: 'The reward predictor is being fitted to the labels. The next comparisons come when the agent trains again.',
   training: 'The agent is training. The next comparisons come by the label schedule.',
-  stopped: 'The run was stopped and saved. The next comparisons come when it is started again.',
+  stopped: 'The run was stopped. The next comparisons come when it is started again.',
 }
 
 /** Return where unsent labels are kept; completes a sentence. */
@@ -80,7 +80,7 @@ export function pageState(facts: Facts): PageState {
   const rows: Row[] = [
     ['failed', !isShown && facts.failure !== null, failureText(facts.failure), errorText(facts.failure)],
     ['signed out', trouble === 'signed out', 'This browser is no longer signed in', signedOutText(facts)],
-    ['offline', trouble === 'offline', 'The server is unreachable', offlineText(facts)],
+    ['offline', trouble === 'offline', offlineHeading(facts), offlineText(facts)],
     ['finishing', summary?.phase === 'finishing', 'Finishing', finishedText(facts)],
     ['finished', summary?.phase === 'finished', 'The run is finished', finishedText(facts)],
     ['milestone', facts.milestone !== '', facts.milestone],
@@ -122,6 +122,10 @@ function signedOutText({ isOwner, shown, numUnsent, isDurable }: Facts): string 
   if (shown !== null) return `${hint} Until then, your labels are saved ${placeOf(isDurable)}.`
   return numUnsent > 0 ? `${hint} ${plural(numUnsent, 'unsent label')} saved ${placeOf(isDurable)}.` : hint
 }
+
+/** A run that ends may end its server, after the last event. */
+const offlineHeading = ({ summary }: Facts): string =>
+  summary?.phase === 'stopped' ? describeStatus(summary) : 'The server is unreachable'
 
 function offlineText({ shown, numAhead, numUnsent, isDurable }: Facts): string {
   if (shown === 'ranking') return 'Your order stays on this page. Submit it when the server is back.'

@@ -35,7 +35,7 @@ export function describeStatus(status: Status): string {
     case 'finished':
       return `Finished ${num_steps > 0 ? `${short(num_steps)} steps ` : ''}with ${plural(progress.answered, 'label')}.`
     case 'stopped':
-      return `Stopped and saved${atSteps}. Run the same command to continue.`
+      return `Stopped${atSteps}. Run the same command to continue.`
     case 'starting':
       return 'Starting. The first comparisons arrive in a few seconds.'
     default:
