@@ -7,7 +7,7 @@ SETUP := .venv/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup demo teach page api-types check check-page test test-slow test-sbx test-versions
-.PHONY: release-check wheel-check audit golden lock clean
+.PHONY: release-check wheel-check docs audit golden lock clean
 
 setup: $(SETUP)
 
@@ -74,6 +74,18 @@ $(RELEASE):
 	.venv-release/bin/python -m pip install --quiet --disable-pip-version-check hatchling "twine>=6"
 	@touch $(RELEASE)
 
+# The documentation as a site in .site/html.
+DOCS := .venv-docs/.installed
+
+docs: $(DOCS)
+	.venv-docs/bin/python docs/make_site.py
+	.venv-docs/bin/zensical build --strict
+
+$(DOCS):
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check "zensical==0.0.73"
+	@touch $(DOCS)
+
 # SBX has 20 dependencies that nothing else needs, hence a separate environment.
 SBX := .venv-sbx/.installed
 
@@ -108,4 +120,4 @@ lock:
 	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > requirements.lock
 
 clean:
-	rm -rf .venv .venv-* dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* .site .cache dist .pytest_cache .ruff_cache .hypothesis

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import importlib.util
 import io
+import itertools
 import os
 import re
 import shlex
@@ -40,13 +41,18 @@ def blocks(path, *languages):
     return [body for language, body in fenced if language in languages]
 
 
+def split(line):
+    """Split a command line into variables and words."""
+    words = shlex.split(line, comments=True)
+    assigned = list(itertools.takewhile(ASSIGNMENT.match, words))
+    return dict(each.split("=", 1) for each in assigned), words[len(assigned) :]
+
+
 def command_lines():
     """Yield the words of all rl-teacher commands in code blocks, each with an id."""
     for path in PAGES:
         for line in "".join(blocks(path, "sh", "console")).replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            while words and ASSIGNMENT.match(words[0]):
-                del words[0]
+            _, words = split(line)
             if words[:2] == ["docker", "compose"] and "rl-teacher" in words:
                 del words[: words.index("rl-teacher")]
             if words and words[0] == "rl-teacher":
@@ -115,14 +121,33 @@ def test_relative_links_resolve(path):
         assert not anchor or anchor in anchors(target), link
 
 
+def test_every_page_is_in_the_navigation_of_the_site_once():
+    text = (ROOT / "mkdocs.yml").read_text()
+    assert sorted(re.findall(r"([\w-]+\.md)$", text, re.MULTILINE)) == sorted(
+        path.name for path in (ROOT / "docs").glob("*.md")
+    )
+
+
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
 def test_python_blocks_parse(path):
     for body in blocks(path, "python"):
         ast.parse(body)
 
 
-SHORT = {"num_timesteps=20_000": "num_timesteps=3_000", "learn(20_000": "learn(300"}
-"""Numbers of steps in examples, and shorter ones for tests."""
+SHORT = {
+    "num_timesteps=20_000": "num_timesteps=3_000",
+    "learn(20_000": "learn(300",
+    "40_000": "4_000",
+    "n_labels=150": "n_labels=40",
+}
+"""Numbers of steps and labels in examples, and smaller ones for tests."""
+SHORT_FLAGS = {
+    "teach": "-p synth -l 20 -t 6144 --no-browser --exit-when-finished",
+    "play": "--episodes 1",
+}
+"""Flags that follow those of a tutorial's commands in tests; the last of repeated flags counts."""
+ENDING = {"teach", "report", "export", "check"}
+"""Commands that end by themselves, unlike those that serve a page."""
 
 
 def shortened(code):
@@ -143,19 +168,40 @@ def shortened(code):
 def test_example_in_docs_runs(page, number, tmp_path):
     script = tmp_path / "example.py"
     script.write_text(shortened(blocks(ROOT / page, "python")[number]))
-    homes = {
-        "HOME": str(tmp_path),
-        "RL_TEACHER_HOME": str(tmp_path / "home"),
-        "OMP_NUM_THREADS": "1",
-    }
+    run_in(tmp_path, script)
+
+
+def run_in(folder, *arguments, **variables):
+    """Run Python in a folder, which is also the home."""
+    homes = {"HOME": str(folder), "RL_TEACHER_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, script],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | homes,
+        cwd=folder,
+        env=os.environ | homes | variables,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("tutorial-*.md")), ids=page_named)
+def test_tutorial_runs_in_short_form(page, tmp_path):
+    fence = re.compile(r"(?:`(\w+\.py)`:\n\n)?^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+    for name, language, body in fence.findall(page.read_text()):
+        if language == "python" and "import" in body:  # otherwise it is a part of a program
+            script = tmp_path / (name or "example.py")
+            script.write_text(shortened(body))
+            if not name:
+                run_in(tmp_path, script)
+        for line in body.splitlines() if language == "sh" else ():
+            variables, words = split(line)
+            if words[0] == "python":
+                run_in(tmp_path, *words[1:], **variables)
+            elif words[0] == "rl-teacher" and (words[1] in ENDING or "--video" in words):
+                flags = SHORT_FLAGS.get(words[1], "").split()
+                run_in(tmp_path, "-m", "rl_teacher", *words[1:], *flags, **variables)
 
 
 def rows_of(name, *heading):
