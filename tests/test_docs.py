@@ -91,15 +91,24 @@ def test_make_targets_in_docs_exist(path):
     assert {*in_text, *in_blocks} <= targets
 
 
-def test_settings_page_is_current():
-    path = ROOT / "docs" / "make_settings.py"
-    spec = importlib.util.spec_from_file_location("make_settings", path)
+def reference():
+    """Return the script that writes the pages of reference."""
+    path = ROOT / "docs" / "make_reference.py"
+    spec = importlib.util.spec_from_file_location("make_reference", path)
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = script
     spec.loader.exec_module(script)
-    assert script.page() == script.SETTINGS_PAGE.read_text(), "run python docs/make_settings.py"
+    return script
+
+
+@pytest.mark.parametrize("name", ["settings.md", "commands.md", "python-api.md", "http-api.md"])
+def test_page_of_reference_is_current(name):
+    script = reference()
+    assert name in script.PAGES
+    current = script.text_of(name) == (ROOT / "docs" / name).read_text()
+    assert current, "run python docs/make_reference.py"
 
 
 @functools.cache
@@ -126,6 +135,12 @@ def test_every_page_is_in_the_navigation_of_the_site_once():
     assert sorted(re.findall(r"([\w-]+\.md)$", text, re.MULTILINE)) == sorted(
         path.name for path in (ROOT / "docs").glob("*.md")
     )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=page_named)
+def test_page_begins_with_what_a_reader_can_do_afterwards(path):
+    if path.name not in ("index.md", "results.md"):
+        assert path.read_text().split("\n\n")[1].startswith("After this page")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=page_named)
@@ -220,14 +235,17 @@ def quoted(cell):
     return re.findall(r"`([^`]+)`", cell)
 
 
-def test_routes_in_docs_are_those_of_the_service():
-    rows = rows_of("docs/service.md", "route", "what it answers")
+def test_addresses_in_docs_are_the_routes_without_schema():
+    documented = {
+        name
+        for cell, _ in rows_of("docs/service.md", "address", "what it is")
+        for name in quoted(cell)
+    }
     routes = [each for router in app.ROUTERS for each in router.routes]
-    assert {quoted(route)[0] for route, _ in rows} == {
-        f"{method} {route.path.replace(':path', '')}"
+    assert documented == {
+        route.path.replace(":path", "")
         for route in routes
-        if isinstance(route, APIRoute)
-        for method in (route.methods or set()) - {"HEAD"}
+        if isinstance(route, APIRoute) and not route.include_in_schema
     }
 
 
