@@ -196,6 +196,7 @@ def fit_predictor(
     predictor.keeps_zero = labels.has_unequal_lengths or (
         initial is not None and initial.keeps_zero
     )
+    predictor.is_informed = labels.num_decided > 0 or initial is not None
     is_step = labels.weights > 0  # 0 marks the padding of shorter segments
     predictor.recent.update(predictor.member_rewards(labels.rows[is_step]))
     return predictor, report

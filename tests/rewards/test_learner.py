@@ -132,6 +132,17 @@ def test_fitted_rewards_correlate_with_true_rewards(tmp_path, objective):
     assert 0.5 < rewards.std() < 1.2
 
 
+@pytest.mark.parametrize("objective", ["preferences", "rank"])
+def test_ties_alone_give_no_reward(tmp_path, objective):
+    world = World(tmp_path, lambda _left, _right, _context: Answer.EQUAL, objective=objective)
+    world.roll_out(6)
+    for step in (0, 300):
+        world.turn(step)
+    assert world.learner.num_fits
+    _, observed = world.roll_out()
+    assert not observed.rewards.any()
+
+
 def test_ask_and_fit_do_not_wait_for_later_answers(tmp_path):
     world = World(tmp_path, teacher=lambda left, right, context: None)
     world.roll_out(3)

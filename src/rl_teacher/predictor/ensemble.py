@@ -176,6 +176,8 @@ class RewardPredictor:
         recent: window of raw rewards that predictions are normalised by.
         keeps_zero: whether predictions are scaled but not shifted. True when the labels determine
             the zero of the reward, because some compare segments that a termination cut short.
+        is_informed: whether some label prefers a clip. From ties alone, a network outputs noise,
+            which would be scaled to `reward_std`; predictions are 0 instead.
     """
 
     def __init__(self, space: InputSpace, config: PredictorConfig, seed: int = 0) -> None:
@@ -184,6 +186,7 @@ class RewardPredictor:
         self.normaliser = InputNormaliser.identity(self.space)
         self.recent = WindowedMeanStd(config.ensemble_size)
         self.keeps_zero = False
+        self.is_informed = True
         self.set_networks(new_networks(self.space, config, seed), self.normaliser)
 
     def set_networks(self, networks: RewardNetwork, normaliser: InputNormaliser) -> None:
@@ -210,6 +213,8 @@ class RewardPredictor:
         self, member_rewards: Float32[np.ndarray, "member *batch"]
     ) -> Float32[np.ndarray, "*batch"]:
         """Normalise raw rewards of all members and average them."""
+        if not self.is_informed:
+            return np.zeros_like(member_rewards[0])
         rewards = self.recent.normalise(
             member_rewards, self.config.reward_std, keeps_zero=self.keeps_zero
         )
@@ -289,13 +294,15 @@ class RewardPredictor:
             "inputs": self.normaliser.state(),
             "recent": self.recent.state(),
         }
-        return nest(parts) | {"keeps_zero": np.asarray(self.keeps_zero)}
+        own = {"keeps_zero": self.keeps_zero, "is_informed": self.is_informed}
+        return nest(parts) | {name: np.asarray(value) for name, value in own.items()}
 
     def load_state(self, state: StateDict) -> None:
         """Restore the arrays of a checkpoint."""
         networks = arrays_to_tree(self.networks, part_of(state, "networks"))
         self.set_networks(networks, InputNormaliser.from_state(part_of(state, "inputs")))
         self.keeps_zero = bool(state["keeps_zero"])
+        self.is_informed = bool(state["is_informed"])
         self.recent.load_state(part_of(state, "recent"))
 
     def save(self, folder: Path | str) -> None:

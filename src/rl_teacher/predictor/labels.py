@@ -25,6 +25,8 @@ WARM_START_COUNT = 10_000
 """Steps that the input statistics of a pretrained predictor count for: a few labels must not
 shift the inputs of networks that were fitted with those statistics."""
 
+EQUAL = 0.5
+"""Target of a label that prefers neither segment."""
 HELD_OUT_SHARE = 0.15
 """Share of the labels that each member does not train on. With 50 labels, the bootstrap samples of
 Christiano et al. 2017, which hold out 37 %, fit worse (`benchmarks/offline_fits.py`)."""
@@ -161,6 +163,11 @@ class LabelSet:
 
     def __contains__(self, comparison_id: int) -> bool:
         return comparison_id in self._numbers
+
+    @property
+    def num_decided(self) -> int:
+        """Number of comparisons with a preference."""
+        return int(np.count_nonzero(self.targets != EQUAL))
 
     @property
     def comparison_ids(self) -> list[int]:

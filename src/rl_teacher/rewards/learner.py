@@ -23,14 +23,14 @@ from rl_teacher.predictor.diagnostics import Diagnostics
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import FitResult
 from rl_teacher.predictor.inputs import InputSpace
-from rl_teacher.predictor.labels import LabelledPair
+from rl_teacher.predictor.labels import EQUAL, LabelledPair
 from rl_teacher.predictor.networks import learning_rate
 from rl_teacher.queries.pairs import PairChooser, input_rows, labelled_pair
 from rl_teacher.queries.planner import QueryPlanner
 from rl_teacher.queries.queue import Query, QueryQueue, Recent, mean_target
 from rl_teacher.queries.schedules import Progress
 from rl_teacher.queries.sorter import ClipSorter
-from rl_teacher.rewards.meter import EQUAL, PredictorMeter, share_above, true_agreement
+from rl_teacher.rewards.meter import PredictorMeter, share_above, true_agreement
 from rl_teacher.rewards.source import Metrics, RewardedRollout, prediction_metrics
 from rl_teacher.rewards.trainer import PredictorTrainer
 
@@ -279,6 +279,7 @@ class RewardLearner:
         if fitted is None:
             return False
         self.predictor.set_networks(fitted.networks, fitted.normaliser)
+        self.predictor.is_informed = self._is_pretrained or self.trainer.labels.num_decided > 0
         if self._learning.shows_ends:
             # Bradley-Terry compares sums, so a constant added to every step cancels out between
             # segments of equal length. Between unequal ones it does not: there the labels determine
@@ -343,7 +344,7 @@ class RewardLearner:
             "comparisons": len(labels),
             "fits": self.trainer.num_fits,
             "fit_steps": self.trainer.num_fit_steps,
-            "labels_decided": int(np.count_nonzero(labels.targets != EQUAL)),
+            "labels_decided": labels.num_decided,
         }
         agreement = true_agreement(labels)
         if agreement.num:

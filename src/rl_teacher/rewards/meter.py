@@ -17,12 +17,10 @@ from rl_teacher.envs.rollout import Rollout
 from rl_teacher.predictor.diagnostics import FitReport, RewardReference
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.fit import gather_steps
-from rl_teacher.predictor.labels import LabelSet
+from rl_teacher.predictor.labels import EQUAL, LabelSet
 from rl_teacher.quality.labelers import Share
 from rl_teacher.rewards.source import Metrics
 
-EQUAL = 0.5
-"""Target of a label that prefers neither segment."""
 FRESH_LABELS = 40
 """Newest labels whose agreement with the predictor is logged."""
 RECENT_ROLLOUTS = 16
