@@ -32,7 +32,7 @@ def reward_settings(num_labels: int) -> dict[str, Any]:
 
 
 def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
-    """Return a configuration with some settings changed.
+    """Return a configuration with some settings changed; sections are mappings or dotted names.
 
     Raises:
         KeyError: there is no such setting.
@@ -43,6 +43,8 @@ def with_settings(config: Any, settings: Mapping[str, Any]) -> Any:
             raise KeyError(f"{type(config).__name__} has no setting {name!r}")
         if rest:
             value = with_settings(getattr(config, name), {rest: value})  # noqa: PLW2901
+        elif isinstance(value, Mapping):
+            value = with_settings(getattr(config, name), value)  # noqa: PLW2901
         elif isinstance(value, list):
             value = tuple(value)  # noqa: PLW2901
         config = replace(config, **{name: value})
