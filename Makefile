@@ -80,6 +80,7 @@ DOCS := .venv-docs/.installed
 docs: $(DOCS)
 	.venv-docs/bin/python docs/make_site.py
 	.venv-docs/bin/zensical build --strict
+	.venv-docs/bin/python docs/make_site.py --check
 
 $(DOCS):
 	$(PYTHON) -m venv .venv-docs

@@ -320,11 +320,10 @@ def http_page() -> str:
     by_tag: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            row = route_row(method.upper(), path, operation, access[method.upper(), path])
+            row = route_text(method.upper(), path, operation, access[method.upper(), path])
             by_tag.setdefault(operation["tags"][0], []).append(row)
     for tag, rows in by_tag.items():
-        head = ["| route | for | what it does | request | answer |", "|---|---|---|---|---|"]
-        parts.append("\n".join([f"## Routes: {tag}", "", *head, *rows, ""]))
+        parts.append("\n".join([f"## Routes: {tag}", "", *rows]))
     kinds = [f"| {status} | `{slug}` | {title} |" for status, slug, title in problem_kinds()]
     head = ["| status | type | title |", "|---|---|---|"]
     parts.append("\n".join(["## Errors", "", *head, *kinds, ""]))
@@ -334,8 +333,8 @@ def http_page() -> str:
     return "\n".join(parts)
 
 
-def route_row(method: str, path: str, operation: dict[str, Any], access: str | None) -> str:
-    """Format the row of a route."""
+def route_text(method: str, path: str, operation: dict[str, Any], access: str | None) -> str:
+    """Format the description of a route."""
     queries = [
         f"`{parameter['name']}=` {type_of(parameter['schema'])}"
         for parameter in operation.get("parameters", ())
@@ -346,9 +345,13 @@ def route_row(method: str, path: str, operation: dict[str, Any], access: str | N
     status, response = next(iter(operation["responses"].items()))
     content = response.get("content", {})
     answers = {type_of(each.get("schema", {})) or f"`{kind}`" for kind, each in content.items()}
-    answer = ", ".join(sorted(answers)) or status
-    text = " ".join(operation["description"].split())
-    return f"| `{method} {path}` | {access} | {text} | {request} | {answer} |"
+    lines = [
+        f"### `{method} {path}`",
+        f"{' '.join(operation['description'].split())} For: {access}.",
+        *([f"* Request: {request}"] if request else []),
+        f"* Answer: {', '.join(sorted(answers)) or status}",
+    ]
+    return "\n\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:]) + "\n"
 
 
 def schema_lines(name: str, schema: dict[str, Any]) -> list[str]:

@@ -210,7 +210,7 @@ def test_tutorial_runs_in_short_form(page, tmp_path):
             script.write_text(shortened(body))
             if not name:
                 run_in(tmp_path, script)
-        for line in body.splitlines() if language == "sh" else ():
+        for line in body.replace("\\\n", " ").splitlines() if language == "sh" else ():
             variables, words = split(line)
             if words[0] == "python":
                 run_in(tmp_path, *words[1:], **variables)
