@@ -21,6 +21,7 @@ from rl_teacher.agents.sac import SAC
 from rl_teacher.clips.answer import Answer
 from rl_teacher.common.errors import (
     BadConfig,
+    BadInput,
     BadObservation,
     CorruptCheckpoint,
     RlTeacherError,
@@ -39,6 +40,7 @@ from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
 from rl_teacher.teach import TrainingLoop, teach
 from rl_teacher.teachers.registry import NAMED
+from rl_teacher.web import service_process
 from tests.store.comparisons import counts
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
@@ -441,6 +443,7 @@ from tests.test_teach import CONFIG, QUIET
 from rl_teacher import session
 from rl_teacher.teach import TrainingLoop, teach
 from rl_teacher.teachers.registry import NAMED
+from rl_teacher.web import service_process
 # On a busy disk, a save takes so long that the next one would follow only at the end of the run.
 session.MAX_SAVING_SHARE = 1.0
 name, num_timesteps, queries = sys.argv[1:]
@@ -540,6 +543,16 @@ def test_agent_that_cannot_be_created_leaves_no_experiment():
     with pytest.raises(BadConfig, match="cannot be constructed"):
         teach(changed(predictor="rl", n_labels=None, agent="sb3:SAC", other=other), QUIET)
     assert not (home() / "experiments").exists()
+
+
+def test_run_ends_if_its_page_cannot_be_served(monkeypatch):
+    """It explores while the service starts, and 10,000,000 steps would not end."""
+    failing = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr(service_process, "start_service", lambda *_: subprocess.Popen(failing))
+    options = changed_options(serve=True, port=0, no_browser=True)
+    with pytest.raises(BadInput, match="exited with 3"):
+        teach(changed(num_timesteps=10**7), options)
+    assert Experiment.find("test").summary().phase == "failed"
 
 
 def test_corrected_command_starts_after_failure_before_first_checkpoint():

@@ -14,6 +14,7 @@ import math
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -532,9 +533,15 @@ def teach(
             loop.session.control.set_overlap(plan.overlap)
         if given is not None:
             loop.add_given_labels(given)
+        shown = None
         if page is not None:
-            show_page(page, plan, display)
+            # The agent explores until the service listens.
+            threads = stack.enter_context(ThreadPoolExecutor(1))
+            shown = threads.submit(show_page, page, plan, display)
+            shown.add_done_callback(lambda done: done.exception() and loop.session.stop.set())
         outcome = loop.run()
+        if shown is not None:
+            shown.result()
         loop.finish_videos()
         return outcome
 

@@ -128,7 +128,11 @@ def stack_members(members: Sequence[Network]) -> Network:
 def unstack_members(networks: Network) -> list[Network]:
     """Split stacked networks into a list of M networks."""
     num_members = len(jax.tree.leaves(networks)[0])
-    return [jax.tree.map(lambda leaf, m=m: leaf[m], networks) for m in range(num_members)]
+    # NumPy's slices need no compilation, which a person would wait for.
+    return [
+        jax.tree.map(lambda leaf, m=m: jnp.asarray(np.asarray(leaf)[m]), networks)
+        for m in range(num_members)
+    ]
 
 
 def training_rewards(
