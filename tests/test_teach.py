@@ -31,9 +31,11 @@ from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions,
 from rl_teacher.envs.registry import env_spaces, make_vector
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
+from rl_teacher.rewards.learner import RewardLearner
 from rl_teacher.rewards.meter import PredictorMeter
 from rl_teacher.runs.folder import Experiment, home, open_store
 from rl_teacher.runs.management import rename_experiment
+from rl_teacher.runs.reporting import StatusReporter
 from rl_teacher.session import PreferenceSession
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
@@ -304,6 +306,21 @@ def _accented(finished):
     """Rename the finished experiment to an accented letter."""
     with open_store() as store:
         rename_experiment(store, finished.name, "\u00e9")
+
+
+@pytest.mark.usefixtures("finished")
+def test_milestones_of_a_run_stay_reached_when_it_is_resumed(monkeypatch):
+    statuses = []
+    with open_store() as store:
+        view = store.experiments.get("test")
+        store.experiments.set_status(view.id, {**(view.status or {}), "beats_untrained": True})
+    show = StatusReporter.set
+    monkeypatch.setattr(RewardLearner, "beats_untrained", lambda _: 0.0)
+    monkeypatch.setattr(
+        StatusReporter, "set", lambda self, status: (statuses.append(status), show(self, status))
+    )
+    assert teach(changed(num_timesteps=9_216), QUIET).is_finished
+    assert all(status.beats_untrained and status.num_fits > 0 for status in statuses)
 
 
 def test_every_background_fit_relabels_the_replay_buffer(monkeypatch):

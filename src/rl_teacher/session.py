@@ -134,7 +134,10 @@ class PreferenceSession:
         self.on_new_rewards: Callable[[], None] | None = None
         self.step = self.schedule_step = 0
         self.num_steps = settings.num_steps
-        self._gave_true_rewards = self._beats_untrained = False
+        self._gave_true_rewards = False
+        # A milestone is reached once, also if a resumed run repeats the steps before it.
+        status = experiment.store.experiments.get(experiment.folder.name).status or {}
+        self._beats_untrained = bool(status.get("beats_untrained"))
         self._settings = settings
         self.timer = RunTimer()
         self.status = StatusReporter(experiment.store, experiment.id, self.timer)
@@ -187,7 +190,6 @@ class PreferenceSession:
         folder = self.experiment.folder
         checkpoint = folder.checkpoints.load()
         if checkpoint is not None:
-            self.set_phase(Phase.STARTING, f"resuming at step {checkpoint.step:,}")
             place = f"The checkpoint of step {checkpoint.step:,} of {folder.name}"
             for name, part in self._parts.items():
                 with checkpoint_errors(place, name):
@@ -197,6 +199,7 @@ class PreferenceSession:
                 self.schedule_step = int(checkpoint.meta["schedule_step"])
                 self._gave_true_rewards = bool(checkpoint.meta["gave_true_rewards"])
                 self.timer.resume(checkpoint.meta["timer"])
+            self.set_phase(Phase.STARTING, f"resuming at step {checkpoint.step:,}")
             # The owner may have cleared settings that the checkpoint contains, and a wrapper may
             # have another number of labels. After progress is restored, from which on they apply.
             self.follow_plan()
