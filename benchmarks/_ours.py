@@ -216,7 +216,7 @@ def curve_figures(rows: list[dict[str, Any]]) -> Metrics:
     return {
         "steps": last["step"],
         "train_s": last["wall_s"],
-        "steps_per_second": last["steps_per_second"],
+        "steps_per_second": last["step"] / last["training_s"],
         "steady_steps_per_second": (last["step"] - first["step"]) / seconds if seconds else None,
         "rollout_us_per_step": _us_per_step(first, last, "rollout_s"),
         "update_us_per_step": _us_per_step(first, last, "update_s"),

@@ -43,7 +43,7 @@ AGENTS = {
 }
 STEPS = {"MuJoCo": 8_192, "CartPole": 8_192, "MovingDot": 4_096, "Pong": 4_096}
 STEPS_OFF_POLICY = 1_500
-WALL_TIME_METRICS = ("wall_s", "steps_per_second", "fit_s", "rollout_s", "update_s")
+WALL_TIME_METRICS = ("wall_s", "training_s", "steps_per_second", "fit_s", "rollout_s", "update_s")
 LABELS = ("-l", "30", "-L", "12")
 VARIANTS = {
     "ppo/MuJoCo/tree": ("--queries", "tree"),

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rl_teacher.agents.episode_stats import EpisodeReturns
-from rl_teacher.clips.recorder import EpisodeWatcher
+from rl_teacher.clips.recorder import Episode, EpisodeWatcher
+from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import (
     INVALID_CONTENT,
     CorruptCheckpoint,
@@ -23,7 +24,7 @@ from rl_teacher.common.errors import (
 from rl_teacher.common.files import folder_errors
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.common.text import counted
-from rl_teacher.common.timer import RunTimer
+from rl_teacher.common.timer import Pace, RunTimer
 from rl_teacher.config.experiment import UNLIMITED_STEPS
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.quality.warnings import BY_REWARD, label_warnings
@@ -112,6 +113,8 @@ class PreferenceSession:
         stop: set to end the run; Ctrl-C and the owner's stop request it.
         on_new_rewards: called when other rewards are predicted for the same steps: after every fit,
             and when the owner has switched back from the true reward.
+        timer: time of the run.
+        pace: environment steps per second of training.
         losses: latest metrics of the driver's agent, which are logged.
         step: environment steps taken.
         num_steps: environment steps of the whole run, as the owner wants them.
@@ -139,7 +142,7 @@ class PreferenceSession:
         status = experiment.store.experiments.get(experiment.folder.name).status or {}
         self._beats_untrained = bool(status.get("beats_untrained"))
         self._settings = settings
-        self.timer = RunTimer()
+        self.timer, self.pace = RunTimer(), Pace()
         self.status = StatusReporter(experiment.store, experiment.id, self.timer)
         experiment.wait.is_stopped = self.stop.is_set
         experiment.wait.report = self.status.waiting_for_database
@@ -433,7 +436,7 @@ class PreferenceSession:
             num_missing: labels that the run waits for.
             is_extendable: whether the run has finished and waits to be extended.
         """
-        rate = self.steps_per_second if phase is Phase.TRAINING else None
+        rate = self.pace.steps_per_second if phase is Phase.TRAINING else None
         problems = self._problems()
         since = self.renderer.waiting_since
         if since is not None:
@@ -460,11 +463,6 @@ class PreferenceSession:
         """Environment steps of the whole run; 0 if they are not known, as in many wrappers."""
         return 0 if self.num_steps >= UNLIMITED_STEPS else self.num_steps
 
-    @property
-    def steps_per_second(self) -> float:
-        """Environment steps per second of training in this run; 0 before training."""
-        return self._training_steps_this_run / max(self.timer.training_this_run_s, 1e-9)
-
     def _problems(self) -> dict[str, str]:
         """Return warnings for the person who labels; log each when it first applies."""
         spec = self.experiment.spec
@@ -488,10 +486,13 @@ class PreferenceSession:
     def report(self) -> None:
         """Log a row of metrics."""
         self._reported_s = time.monotonic()
+        if self._training_steps_this_run:
+            self.pace.update(self.timer.training_this_run_s, self._training_steps_this_run)
         row: dict[str, Any] = {
             "step": self.step,
             "wall_s": self.timer.wall_s,
-            "steps_per_second": self.steps_per_second,
+            "training_s": self.timer.training_s,
+            "steps_per_second": self.pace.steps_per_second,
             **{f"{part}_s": seconds for part, seconds in self.timer.parts_s.items()},
             "true_return": self._true_returns.mean_return(),
             "episodes": self._true_returns.num_finished,
@@ -548,6 +549,25 @@ class PreferenceSession:
             experiment = self.experiment.folder
             with folder_errors(experiment.folder):
                 self.learner.predictor.save(experiment.predictor_folder)
+
+    @property
+    def shows_episodes(self) -> bool:
+        """True if the page shows the agent's episodes."""
+        return self._settings.records_episodes
+
+    def show_final_episode(self, segment: Segment, venv: object) -> None:
+        """Show an episode of the final agent, with the rewards that the final predictor gives it.
+
+        Args:
+            segment: all steps of the episode.
+            venv: the environment in which they were taken.
+        """
+        predictor = self.rewards.predictor
+        predicted = segment.rewards
+        if predictor is not None:
+            predicted = predictor(segment.observations, segment.actions)
+        self._reporter.show(Episode(segment, predicted), self.step, is_kept=True, venv=venv)
+        self.finish_videos()
 
     def finish_videos(self) -> None:
         """Wait until the videos of all kept episodes are written."""

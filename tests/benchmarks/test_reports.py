@@ -35,11 +35,11 @@ def test_steady_pace_excludes_first_rollout():
     middle = {"step": 600, "wall_s": 6.0, "true_return": 1.0, "episodes": 2}
     last = {"step": 1100, "wall_s": 7.0, "true_return": 3.0, "episodes": 4}
     rows = [
-        {**row, "steps_per_second": 1.0, "rollout_s": 0.8 * row["wall_s"], "update_s": share}
+        {**row, "training_s": 5.0, "rollout_s": 0.8 * row["wall_s"], "update_s": share}
         for row, share in ((first, 1.0), (middle, 1.2), (last, 1.3))
     ]
     metrics = curve_figures(rows)
-    assert metrics["steady_steps_per_second"] == 500
+    assert (metrics["steady_steps_per_second"], metrics["steps_per_second"]) == (500, 220)
     # 2 s for 1,000 steps, of which 1.6 s in rollouts.
     assert metrics["rollout_us_per_step"] == pytest.approx(1600)
     assert metrics["update_us_per_step"] == pytest.approx(300)

@@ -28,8 +28,10 @@ def test_newest_metric_is_shown_when_last_row_lacks_it():
     assert shown["correlation with true reward"] == "0.91"
 
 
-def test_pace_is_average_of_whole_run():
-    assert dict(facts(ROWS))["steps per second"] == "10,000"
+def test_pace_is_the_one_that_the_run_has_shown_last():
+    rows = [{"steps_per_second": None}, {"steps_per_second": 9_500.0}, {"steps_per_second": None}]
+    assert dict(facts([*ROWS, *rows]))["steps per second"] == "9,500"
+    assert "steps per second" not in dict(facts([*ROWS, rows[0]]))
 
 
 def test_run_without_rows_reports_no_steps():

@@ -147,11 +147,13 @@ def steps_line(row: Row, total_steps: int) -> RenderableType:
 
 def pace_line(row: Row, total_steps: int, elapsed_s: float) -> RenderableType:
     """Render speed, elapsed time and time left."""
-    left_s = time_left_s(row, total_steps)
-    return Text(
-        f"{number(row.get('steps_per_second'))} steps/s · {duration(elapsed_s)} elapsed · "
-        f"{duration(left_s)} left"
-    )
+    pace, left_s = row.get("steps_per_second"), time_left_s(row, total_steps)
+    known = [
+        *([] if is_missing(pace) else [f"{number(pace)} steps/s"]),
+        f"{duration(elapsed_s)} elapsed",
+        *([] if left_s is None else [f"{duration(left_s)} left"]),
+    ]
+    return Text(" · ".join(known))
 
 
 def figures_grid(row: Row) -> RenderableType:
@@ -193,10 +195,11 @@ def time_left_s(row: Row, total_steps: int) -> float | None:
 def plain_line(row: Row, total_steps: int, status: str) -> str:
     """Format metrics and status as one line, for log files."""
     total = "" if total_steps >= UNLIMITED_STEPS else f"/{number(total_steps)}"
+    pace, left_s = row.get("steps_per_second"), time_left_s(row, total_steps)
     training = [
         f"{number(row.get('step') or 0)}{total} steps",
-        f"{number(row.get('steps_per_second'))}/s",
-        f"{duration(time_left_s(row, total_steps))} left",
+        *([] if is_missing(pace) else [f"{number(pace)}/s"]),
+        *([] if left_s is None else [f"{duration(left_s)} left"]),
     ]
     return " | ".join(
         [

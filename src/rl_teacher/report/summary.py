@@ -31,7 +31,6 @@ def summary(name: str, env_id: str, rows: Sequence[Row]) -> Table:
 
 def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Return the rows of the table: label and formatted value."""
-    pace = overall_pace(rows)
     accuracy = "held_out_accuracy"
     latest = {key: newest(rows, key) for key in (accuracy, f"{accuracy}_low", f"{accuracy}_high")}
     shown = [
@@ -40,7 +39,7 @@ def facts(rows: Sequence[Row]) -> list[tuple[str, str]]:
         ("time of rollouts", newest(rows, "rollout_s"), duration),
         ("time of agent updates", newest(rows, "update_s"), duration),
         ("time of predictor fits", newest(rows, "fit_s"), duration),
-        ("steps per second", pace, number),
+        ("steps per second", newest(rows, "steps_per_second"), number),
         ("true return", newest(rows, "true_return"), reward),
         ("highest true return", highest(rows, "true_return"), reward),
         ("predicted return", newest(rows, "predicted_return"), reward),
@@ -86,9 +85,3 @@ def area_under_curve(rows: Sequence[Row]) -> float | None:
     if len(steps) < 2 or steps[-1] == steps[0]:
         return None
     return float(np.trapezoid([returns[0], *returns], [0, *steps]) / steps[-1])
-
-
-def overall_pace(rows: Sequence[Row]) -> float | None:
-    """Compute the steps per second over the whole run."""
-    step, wall_s = newest(rows, "step"), newest(rows, "wall_s")
-    return step / wall_s if step and wall_s else None
