@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -29,6 +30,7 @@ from rl_teacher.common.errors import (
 from rl_teacher.config.agents import OtherAgentConfig
 from rl_teacher.config.experiment import PPOConfig, PredictorConfig, RunOptions, TeachConfig
 from rl_teacher.envs.registry import env_spaces, make_vector
+from rl_teacher.play.actors import load_actor
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.rewards.learner import RewardLearner
@@ -40,7 +42,7 @@ from rl_teacher.session import PreferenceSession
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
-from rl_teacher.teach import TrainingLoop, teach
+from rl_teacher.teach import FINAL_ROLLOUT_STEPS, TrainingLoop, teach
 from rl_teacher.teachers.registry import NAMED
 from rl_teacher.web import service_process
 from tests.store.comparisons import counts
@@ -125,7 +127,9 @@ def test_every_environment_step_counts_also_those_before_training(monkeypatch):
 
     def counted(self, *arguments):
         rollout = collect(self, *arguments)
-        steps.append(rollout.num_steps)
+        # Nothing is learned from the episode of the final agent, which has its own environment.
+        if self.num_envs == CONFIG.ppo.num_envs:
+            steps.append(rollout.num_steps)
         return rollout
 
     steps = []
@@ -290,6 +294,26 @@ def test_run_keeps_episodes_of_earlier_agents():
     assert steps == sorted(set(steps))
     assert all(each["predicted_return"] is not None for each in episodes)
     assert kinds == {"poses"}
+
+
+@pytest.mark.usefixtures("finished")
+def test_finished_run_shows_a_whole_episode_of_its_final_agent():
+    with open_store() as store:
+        view = store.experiments.get("test")
+        kept = store.episodes.all(view.id)[-1]
+    actor = load_actor("test", "latest")
+    assert actor.predictor is not None
+    with contextlib.closing(actor.venv):
+        collector = Collector(actor.venv, seed=CONFIG.seed)
+        rollout = collector.collect(actor.policy(explore=False), FINAL_ROLLOUT_STEPS)
+    # Of the episodes of 20 steps, the second one is the last that is whole.
+    episode = slice(20, 40)
+    predicted = actor.predictor(rollout.observations[episode, 0], rollout.actions[episode, 0])
+    assert rollout.ended[[19, 39], 0].all()
+    assert view.latest_episode == kept
+    assert kept["step"] == last_row()["step"] == actor.step
+    assert kept["true_return"] == pytest.approx(rollout.rewards[episode, 0].sum(), rel=1e-4)
+    assert kept["predicted_return"] == pytest.approx(predicted.sum(), rel=1e-4)
 
 
 def test_restarted_finished_run_changes_nothing(finished):
@@ -458,7 +482,7 @@ SCRIPT = """
 import dataclasses, sys
 from tests.test_teach import CONFIG, QUIET
 from rl_teacher import session
-from rl_teacher.teach import TrainingLoop, teach
+from rl_teacher.teach import FINAL_ROLLOUT_STEPS, TrainingLoop, teach
 from rl_teacher.teachers.registry import NAMED
 from rl_teacher.web import service_process
 # On a busy disk, a save takes so long that the next one would follow only at the end of the run.

@@ -15,13 +15,15 @@ import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rl_teacher.agents.agent import Agent
 from rl_teacher.agents.collector import Act, Collector, RolloutInterrupted, RolloutSettings
 from rl_teacher.agents.registry import check_losses
 from rl_teacher.agents.reset import AgentReset
+from rl_teacher.clips.recorder import EpisodeWatcher
 from rl_teacher.common.errors import BadConfig, TeacherFailed
 from rl_teacher.common.files import folder_errors, jsonable
 from rl_teacher.common.runtime import handled_signals, stop_requests
@@ -54,6 +56,8 @@ RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
 MAX_EXPLORATION_ROLLOUTS = 100
 """Rollouts, at most, until enough different segments are recorded for the first comparisons."""
+MAX_FINAL_STEPS, FINAL_ROLLOUT_STEPS = 5_000, 50
+"""Steps of the final agent's episode, at most, and of each of its rollouts."""
 MAX_STOP_WAIT_S = 1.0
 """Seconds that a stop request waits for the end of a rollout."""
 
@@ -178,6 +182,24 @@ class TrainingLoop:
                 session.use_last_labels()
             session.report()
             session.save()
+            if session.step >= session.num_steps and session.shows_episodes:
+                self._show_final_agent()
+
+    def _show_final_agent(self) -> None:
+        """Show a whole episode of the final agent; the latest one began with an earlier agent.
+
+        One that is longer than `MAX_FINAL_STEPS` is left out.
+        """
+        settings = replace(self._rollouts, stagger=0, physics="cpu")
+        watcher = EpisodeWatcher(self._plan.env_info.id, starts_at_reset=True)
+        act = partial(self._agent.predict, deterministic=True)
+        with contextlib.closing(settings.make_collector(1, 1)) as collector:
+            for _ in range(0, MAX_FINAL_STEPS, FINAL_ROLLOUT_STEPS):
+                rollout = collector.collect(act, FINAL_ROLLOUT_STEPS)
+                watcher.observe(rollout, rollout.rewards)
+                if watcher.latest is not None:
+                    self.session.show_final_episode(watcher.latest.segment, collector.venv)
+                    return
 
     def _collect(self, act: Act, num_steps: int) -> Rollout:
         """Collect a rollout; a stop request waits for its end, but not long.
@@ -367,7 +389,7 @@ class TrainingLoop:
         plan = self._plan
         num_envs = plan.agent.settings.num_envs
         kept = recorded_steps(plan.first_labels, plan.segment_steps, num_envs)
-        settings = RolloutSettings(
+        settings = self._rollouts = RolloutSettings(
             plan.env_info,
             plan.seed,
             plan.env_info.stagger_steps,

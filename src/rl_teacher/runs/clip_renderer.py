@@ -160,7 +160,9 @@ class ClipRenderer:
             reason,
         )
 
-    def render_if_possible(self, segment: Segment, then: Callable[[ClipFile], None]) -> bool:
+    def render_if_possible(
+        self, segment: Segment, then: Callable[[ClipFile], None], venv: object = None
+    ) -> bool:
         """Render a clip that nothing depends on; log the first failure and stop trying.
 
         It is left out while the storage does not answer.
@@ -168,6 +170,7 @@ class ClipRenderer:
         Args:
             segment: recent steps of this environment.
             then: called with the clip, in the background, once it is stored.
+            venv: another environment in which they were taken.
 
         Returns:
             False if the clip is left out.
@@ -175,7 +178,7 @@ class ClipRenderer:
         if self._has_failed or self.waiting_since is not None:
             return False
         try:
-            record = self._renderer.replay_record(self.venv, segment)
+            record = self._renderer.replay_record(self.venv if venv is None else venv, segment)
         except LookupError:
             return False
 

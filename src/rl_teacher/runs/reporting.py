@@ -226,7 +226,7 @@ class RunReporter:
         if episode is None or not is_shown:
             return
         self._watcher.latest, self._episode_s = None, self._now()
-        is_rendered = self._show(episode, step, is_kept=is_kept)
+        is_rendered = self.show(episode, step, is_kept=is_kept)
         # Otherwise the next episode is kept in its place.
         if is_kept and is_rendered:
             self._kept_step = step
@@ -260,8 +260,15 @@ class RunReporter:
                 "No video of step %s is written, and none of later steps: %s", f"{step:,}", error
             )
 
-    def _show(self, episode: Episode, step: int, *, is_kept: bool) -> bool:
-        """Render and publish an episode in the background; return False if it is left out."""
+    def show(self, episode: Episode, step: int, *, is_kept: bool, venv: object = None) -> bool:
+        """Render and publish an episode in the background; return False if it is left out.
+
+        Args:
+            episode: the episode.
+            step: environment steps of training done.
+            is_kept: whether it is kept as one of an earlier agent, too.
+            venv: the environment of the episode; None for those of the run.
+        """
         segment = episode.segment
         steps, _ = frame_steps(len(segment), self._clip_renderer.env_info.fps)
         predicted = episode.predicted_rewards if self._has_predictor else None
@@ -285,4 +292,4 @@ class RunReporter:
             while len(self._episode_clips) > EPISODES_KEPT:
                 self._clip_renderer.forget(self._episode_clips.pop(0))
 
-        return self._clip_renderer.render_if_possible(segment, publish)
+        return self._clip_renderer.render_if_possible(segment, publish, venv)
