@@ -27,7 +27,7 @@ from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.wrappers.environments import check_renderable
 from rl_teacher.wrappers.sb3 import RelabelReplay
 from tests.envs import custom_environments as custom
-from tests.wrappers.environments import Continuous, Counter, Parts
+from tests.wrappers.environments import Continuous, Counter, ManyActions, Parts
 from tests.wrappers.test_sb3 import Goals
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
@@ -45,6 +45,22 @@ class Rich(Counter):
 
 def bounded():
     return TransformAction(Unbounded(), lambda action: action, gym.spaces.Box(-1, 1, (2,)))
+
+
+def one_choice():
+    return TransformAction(
+        ManyActions(),
+        lambda action: np.array(np.unravel_index(action, [3, 2])),
+        gym.spaces.Discrete(6),
+    )
+
+
+def take_every_choice() -> None:
+    assert get_env_info(f"{__name__}:one_choice").has_image_observations is False
+    env = one_choice()
+    env.reset()
+    for action in range(6):
+        env.step(action)
 
 
 def camera_alone():
@@ -141,6 +157,12 @@ REMEDIES: dict[str, tuple[Callable[[], object], str, Callable[[], object]]] = {
         lambda: check_action_space(Unbounded.action_space),
         r"TransformAction\(env, lambda action: action, gymnasium.spaces.Box\(-1, 1, \(2,\)\)\)",
         lambda: check_action_space(bounded().action_space),
+    ),
+    "one choice instead of several": (
+        lambda: get_env_info(f"{Counter.__module__}:ManyActions"),
+        r"TransformAction\(env, lambda action: numpy.array\(numpy.unravel_index\(action, "
+        r"\[3, 2\]\)\), gymnasium.spaces.Discrete\(6\)\)",
+        take_every_choice,
     ),
     "one part in a wrapper": (
         lambda: wrap(custom.Camera()),

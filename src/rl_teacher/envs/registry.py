@@ -1,6 +1,7 @@
 """The registry of environments that agents can be trained in."""
 
 import importlib
+import math
 import os
 import re
 import warnings
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.wrappers import FlattenObservation
 
 from rl_teacher.common.errors import BadInput, MissingExtra, UnknownName
@@ -506,5 +507,18 @@ def _check_spaces(full_id: str, env: gymnasium.Env) -> None:
     if find_part_fault(actions) is not None or not isinstance(actions, Box | Discrete):
         raise BadInput(
             f"{full_id} has actions of {actions}; a Box or Discrete space is needed, with at least "
-            f"one and at most {MAX_CHOICES:,} numbers or choices."
+            f"one and at most {MAX_CHOICES:,} numbers or choices. Wrap it in "
+            f"gymnasium.wrappers.TransformAction{_action_arguments(actions)}, and register the "
+            "result."
         )
+
+
+def _action_arguments(actions: gymnasium.Space) -> str:
+    """Return arguments of `TransformAction` that make MultiDiscrete actions Discrete, or nothing."""
+    if not isinstance(actions, MultiDiscrete) or actions.nvec.ndim != 1 or actions.start.any():
+        return ""
+    choices = actions.nvec.tolist()
+    return (
+        f"(env, lambda action: numpy.array(numpy.unravel_index(action, {choices})), "
+        f"gymnasium.spaces.Discrete({math.prod(choices)}))"
+    )
