@@ -60,7 +60,7 @@ def take_every_choice() -> None:
     env = one_choice()
     env.reset()
     for action in range(6):
-        env.step(action)
+        env.step(np.int64(action))
 
 
 def camera_alone():

@@ -276,23 +276,23 @@ class TestPoller:
     def test_change_before_the_service_ends_is_sent(self):
         async def listen():
             seen, heard = [], asyncio.Event()
-            state = {"phase": "training"}
-            poller = Poller(lambda names: Snapshot(mine=dict(state)), every_s=3600.0)
+            mine = {("hopper", "owner"): 1}
+            poller = Poller(lambda names: Snapshot(mine=dict(mine)), every_s=3600.0)
 
             async def consume():
                 async for snapshot in poller.snapshots(owners(None)):
-                    seen.append(snapshot.mine["phase"])
+                    seen.extend(snapshot.mine.values())
                     heard.set()
 
             listener = asyncio.create_task(consume())
             await heard.wait()
-            state["phase"] = "stopped"
+            mine["hopper", "owner"] = 2
             await poller.finish()
             poller.close()
             await asyncio.wait_for(listener, 10)
             return seen
 
-        assert asyncio.run(listen())[-1] == "stopped"
+        assert asyncio.run(listen())[-1] == 2
 
     def test_close_ends_every_stream(self):
         async def listen():
