@@ -514,7 +514,7 @@ def _check_spaces(full_id: str, env: gymnasium.Env) -> None:
 
 
 def _action_arguments(actions: gymnasium.Space) -> str:
-    """Return arguments of `TransformAction` that make MultiDiscrete actions Discrete, or nothing."""
+    """Return arguments of `TransformAction` that make one choice of several; empty without any."""
     if not isinstance(actions, MultiDiscrete) or actions.nvec.ndim != 1 or actions.start.any():
         return ""
     choices = actions.nvec.tolist()
