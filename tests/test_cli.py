@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from rl_teacher import cli, settings_commands
 from rl_teacher.agents.registry import AGENTS, check_agent
 from rl_teacher.cli import main
 from rl_teacher.clips.answer import Answer
+from rl_teacher.common.errors import BadInput
 from rl_teacher.config import predecessors
 from rl_teacher.config.agents import PPOConfig
 from rl_teacher.config.experiment import AGENT_SECTIONS, PredictorConfig, RunOptions, TeachConfig
@@ -235,6 +237,26 @@ def test_repeated_interrupt_prints_one_line(monkeypatch, capsys, caplog):
         signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == "interrupted\n"
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("command", "function"),
+    [
+        ("serve", "rl_teacher.web.serve.serve"),
+        ("play mine", "rl_teacher.play.commands.play"),
+        ("teach -p rl -e ShortHopper-v1 -n mine", "rl_teacher.teach.teach"),
+    ],
+)
+def test_command_that_starts_slowly_says_first_what_it_loads(
+    command, function, monkeypatch, capsys
+):
+    def start(*_, **__):
+        raise BadInput(capsys.readouterr().out)
+
+    module, name = function.rsplit(".", 1)
+    monkeypatch.setattr(importlib.import_module(module), name, start)
+    assert main(command.split()) == 2
+    assert capsys.readouterr().err.startswith("error: Loading ")
 
 
 def test_command_without_standard_output_prints_no_error():

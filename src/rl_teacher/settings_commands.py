@@ -151,6 +151,7 @@ def run_experiment(config: TeachConfig, options: RunOptions, defaults: TeachConf
         options: options of the run.
         defaults: settings before the command line was read.
     """
+    print(f"Loading {config.env_id}...", flush=True)
     import logging
 
     from rich.console import Console
@@ -265,6 +266,7 @@ def play(name: str, /, *, given: Given = NOTHING) -> int:
         name: name of the experiment
         given: options
     """
+    print(f"Loading the agent of {name}...", flush=True)
     from rl_teacher.play.commands import play as run
 
     return run(build(PlayOptions, given | {"name": name}))
@@ -293,9 +295,10 @@ def serve(*, given: Given = NOTHING) -> int:
     Args:
         given: options
     """
+    options = build(ServeOptions, given)
+    print("Loading the experiments and the page...", flush=True)
     from rl_teacher.web import serve as service
 
-    options = build(ServeOptions, given)
     return service.serve(options, options.end_after_runs, options.public_url)
 
 

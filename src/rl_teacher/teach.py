@@ -467,7 +467,9 @@ class TrainingLoop:
             self._follow_steps()
         if self._plan.has_tensorboard:
             resumed_at = self.session.step if is_resumed else None
-            self._tensorboard = TensorBoard(tensorboard_folder(self._plan.name), resumed_at)
+            self._tensorboard = TensorBoard(
+                tensorboard_folder(self._plan.name), resumed_at, self.session.experiment.spec.config
+            )
             self.session.metrics.add_sink(self._tensorboard.write)
         return is_resumed
 

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass
-from tensorboardX.proto import event_pb2
+from tensorboardX.proto import event_pb2, plugin_hparams_pb2
 
 from rl_teacher.common.errors import RunFolderUnusable
 from rl_teacher.report.tensorboard import TensorBoard, scalars
 from tests.robustness.processes import largest_file
 
 Event = GetMessageClass(event_pb2.DESCRIPTOR.message_types_by_name["Event"])
+HParamsPluginData = GetMessageClass(
+    plugin_hparams_pb2.DESCRIPTOR.message_types_by_name["HParamsPluginData"]
+)
 SESSION_STARTS = 1
 
 ROW = {
@@ -54,11 +57,11 @@ def visible_points(log_dir):
     return points
 
 
-def test_scalars_use_names_of_original_rl_teacher():
+def test_returns_come_first_and_other_scalars_have_the_names_of_the_original_rl_teacher():
     assert scalars(ROW) == {
         "agent/total_steps": 1000.0,
-        "agent/true_reward_per_episode": 12.5,
-        "agent/beats_untrained": 0.93,
+        "Return/true_return": 12.5,
+        "Return/beats_untrained": 0.93,
         "predictor/correlations": 0.75,
         "predictor/num_training_iters": 300.0,
         "labels/labeled_comparisons": 7.0,
@@ -72,8 +75,26 @@ def test_points_are_written_at_step_of_row(tmp_path):
     with closing(TensorBoard(tmp_path)) as board:
         board.write(ROW)
     points = visible_points(tmp_path)
-    assert points["agent/true_reward_per_episode", 1000] == 12.5
+    assert points["Return/true_return", 1000] == 12.5
+    assert min(points)[0] == "Return/beats_untrained"
     assert points["agent/policy_loss", 1000] == -0.25
+
+
+def test_settings_are_written_as_hyperparameters(tmp_path):
+    settings = {"seed": 3, "agent": "ppo", "ppo": {"gamma": 0.99, "hidden": (64, 64)}, "step": None}
+    TensorBoard(tmp_path, settings=settings).close()
+    contents = [
+        HParamsPluginData.FromString(value.metadata.plugin_data.content)
+        for event in read_events(tmp_path)
+        for value in event.summary.value
+    ]
+    [started] = [
+        each.session_start_info for each in contents if each.HasField("session_start_info")
+    ]
+    values = {name: value.ListFields()[0][1] for name, value in started.hparams.items()}
+    assert values == {"seed": 3.0, "agent": "ppo", "ppo.gamma": 0.99, "ppo.hidden": "(64, 64)"}
+    [shown] = [each.experiment for each in contents if each.HasField("experiment")]
+    assert shown.metric_infos[0].name.tag == "Return/true_return"
 
 
 def test_resumed_run_replaces_points_after_its_step(tmp_path):
@@ -84,7 +105,7 @@ def test_resumed_run_replaces_points_after_its_step(tmp_path):
         for step in (200, 300):
             board.write({"step": step, "true_return": 2.0})
     points = visible_points(tmp_path)
-    curve = [points["agent/true_reward_per_episode", step] for step in (0, 100, 200, 300)]
+    curve = [points["Return/true_return", step] for step in (0, 100, 200, 300)]
     assert curve == [1.0, 1.0, 2.0, 2.0]
 
 

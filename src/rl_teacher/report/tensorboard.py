@@ -1,4 +1,4 @@
-"""TensorBoard logs, with the scalar names of the original rl-teacher."""
+"""TensorBoard logs: returns first, other scalars with the names of the original rl-teacher."""
 
 import logging
 import os
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from tensorboardX.record_writer import RecordWriter
 
 SCALARS = {
+    # A capital letter is sorted before the other groups.
+    "true_return": "Return/true_return",
+    "predicted_return": "Return/predicted_return",
+    "beats_untrained": "Return/beats_untrained",
     "step": "agent/total_steps",
     "steps_per_second": "agent/steps_per_second",
     "rollout_s": "time/rollouts",
     "update_s": "time/agent_updates",
     "fit_s": "time/predictor_fits",
-    "true_return": "agent/true_reward_per_episode",
-    "predicted_return": "agent/predicted_reward_per_episode",
-    "beats_untrained": "agent/beats_untrained",
     "episodes": "agent/episodes",
     "labels_desired": "labels/desired_labels",
     "comparisons": "labels/total_comparisons",
@@ -61,9 +62,15 @@ class TensorBoard:
         log_dir: log folder.
         resumed_at_step: step from which a run is continued. Later points, left by a killed run, are
             hidden. None for a new run, which hides all existing points.
+        settings: settings of the run, which TensorBoard shows under HPARAMS.
     """
 
-    def __init__(self, log_dir: Path, resumed_at_step: int | None = None) -> None:
+    def __init__(
+        self,
+        log_dir: Path,
+        resumed_at_step: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         self._log_dir = log_dir
         self._flushed_s = time.monotonic()
         self.is_writing = True
@@ -72,7 +79,8 @@ class TensorBoard:
             log_dir.mkdir(parents=True, exist_ok=True)
             self._file = open_records(log_dir)
             start = 0 if resumed_at_step is None else resumed_at_step + 1
-            for event in session_start(start):
+            shown = hyperparameters(settings, start) if settings else []
+            for event in [*session_start(start), *shown]:
                 self._file.write(event)
             self._file.flush()
 
@@ -131,6 +139,26 @@ def session_start(first_step: int) -> list[bytes]:
     log = proto.SessionLog(status=proto.SessionLog.START)
     start = proto.Event(wall_time=time.time(), step=first_step, session_log=log)
     return [version.SerializeToString(), start.SerializeToString()]
+
+
+def hyperparameters(settings: Mapping[str, Any], step: int) -> list[bytes]:
+    """Return the events of the settings of a run; those of sections as `ppo.gamma`."""
+    from tensorboardX.proto import event_pb2  # noqa: PLC0415 - heavy
+    from tensorboardX.summary import hparams  # noqa: PLC0415 - heavy
+
+    proto: Any = event_pb2
+    flat = {
+        name + (f".{key}" if key else ""): value if isinstance(value, int | float) else str(value)
+        for name, section in settings.items()
+        for key, value in (section.items() if isinstance(section, Mapping) else [("", section)])
+        if value is not None
+    }
+    metrics = {SCALARS[name]: 0.0 for name in ("true_return", "predicted_return")}
+    events = [
+        proto.Event(wall_time=time.time(), step=step, summary=each)
+        for each in hparams(flat, metrics)
+    ]
+    return [event.SerializeToString() for event in events]
 
 
 def scalar_event(name: str, value: float, step: int) -> bytes:
