@@ -12,7 +12,7 @@ from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, key_of, source_of
 from benchmarks.settings import TRUE_REWARD, reward_settings, teach_config
 from benchmarks.tables import NONE, number, over_seeds, seeds_of, table
-from rl_teacher.config.presets import LABELLED_DISCOUNT, LABELLED_ENTROPY_COEF, preset
+from rl_teacher.config.presets import preset
 
 LABELS = {
     "MovingDot-v0": (300,),
@@ -25,11 +25,6 @@ BARS = {"MovingDot-v0": 81.0, "Pong-v0": 0.0, "Breakout-v0": 20.0}
 """Returns to reach; 81 is 90 % of the maximum, see docs/images.md."""
 RANDOM = {"MovingDot-v0": 2.0, "Pong-v0": -20.7, "Breakout-v0": 1.2}
 """Returns of the random policy."""
-SAME_SETTINGS = (
-    "python -m benchmarks.run pictures --only Pong-v0 --labels 0 1000 "
-    f"--set ppo.gamma={LABELLED_DISCOUNT} ppo.entropy_coef={LABELLED_ENTROPY_COEF}"
-)
-"""Command of the runs with labels and of those with the true reward that differ in nothing else."""
 HOW = "python -m benchmarks.run pictures [--only MovingDot-v0] [--labels 300] [--seeds 0 1 2]"
 
 
@@ -77,15 +72,10 @@ def report(records: list[Record]) -> list[str]:
         "two hours. Minutes count from the launch, first labels included; of a run that was "
         "stopped and went on, from the first step of training.",
         "",
-        "The preset for images has another discount and entropy coefficient with labels than with "
-        "the true reward. The discount was chosen on MovingDot and the entropy coefficient on "
-        "Pong, so that the results there are not independent of the choice; those on Breakout "
-        "are. To compare labels with the true reward at the same discount and entropy:",
-        "",
-        f"    {SAME_SETTINGS}",
-        "",
-        "What then still differs: with labels, the agent does not see the ends of episodes; the "
-        "true reward is clipped to 1.",
+        "With labels, the agent does not see the ends of episodes; the true reward is clipped to "
+        "1. Until 29 November 2026, the discount and the entropy coefficient were other ones with "
+        "labels than with the true reward, and were chosen on MovingDot and Pong. The settings "
+        "since then were chosen on Pong and MovingDot, seeds 0 and 1.",
         "",
         *table([*headings, "source"], [_row(group) for group in found]),
         "",
