@@ -23,7 +23,7 @@ from rl_teacher.store.store import Store
 ENV_ID = "MovingDot-v0"
 FRAMES = FrameSettings(stacked=2, size=30)
 OWN = {"env_id": ENV_ID, "agent": "ppo", "stacked_frames": 2, "frame_size": 30}
-DEFAULT = {"stacked_frames": 4, "frame_size": 84}
+DEFAULT = {"stacked_frames": 4, "frame_size": 42}
 
 
 def segments_seen(frames):
@@ -70,7 +70,7 @@ def test_shared_frames_of_stacks_are_compressed(store, tmp_path):
     dataset = labelled(store, segments_seen(FrameSettings(stacked=4)), {**OWN, **DEFAULT})
     dataset.save(tmp_path / "set.zip")
     num_bytes = sum(each.observations.nbytes for each in dataset.segments.values())
-    assert num_bytes == 4 * 25 * 4 * 84 * 84
+    assert num_bytes == 4 * 25 * 4 * 42 * 42
     assert (tmp_path / "set.zip").stat().st_size < num_bytes / 50
 
 
@@ -80,5 +80,5 @@ def test_labels_are_exported_with_requested_frames(tmp_path):
     assert main(["collect", *arguments, *small]) == 0
     assert main(["export", "few", "--out", str(tmp_path / "few.zip")]) == 0
     dataset = load(tmp_path / "few.zip")
-    assert dataset.space.observation_shape == (2, 84, 84)
-    assert {each.observations.shape for each in dataset.segments.values()} == {(6, 2, 84, 84)}
+    assert dataset.space.observation_shape == (2, 42, 42)
+    assert {each.observations.shape for each in dataset.segments.values()} == {(6, 2, 42, 42)}

@@ -172,5 +172,5 @@ def test_command_checks_atari_game(capsys, monkeypatch):
     assert main(["check", "Pong-v0", "-p", "human"]) == 0
     assert capsys.readouterr().out == (
         "PongNoFrameskip-v4 can be used: episodes of 27,000 steps, clips of 15 steps a second\n"
-        "images of 210 x 160 pixels, 3 channels; preprocessed to 84 x 84, grey, 4 stacked\n"
+        "images of 210 x 160 pixels, 3 channels; preprocessed to 42 x 42, grey, 4 stacked\n"
     )

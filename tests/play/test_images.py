@@ -64,6 +64,6 @@ def test_loaded_agent_gets_preprocessing_of_training():
     actor = load_actor("dot", "latest")
     with closing(actor.venv) as venv:
         assert actor.frames == FrameSettings(stacked=2)
-        assert venv.single_observation_space.shape == (2, 84, 84)
+        assert venv.single_observation_space.shape == (2, 42, 42)
         observations, _ = venv.reset(seed=1)
         assert actor.policy(explore=False)(observations).shape == (1,)

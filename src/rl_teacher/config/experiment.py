@@ -127,7 +127,7 @@ class TeachConfig:
     true reward"""
     stacked_frames: Annotated[int, Field(ge=0, le=MAX_STACKED), short("-f")] = 4
     """frames stacked into one image observation; 0 or 1: a single frame"""
-    frame_size: Annotated[int, Field(ge=0, le=MAX_SIZE)] = 84
+    frame_size: Annotated[int, Field(ge=0, le=MAX_SIZE)] = 42
     """height and width in pixels that larger images are resized to; 0: no resizing"""
     colour: bool = False
     """colour instead of greyscale images for agent and predictor; clips always have colours"""

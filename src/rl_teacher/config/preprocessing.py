@@ -22,7 +22,7 @@ class FrameSettings:
     """
 
     stacked: int = 4
-    size: int = 84
+    size: int = 42
     grey: bool = True
 
     @staticmethod

@@ -34,7 +34,6 @@ def _image_settings() -> dict[str, Any]:
     """
     return {
         "num_timesteps": 2_500_000,
-        "frame_size": 42,
         "ppo": {
             "num_envs": 16,
             "rollout_steps": 128,
@@ -59,6 +58,7 @@ def _paper_atari() -> dict[str, Any]:
     batch_size = 32
     return {
         "agent": "a2c",
+        "frame_size": 84,
         "num_timesteps": 50_000_000,
         "n_labels": 5_500,
         "pretrain_labels": 500,

@@ -21,7 +21,7 @@ def test_games_have_image_and_discrete_action_spaces(name):
     with_sticky = env_spaces(f"ALE/{name}-v5")
     observations, actions = env_spaces(f"{name}-v0")
     assert (observations, actions) == with_sticky
-    assert observations.shape == (4, 84, 84)
+    assert observations.shape == (4, 42, 42)
     assert observations.dtype == np.uint8
     assert 3 <= actions.n <= 18
     assert mujoco_model(f"{name}-v0") is None
@@ -30,7 +30,7 @@ def test_games_have_image_and_discrete_action_spaces(name):
 @pytest.mark.parametrize(
     ("frames", "shape"),
     [
-        (FrameSettings(stacked=0), (1, 84, 84)),
+        (FrameSettings(stacked=0), (1, 42, 42)),
         (FrameSettings(stacked=2, size=42), (2, 42, 42)),
         (FrameSettings(stacked=3, size=0, grey=False), (9, 210, 160)),
         (FrameSettings(stacked=2, size=200), (2, 200, 160)),
