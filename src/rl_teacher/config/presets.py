@@ -30,7 +30,7 @@ def preset(name: PresetName, *, has_labels: bool, has_teacher: bool = True) -> d
 def _image_settings() -> dict[str, Any]:
     """Return settings that learn Pong within half an hour on one core; see docs/atari.md.
 
-    Updates are larger than those of Schulman et al. 2017, whose runs have 10 million steps and more.
+    Updates are larger than those of Schulman et al. 2017, whose runs have 10 million steps.
     """
     return {
         "num_timesteps": 2_500_000,
