@@ -27,11 +27,11 @@ class Person:
 
     def answer(self):
         comparison_id = self.labelling.shown_comparison()
-        self._answer(comparison_id, self._preferred(comparison_id))
+        self._answer(comparison_id, self.preferred(comparison_id))
 
     def answer_wrong_and_undo(self):
         comparison_id = self.labelling.shown_comparison()
-        self._answer(comparison_id, MIRRORED[self._preferred(comparison_id)])
+        self._answer(comparison_id, MIRRORED[self.preferred(comparison_id)])
         self.labelling.press("z")
         self.log.append((comparison_id, None))
         self.labelling.wait_for_comparison(comparison_id)
@@ -54,7 +54,7 @@ class Person:
         assert self.labelling.answer(answer) == comparison_id
         self.log.append((comparison_id, answer))
 
-    def _preferred(self, comparison_id):
+    def preferred(self, comparison_id):
         comparison = self._store.comparisons.get(comparison_id)
         left, right = in_shown_order(comparison_id, (comparison.left, comparison.right))
         left_return, right_return = (
