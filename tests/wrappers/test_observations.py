@@ -36,6 +36,21 @@ def test_image_keeps_uint8():
     assert converter.one(np.full((2, 2, 3), 255, np.uint8)).dtype == np.uint8
 
 
+def test_image_of_floats_becomes_bytes():
+    space = gym.spaces.Box(0, 1, (12, 10, 3), np.float32)
+    converter = ObservationConverter(space, gym.vector.utils.batch_space(space, 2), None)
+    assert (converter.space.dtype, converter.space.shape) == (np.uint8, (12, 10, 3))
+    image = np.full(space.shape, 0.5, np.float32)
+    np.testing.assert_array_equal(converter.one(image), np.full(space.shape, 128, np.uint8))
+    assert converter.many(np.stack([image, image])).dtype == np.uint8
+
+
+@pytest.mark.parametrize("shape", [(7, 12), (12,), (2, 12, 12, 3)])
+def test_floats_that_are_no_image_stay_floats(shape):
+    space = gym.spaces.Box(0, 1, shape, np.float32)
+    assert ObservationConverter(space, None, None).space == space
+
+
 def test_dict_is_flattened_with_one_hot_discrete():
     converter = ObservationConverter(PARTS, None, None)
     converted = converter.one({"a": np.array([0.5, -0.5], np.float32), "b": 1})

@@ -11,13 +11,16 @@ from gymnasium.vector.utils import iterate
 from jaxtyping import Shaped
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.envs.preprocessing import find_space_fault
+from rl_teacher.envs.preprocessing import as_bytes, find_space_fault, is_image_space, layout_of
+from rl_teacher.nn.encoders import MIN_PIXELS, ImageBox
 
 Transform = Callable[[Any], np.ndarray]
 
 
 class ObservationConverter:
-    """Converts observations to arrays, which are always copies; floats become float32.
+    """Converts observations to arrays, which are always copies.
+
+    Images of floats become bytes, other floats float32.
 
     Attributes:
         space: space of one converted observation; that of the environment if it is a Box.
@@ -47,6 +50,12 @@ class ObservationConverter:
                 f"Observations of {own_space!s:.200} cannot be used: {fault}. "
                 "Give observation_transform, a function of one observation that returns an array."
             )
+        if is_image_space(own_space) and own_space.dtype != np.uint8:
+            layout = layout_of(own_space)
+            if min(layout.size) >= MIN_PIXELS:
+                self._keeps_arrays, self._transform = False, as_bytes
+                self.space = ImageBox(layout)
+                return
         space = own_space if isinstance(own_space, gym.spaces.Box) else flatten_space(own_space)
         assert isinstance(space, gym.spaces.Box)  # noqa: S101 - flattenable spaces become a Box
         self.space = space
