@@ -28,7 +28,7 @@ GAP_PIXELS = 8
 """Width of the gap between images side by side."""
 
 ENCODER = {
-    "preset": "medium",
+    "preset": "veryfast",  # half the time of "medium" for files of the same size
     "crf": "23",
     "profile": "high",
     "bf": "0",  # No B-frames: the first frame is at 0 s, and stepping back is exact.
