@@ -31,8 +31,10 @@ describe('a feed', () => {
     FakeSource.all[0]!.onopen()
     await vi.advanceTimersByTimeAsync(60_000)
     expect(request).toHaveBeenCalledTimes(4)
-    FakeSource.all[0]!.onerror()
-    await vi.advanceTimersByTimeAsync(9_000)
+    for (let attempt = 0; attempt < 4; attempt++) {
+      FakeSource.all[0]!.onerror()
+      await vi.advanceTimersByTimeAsync(2_250)
+    }
     expect(request).toHaveBeenCalledTimes(6)
     stop()
     expect([FakeSource.open, vi.getTimerCount()]).toEqual([[], 0])

@@ -95,7 +95,9 @@ export class Feed<T> {
     this.#poll()
   }
 
+  /** A stream that is lost fails again with each attempt to reconnect: these must not postpone the read. */
   #poll(): void {
+    if (this.#resource.refresh_ms !== null) return
     this.#resource.refresh_ms = POLL_MS
     this.#resource.schedule(POLL_MS)
   }
