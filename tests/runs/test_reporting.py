@@ -47,7 +47,7 @@ class InstantClipRenderer(ClipRenderer):
     def to_mp4(self, clip):
         return clip.content
 
-    def render_if_possible(self, segment, then):
+    def render_if_possible(self, segment, then, venv=None):
         if not self.answers:
             return False
         key = f"clips/{segment.content_hash}.poses"
