@@ -10,9 +10,12 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
+
+import numpy as np
 
 from rl_teacher.agents.episode_stats import EpisodeReturns
 from rl_teacher.clips.recorder import Episode, EpisodeWatcher
@@ -24,7 +27,7 @@ from rl_teacher.common.errors import (
 from rl_teacher.common.files import folder_errors
 from rl_teacher.common.state_dict import StateDict, nest, part_of
 from rl_teacher.common.text import counted
-from rl_teacher.common.timer import Pace, RunTimer
+from rl_teacher.common.timer import RunTimer
 from rl_teacher.config.experiment import UNLIMITED_STEPS
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.quality.warnings import BY_REWARD, label_warnings
@@ -43,6 +46,8 @@ from rl_teacher.store.checkpoints import Checkpoint
 logger = logging.getLogger(__name__)
 
 REPORT_EVERY_S = 1.0
+PACE_REPORTS, MIN_PACE_S = 30, 0.5
+"""Reports over which the speed is measured, at most, and seconds of training, at least."""
 WAITING_POLL_S = 0.2
 MAX_SAVING_SHARE = 0.1
 """Share of the time that may be spent on checkpoints; a replay buffer may be large."""
@@ -113,8 +118,6 @@ class PreferenceSession:
         stop: set to end the run; Ctrl-C and the owner's stop request it.
         on_new_rewards: called when other rewards are predicted for the same steps: after every fit,
             and when the owner has switched back from the true reward.
-        timer: time of the run.
-        pace: environment steps per second of training.
         losses: latest metrics of the driver's agent, which are logged.
         step: environment steps taken.
         num_steps: environment steps of the whole run, as the owner wants them.
@@ -142,7 +145,9 @@ class PreferenceSession:
         status = experiment.store.experiments.get(experiment.folder.name).status or {}
         self._beats_untrained = bool(status.get("beats_untrained"))
         self._settings = settings
-        self.timer, self.pace = RunTimer(), Pace()
+        self.timer = RunTimer()
+        # Seconds and steps of training at the latest reports.
+        self._reports: deque[tuple[float, int]] = deque(maxlen=PACE_REPORTS)
         self.status = StatusReporter(experiment.store, experiment.id, self.timer)
         experiment.wait.is_stopped = self.stop.is_set
         experiment.wait.report = self.status.waiting_for_database
@@ -436,7 +441,7 @@ class PreferenceSession:
             num_missing: labels that the run waits for.
             is_extendable: whether the run has finished and waits to be extended.
         """
-        rate = self.pace.steps_per_second if phase is Phase.TRAINING else None
+        rate = self.steps_per_second if phase is Phase.TRAINING else None
         problems = self._problems()
         since = self.renderer.waiting_since
         if since is not None:
@@ -463,6 +468,16 @@ class PreferenceSession:
         """Environment steps of the whole run; 0 if they are not known, as in many wrappers."""
         return 0 if self.num_steps >= UNLIMITED_STEPS else self.num_steps
 
+    @property
+    def steps_per_second(self) -> float | None:
+        """Environment steps per second of recent training, without waiting; None if unknown.
+
+        It counts from the first report on, which follows a step that compiles.
+        """
+        reports = [*self._reports] or [(0.0, 0)]
+        seconds, steps = np.subtract(reports[-1], reports[0])
+        return float(steps / seconds) if seconds >= MIN_PACE_S else None
+
     def _problems(self) -> dict[str, str]:
         """Return warnings for the person who labels; log each when it first applies."""
         spec = self.experiment.spec
@@ -487,12 +502,13 @@ class PreferenceSession:
         """Log a row of metrics."""
         self._reported_s = time.monotonic()
         if self._training_steps_this_run:
-            self.pace.update(self.timer.training_this_run_s, self._training_steps_this_run)
+            done = self.timer.training_this_run_s, self._training_steps_this_run
+            self._reports.append(done)
         row: dict[str, Any] = {
             "step": self.step,
             "wall_s": self.timer.wall_s,
             "training_s": self.timer.training_s,
-            "steps_per_second": self.pace.steps_per_second,
+            "steps_per_second": self.steps_per_second,
             **{f"{part}_s": seconds for part, seconds in self.timer.parts_s.items()},
             "true_return": self._true_returns.mean_return(),
             "episodes": self._true_returns.num_finished,

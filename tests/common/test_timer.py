@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from rl_teacher.common import timer as clock_module
-from rl_teacher.common.timer import Pace, RunTimer
+from rl_teacher.common.timer import RunTimer
 
 
 @pytest.fixture
@@ -56,12 +56,3 @@ def test_totals_that_are_no_numbers_are_refused(name, value):
     saved = RunTimer().to_json() | {name: value}
     with pytest.raises((TypeError, ValueError)):
         RunTimer().resume(saved)
-
-
-def test_pace_leaves_out_the_first_step_and_those_before_its_window():
-    pace, paces = Pace(), []
-    # The first step compiles for 20 s; from the 40th second on, it is ten times as fast.
-    for training_s, num_steps in [(20, 100), (20.1, 110), (30, 1_100), (40, 2_100), (75, 37_100)]:
-        pace.update(training_s, num_steps)
-        paces.append(pace.steps_per_second)
-    assert paces == [None, None, 100.0, 100.0, 1_000.0]

@@ -616,14 +616,14 @@ def test_refusals_name_no_options_of_the_command_line(damaged):
 
 
 def test_speed_is_that_of_training(monkeypatch):
-    monkeypatch.setattr("rl_teacher.common.timer.MIN_PACE_S", 1e-9)
+    monkeypatch.setattr("rl_teacher.session.MIN_PACE_S", 1e-9)
     env = wrapped(name="shown")
     assert env.session.learning is not None
     session = env.session.learning.session
     take_steps(env, 260)
     session.report()
     assert session.step > 0
-    untrained = session.pace.steps_per_second
+    untrained = session.steps_per_second
     env.pretrain()
     take_steps(env, 128)
     session.report()
@@ -632,7 +632,7 @@ def test_speed_is_that_of_training(monkeypatch):
     session.report()
     rate = (session.step - before) / (session.timer.training_this_run_s - before_s)
     assert untrained is None
-    assert session.pace.steps_per_second == pytest.approx(rate, rel=0.3)
+    assert session.steps_per_second == pytest.approx(rate, rel=0.3)
     env.close()
 
 

@@ -3,12 +3,9 @@
 import contextlib
 import threading
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
-
-PACE_WINDOW_S, MIN_PACE_S = 30.0, 0.5
-"""Training time over which the pace is measured, at most and at least."""
 
 
 @contextlib.contextmanager
@@ -27,28 +24,6 @@ def repeated(action: Callable[[], object], every_s: float, name: str) -> Iterato
     finally:
         is_over.set()
         thread.join()
-
-
-class Pace:
-    """Steps per second over the last `PACE_WINDOW_S` seconds of training, waiting excluded.
-
-    Attributes:
-        steps_per_second: None until it is known: the first step, which compiles, does not count.
-    """
-
-    def __init__(self) -> None:
-        self.steps_per_second: float | None = None
-        self._points: deque[tuple[float, int]] = deque()
-
-    def update(self, training_s: float, num_steps: int) -> None:
-        """Add the training time, and the number of steps taken in it, after a step."""
-        points = self._points
-        points.append((training_s, num_steps))
-        while len(points) > 2 and points[1][0] <= training_s - PACE_WINDOW_S:
-            points.popleft()
-        seconds = training_s - points[0][0]
-        if seconds >= MIN_PACE_S:
-            self.steps_per_second = (num_steps - points[0][1]) / seconds
 
 
 class RunTimer:

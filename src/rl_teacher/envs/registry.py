@@ -515,10 +515,8 @@ def _check_spaces(full_id: str, env: gymnasium.Env) -> None:
 
 def _action_arguments(actions: gymnasium.Space) -> str:
     """Return arguments of `TransformAction` that make one choice of several; empty without any."""
-    if not isinstance(actions, MultiDiscrete) or actions.nvec.ndim != 1 or actions.start.any():
+    if not isinstance(actions, MultiDiscrete):
         return ""
     choices = actions.nvec.tolist()
-    return (
-        f"(env, lambda action: numpy.array(numpy.unravel_index(action, {choices})), "
-        f"gymnasium.spaces.Discrete({math.prod(choices)}))"
-    )
+    index = f"numpy.array(numpy.unravel_index(action, {choices}))"
+    return f"(env, lambda action: {index}, gymnasium.spaces.Discrete({math.prod(choices)}))"

@@ -80,8 +80,8 @@ class TensorBoard:
             self._file = open_records(log_dir)
             start = 0 if resumed_at_step is None else resumed_at_step + 1
             shown = hyperparameters(settings, start) if settings else []
-            for event in [*session_start(start), *shown]:
-                self._file.write(event)
+            for each in [*session_start(start), *shown]:
+                self._file.write(each)
             self._file.flush()
 
     def write(self, row: Mapping[str, Any]) -> None:
@@ -129,46 +129,43 @@ def open_records(log_dir: Path) -> "RecordWriter":
     return RecordWriter(str(log_dir / name))
 
 
-def session_start(first_step: int) -> list[bytes]:
-    """Return the first events of a file, which make TensorBoard hide points from a step on."""
+def event(step: int, **content: Any) -> bytes:
+    """Return an event with some content."""
     from tensorboardX.proto import event_pb2  # noqa: PLC0415 - heavy
 
     # Its classes are made at run time.
     proto: Any = event_pb2
-    version = proto.Event(wall_time=time.time(), step=first_step, file_version="brain.Event:2")
-    log = proto.SessionLog(status=proto.SessionLog.START)
-    start = proto.Event(wall_time=time.time(), step=first_step, session_log=log)
-    return [version.SerializeToString(), start.SerializeToString()]
+    return proto.Event(wall_time=time.time(), step=step, **content).SerializeToString()
+
+
+def session_start(first_step: int) -> list[bytes]:
+    """Return the first events of a file, which make TensorBoard hide points from a step on."""
+    start = {"status": "START"}
+    return [event(first_step, file_version="brain.Event:2"), event(first_step, session_log=start)]
 
 
 def hyperparameters(settings: Mapping[str, Any], step: int) -> list[bytes]:
     """Return the events of the settings of a run; those of sections as `ppo.gamma`."""
-    from tensorboardX.proto import event_pb2  # noqa: PLC0415 - heavy
     from tensorboardX.summary import hparams  # noqa: PLC0415 - heavy
 
-    proto: Any = event_pb2
-    flat = {
-        name + (f".{key}" if key else ""): value if isinstance(value, int | float) else str(value)
-        for name, section in settings.items()
-        for key, value in (section.items() if isinstance(section, Mapping) else [("", section)])
+    flat = {}
+    for name, value in settings.items():
+        section = value if isinstance(value, Mapping) else {"": value}
+        flat |= {f"{name}.{key}".rstrip("."): each for key, each in section.items()}
+    shown = {
+        name: value if isinstance(value, int | float) else str(value)
+        for name, value in flat.items()
         if value is not None
     }
-    metrics = {SCALARS[name]: 0.0 for name in ("true_return", "predicted_return")}
-    events = [
-        proto.Event(wall_time=time.time(), step=step, summary=each)
-        for each in hparams(flat, metrics)
-    ]
-    return [event.SerializeToString() for event in events]
+    metrics = dict.fromkeys((SCALARS["true_return"], SCALARS["predicted_return"]))
+    return [event(step, summary=each) for each in hparams(shown, metrics)]
 
 
 def scalar_event(name: str, value: float, step: int) -> bytes:
     """Return the event of a point."""
-    from tensorboardX.proto import event_pb2  # noqa: PLC0415 - heavy
     from tensorboardX.summary import scalar  # noqa: PLC0415 - heavy
 
-    proto: Any = event_pb2
-    event = proto.Event(wall_time=time.time(), step=step, summary=scalar(name, value))
-    return event.SerializeToString()
+    return event(step, summary=scalar(name, value))
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
