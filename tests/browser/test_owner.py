@@ -55,6 +55,23 @@ def test_list_follows_runs_and_is_searched(open_context, service, store, full):
     page.get_by_text("No experiment matches").wait_for()
 
 
+def test_only_several_experiments_are_offered_for_comparison(open_context, service, store, full):
+    Experiment(store, full.media, f"{full.name}-gait", env_id="ShortWalker-v1")
+    page = open_context().new_page()
+    page.goto(service.link("/"))
+    page.get_by_label(f"Compare {full.name}", exact=True).wait_for(timeout=PATIENCE_MS)
+
+    def leave_one(route):
+        shown = [each for each in route.fetch().json() if each["name"] == full.name]
+        route.fulfill(json=shown)
+
+    page.route("**/api/v1/experiments", leave_one)
+    page.route("**/api/v1/events**", lambda route: route.abort())
+    page.reload()
+    page.get_by_role("link", name=full.name, exact=True).wait_for(timeout=PATIENCE_MS)
+    assert page.get_by_label(f"Compare {full.name}", exact=True).count() == 0
+
+
 def test_labelled_experiment_is_renamed_archived_and_deleted_only_after_its_name_is_typed(
     open_context, service, store, experiment
 ):
