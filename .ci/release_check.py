@@ -1,7 +1,7 @@
 """Build wheel and sdist, and try the wheel in an empty environment without Node.
 
-`make release-check` keeps them in dist unless there is a fault, such as a placeholder for the
-address of the repository, or a version without an entry in the changelog.
+`make release-check` keeps them in dist. It refuses to build while there is a fault, such as a
+placeholder for the address of the repository, or a version without an entry in the changelog.
 `make wheel-check` keeps nothing, and such faults are only printed.
 """
 
@@ -28,6 +28,12 @@ def main() -> int:
     """Run all checks; return 1 if there are faults."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     faults = faults_of(project, (ROOT / "CITATION.cff").read_text(), changelog())
+    for fault in faults:
+        print(f"fault: {fault}")
+    is_release = "--keep-nothing" not in sys.argv
+    if is_release and faults:
+        print("No release was built.")
+        return 1
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder, "dist")
         run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", built)
@@ -38,15 +44,9 @@ def main() -> int:
         run(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
         assert not relative_links(wheel), relative_links(wheel)
         try_wheel(wheel, Path(folder))
-        for fault in faults:
-            print(f"fault: {fault}")
-        if "--keep-nothing" in sys.argv:
-            return 0
-        if faults:
-            print("No release was built.")
-            return 1
-        shutil.copytree(built, ROOT / "dist", dirs_exist_ok=True)
-    print(f"release: {wheel.name} and {sdist.name} in dist")
+        if is_release:
+            shutil.copytree(built, ROOT / "dist", dirs_exist_ok=True)
+            print(f"release: {wheel.name} and {sdist.name} in dist")
     return 0
 
 
