@@ -28,6 +28,7 @@ class TaskTeacher:
         measure: how well an episode does the task; not used for answers.
         measure_name: meaning of the measure.
         is_share: whether the measure is from 0 to 1.
+        tie: difference of the scores below which segments are equal.
     """
 
     score: Callable[[Segment], float]
@@ -35,6 +36,7 @@ class TaskTeacher:
     measure: Callable[[Segment], float]
     measure_name: str
     is_share: bool = True
+    tie: float = 0.0
 
     def __call__(self, left: Segment, right: Segment, context: TeacherContext) -> Answer:  # noqa: ARG002
         """Answer one comparison.
@@ -44,7 +46,7 @@ class TaskTeacher:
         """
         self.check_environment(left.env_id)
         difference = self.score(left) - self.score(right)
-        if difference == 0:
+        if difference == 0 or abs(difference) < self.tie:
             return Answer.EQUAL
         return Answer.LEFT if difference > 0 else Answer.RIGHT
 
@@ -143,27 +145,29 @@ WALKER_LEGS = (slice(3, 6), slice(6, 9))
 WALKER_VELOCITY_X = 9
 """Indices in the observation of the suite's Walker: hip, knee and ankle of both legs (rad), and the
 torso's velocity (m/s)."""
-WALKER_HEIGHT = 1.2
-"""Height of Walker's torso above which it stands upright, in metres."""
-RAISED_GAP = 0.5
+KNEELING_HEIGHT, STANDING_RANGE = 0.7, 0.4
+"""Height of Walker's torso on its knees, and how much higher it is on its feet, in metres."""
+RAISED_GAP = 0.4
 """Height of one foot above the other for the full score, in metres."""
+STANDS = 0.75
+"""Standing score from which a raised foot counts."""
 
 
 def one_leg_balance(segment: Segment) -> float:
-    """Sum `u_t h_t^6 (1/4 + 2 g_t) / (1 + v_t^2)` over the steps of a segment of Walker.
+    """Compute the mean of `s_t + 2 r_t [s_t > 3/4] - 0.1 min(|v_t|, 3)` over the steps of Walker.
 
-    `u = max(cos(pitch), 0)`; `h` is the torso's height / 1.2 m and `g` the difference of the feet's
-    heights / 0.5 m, both clipped to 0 .. 1; `v` is the forward velocity. Standing on both legs
-    scores little, so that an agent which has learned to stand still raises a leg. Feet count for
-    little unless the torso is high: kneeling with one leg raised scores less than standing.
+    It judges in stages, as a person does: first standing, then raising a foot, then standing still.
+    `s` is `clip((z - 0.7 m) / 0.4 m, 0, 1) max(cos(pitch), 0)^2` with the torso's height z; `r` is
+    the difference of the feet's heights / 0.4 m, clipped to 0 .. 1, times a factor that is 1 while
+    the lower foot is on the ground and 0 from 15 cm on; `v` is the forward velocity in m/s.
     """
     obs = segment.observations.astype(np.float64)
-    upright = np.maximum(obs[:, PITCH_COS], 0.0)
-    height = np.clip(obs[:, TORSO_HEIGHT] / WALKER_HEIGHT, 0.0, 1.0)
+    height = np.clip((obs[:, TORSO_HEIGHT] - KNEELING_HEIGHT) / STANDING_RANGE, 0.0, 1.0)
+    stand = height * np.maximum(obs[:, PITCH_COS], 0.0) ** 2
     lower, higher = _walker_feet(segment)
-    raised = np.clip((higher - lower) / RAISED_GAP, 0.0, 1.0)
-    still = _stillness(obs[:, WALKER_VELOCITY_X])
-    return float(np.sum(upright * height**6 * (0.25 + 2.0 * raised) * still))
+    raised = np.clip((higher - lower) / RAISED_GAP, 0.0, 1.0) * np.clip(1.5 - lower / 0.1, 0.0, 1.0)
+    speed = np.minimum(np.abs(obs[:, WALKER_VELOCITY_X]), 3.0)
+    return float(np.mean(stand + 2.0 * raised * (stand > STANDS) - 0.1 * speed))
 
 
 def share_on_one_leg(segment: Segment) -> float:
@@ -254,6 +258,8 @@ TASKS: dict[str, TaskTeacher] = {
         share_of_largest_distance,
         "distance from the target, of the largest possible",
     ),
-    "ballerina": TaskTeacher(one_leg_balance, "Walker", share_on_one_leg, "time on one leg"),
+    "ballerina": TaskTeacher(
+        one_leg_balance, "Walker", share_on_one_leg, "time on one leg", tie=0.01
+    ),
     "tapdance": TaskTeacher(hind_leg_stand, "Cheetah", share_on_hind_leg, "time on the hind leg"),
 }
