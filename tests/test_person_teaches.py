@@ -161,7 +161,7 @@ def test_person_sorts_clips_and_one_of_null_actions(queries, env_id):
         env_id=env_id,
         queries=queries,
         n_clips=8,
-        num_timesteps=1024,
+        num_timesteps=3072,
         null_action_clip=True,
     )
     with Labeler() as labeler:
@@ -427,13 +427,13 @@ def test_answers_after_last_checkpoint_survive_kill_of_trainer(monkeypatch):
 @pytest.mark.slow
 def test_first_comparisons_include_clips_of_other_experiments():
     with Labeler() as labeler:
-        teach(replace(CONFIG, name="mine", num_timesteps=512), OPTIONS)
+        teach(replace(CONFIG, name="mine", num_timesteps=2_048), OPTIONS)
     with Store.open(default_url(home())) as store:
         first = store.experiments.get("mine")
         shared = set(store.clips.shared("ShortReacher-v1", 15))
     assert shared
     with Labeler(name="second") as labeler:
-        changes = {"seed": 5, "num_timesteps": 512, "reuse_clips": True}
+        changes = {"seed": 5, "num_timesteps": 2_048, "reuse_clips": True}
         teach(replace(CONFIG, name="second", **changes), OPTIONS)
     with Store.open(default_url(home())) as store:
         of_second = [store.comparisons.get(i) for i in labeler.answers]
