@@ -83,7 +83,7 @@ def test_points_are_written_at_step_of_row(tmp_path):
 def test_settings_are_written_as_hyperparameters(tmp_path):
     settings = {"seed": 3, "agent": "ppo", "ppo": {"gamma": 0.99, "hidden": (64, 64)}, "step": None}
     TensorBoard(tmp_path, settings=settings).close()
-    contents = [
+    contents: list[Any] = [
         HParamsPluginData.FromString(value.metadata.plugin_data.content)
         for event in read_events(tmp_path)
         for value in event.summary.value
