@@ -20,9 +20,9 @@ PATIENCE_S = 60.0
 NUM_LABELERS = 3
 
 TRAINER = """
+import importlib
 import sys
-import tempfile
-from rl_teacher import cli, preparation, session
+from rl_teacher import cli, session
 
 class NoPage:
     def __init__(self, options): pass
@@ -31,7 +31,7 @@ class NoPage:
     def close(self): pass
 
 session.MAX_SAVING_SHARE = 1.0
-preparation.PageService = NoPage
+importlib.import_module("rl_teacher.teach").PageService = NoPage
 sys.exit(cli.main(sys.argv[1:]))
 """
 TEACH = (
