@@ -121,7 +121,7 @@ def measure_learning(options: Options, records: Records) -> None:
 def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -> dict[str, Any]:
     """Run the peer with the same game, rollouts, minibatches, epochs and network."""
     per_rollout = NUM_ENVS * ROLLOUT_STEPS
-    settings = teach_config(preset("images", has_labels=False)).ppo
+    settings = teach_config(preset("atari", has_labels=False)).ppo
     finished = run_peer(
         "sb3",
         "sb3_atari.py",
@@ -145,7 +145,7 @@ def peer_learning(network: NetworkSize, how: dict[str, Any], options: Options) -
 def our_learning(network: NetworkSize, options: Options) -> dict[str, Any]:
     """Run `rl-teacher teach -p rl -e Pong-v0`, with reports and checkpoints."""
     config = teach_config(
-        preset("images", has_labels=False)
+        preset("atari", has_labels=False)
         | {
             "env_id": GAMES[0][0],
             "num_timesteps": NUM_ENVS * ROLLOUT_STEPS * (2 if options.is_quick else 10),
@@ -191,7 +191,7 @@ def measure_memory(options: Options, records: Records) -> None:
     """Measure a run that asks all its labels at the start."""
     num_labels = 20 if options.is_quick else LABELS
     config = teach_config(
-        preset("images", has_labels=True)
+        preset("atari", has_labels=True)
         | {
             "env_id": GAMES[0][0],
             "predictor": "synth",

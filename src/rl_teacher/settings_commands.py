@@ -31,8 +31,8 @@ class PresetChoice:
     """Choice of a preset."""
 
     preset: Annotated[PresetName | None, WHAT] = None
-    """defaults of the other settings: for vectors, for images, or the paper's for Atari; by default
-    selected by the environment"""
+    """defaults of the other settings: for vectors, images or Atari, selected by the environment; or
+    those of the paper for Atari"""
 
 
 NOTHING: Given = {}
@@ -113,12 +113,13 @@ def settings_of_teach(given: Given) -> tuple[TeachConfig, RunOptions, TeachConfi
             raise BadInput(f"{as_flag(name)} is missing. Give it with -{name[0]}.")
     chosen: PresetName | None = given.get("preset")
     if chosen is None:
-        has_images = get_env_info(given["env_id"]).has_image_observations
-        chosen = "images" if has_images else "vectors"
+        env_info = get_env_info(given["env_id"])
+        kind = "atari" if env_info.backend == "atari" else "images"
+        chosen = kind if env_info.has_image_observations else "vectors"
     source = given.get("predictor")
     has_teacher = source in ("synth", "human")
     defaults: Given = preset(chosen, has_labels=source != "rl", has_teacher=has_teacher)
-    if source == "human" and chosen == "images":
+    if source == "human" and chosen in ("images", "atari"):
         del defaults["num_timesteps"]  # proportional to the labels
     settings = {name: given[name] for name in given if name in fields_of(TeachConfig)}
     options = {name: given[name] for name in given if name in fields_of(RunOptions)}

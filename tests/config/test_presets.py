@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from rl_teacher import settings_commands
@@ -22,13 +24,14 @@ def test_image_environment_uses_preset_images():
     assert config != parse_teach("-e", "MovingDot-v0", "-p", "rl", "--preset", "vectors")
 
 
-@pytest.mark.parametrize("env_id", ["MovingDot-v0", "Pong-v0"])
-def test_images_with_labels_hide_episode_ends_and_differ_in_nothing_else(env_id):
+@pytest.mark.parametrize(("env_id", "gamma"), [("MovingDot-v0", 0.97), ("Pong-v0", 0.99)])
+def test_images_with_labels_hide_episode_ends_and_see_less_far_except_in_atari(env_id, gamma):
     labelled = parse_teach("-e", env_id, "-p", "synth", "-l", "300")
     true_reward = parse_teach("-e", env_id, "-p", "rl")
     assert (labelled.hide_episode_ends, labelled.clip_reward) == (True, 0.0)
     assert (true_reward.hide_episode_ends, true_reward.clip_reward) == (False, 1.0)
-    assert labelled.ppo == true_reward.ppo
+    assert replace(labelled.ppo, gamma=0.99) == true_reward.ppo
+    assert {labelled.ppo.gamma, labelled.a2c.gamma, labelled.ga3c.gamma} == {gamma}
 
 
 def test_explicit_flag_overrides_preset():
