@@ -236,7 +236,7 @@ def python_page() -> str:
 
 def name_text(name: str) -> str:
     """Format a class with its public members, or a function."""
-    value = getattr(rl_teacher, name)
+    value = rl_teacher.__getattr__(name)  # `teach` may be the imported module
     if isinstance(value, type) and issubclass(value, Enum):
         values = ", ".join(f"`{member.value}`" for member in value)
         return f"## {name}\n\n{markdown_of(value)}\n\nValues: {values}."

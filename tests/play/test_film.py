@@ -115,7 +115,7 @@ class TestPlace:
         assert main(["play", "cart", "--video", str(tmp_path / name)]) == 2
         printed = capsys.readouterr()
         assert says in printed.err
-        assert printed.out == ""
+        assert printed.out == "Loading the agent of cart...\n"
 
     def test_failed_video_keeps_earlier_file(self, home, tmp_path, capsys, monkeypatch):
         path = tmp_path / "film.mp4"
