@@ -5,6 +5,7 @@ from the docstrings of public names, and http-api.md from the OpenAPI document.
 """
 
 import functools
+import importlib
 import inspect
 import math
 import re
@@ -236,7 +237,9 @@ def python_page() -> str:
 
 def name_text(name: str) -> str:
     """Format a class with its public members, or a function."""
-    value = rl_teacher.__getattr__(name)  # `teach` may be the imported module
+    # Not an attribute of the package, where `teach` may be the module.
+    module = importlib.import_module(f"rl_teacher.{rl_teacher._MODULES[name]}")
+    value = getattr(module, name)
     if isinstance(value, type) and issubclass(value, Enum):
         values = ", ".join(f"`{member.value}`" for member in value)
         return f"## {name}\n\n{markdown_of(value)}\n\nValues: {values}."
