@@ -43,6 +43,11 @@ def is_image_space(space: gymnasium.Space) -> bool:
     return space.dtype == np.uint8
 
 
+def is_large_image_space(space: gymnasium.Space) -> bool:
+    """Return whether observations are images that convolutions apply to; see `MIN_PIXELS`."""
+    return is_image_space(space) and min(layout_of(space).size) >= MIN_PIXELS
+
+
 def layout_of(space: gymnasium.Space) -> ImageLayout:
     """Return the declared layout of an image space, or guess it."""
     return space.layout if isinstance(space, ImageBox) else ImageLayout.guess(space.shape or ())
@@ -64,8 +69,7 @@ def find_space_fault(space: gymnasium.Space) -> str | None:
     usable = [index for index, part in parts if find_part_fault(part) is None]
     for index, part in parts:
         fault = find_part_fault(part)
-        is_image = is_image_space(part) and min(layout_of(part).size) >= MIN_PIXELS
-        if fault is None and index and is_image:
+        if fault is None and index and is_large_image_space(part):
             fault = "is an image, which cannot be used beside other parts"
         if fault is not None:
             example = f" (select others, such as observation{usable[0]})" if usable else ""

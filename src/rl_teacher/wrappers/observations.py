@@ -11,8 +11,13 @@ from gymnasium.vector.utils import iterate
 from jaxtyping import Shaped
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.envs.preprocessing import as_bytes, find_space_fault, is_image_space, layout_of
-from rl_teacher.nn.encoders import MIN_PIXELS, ImageBox
+from rl_teacher.envs.preprocessing import (
+    as_bytes,
+    find_space_fault,
+    is_large_image_space,
+    layout_of,
+)
+from rl_teacher.nn.encoders import ImageBox
 
 Transform = Callable[[Any], np.ndarray]
 
@@ -50,12 +55,10 @@ class ObservationConverter:
                 f"Observations of {own_space!s:.200} cannot be used: {fault}. "
                 "Give observation_transform, a function of one observation that returns an array."
             )
-        if is_image_space(own_space) and own_space.dtype != np.uint8:
-            layout = layout_of(own_space)
-            if min(layout.size) >= MIN_PIXELS:
-                self._keeps_arrays, self._transform = False, as_bytes
-                self.space = ImageBox(layout)
-                return
+        if is_large_image_space(own_space) and own_space.dtype != np.uint8:
+            self._keeps_arrays, self._transform = False, as_bytes
+            self.space = ImageBox(layout_of(own_space))
+            return
         space = own_space if isinstance(own_space, gym.spaces.Box) else flatten_space(own_space)
         assert isinstance(space, gym.spaces.Box)  # noqa: S101 - flattenable spaces become a Box
         self.space = space
