@@ -89,7 +89,7 @@ def test_what_would_change_who_teaches_is_refused(config, named):
     [
         (replace(SYNTH, sac=SACConfig(gamma=0.1)), {}, ["--sac.gamma 0.1"]),
         (replace(SYNTH, frame_size=30, colour=True), {}, ["--frame-size 30", "--colour"]),
-        (replace(IMAGES, ppo=PPOConfig(hidden=(8,))), {}, ["--ppo.hidden"]),
+        (replace(IMAGES, ppo=PPOConfig(image_encoder="small", hidden=(8,))), {}, ["--ppo.hidden"]),
         (replace(RL, fit="async", reward=PredictorConfig(l2=1.0)), {}, ["--fit async", "l2"]),
         (replace(SYNTH, hide_episode_ends=True), {}, ["--hide-episode-ends"]),
         (replace(SYNTH, clip_reward=1.0, hyperbolic_steps=9), {}, ["--clip-reward", "hyperbolic"]),

@@ -381,7 +381,8 @@ def _agent(given: Reading, env_info: EnvInfo, *, shows_ends: bool) -> AgentPlan:
         unread |= set() if explores else {"no_explore"}
         unread |= {"learning_starts", "initial_temperature"} if is_warm else set()
     elif env_info.has_image_observations:
-        unread |= {"hidden"}
+        encoder = getattr(given.section(section, unread={"hidden"}), "image_encoder", None)
+        unread |= set() if encoder == "profiles" else {"hidden"}
     else:
         unread |= {"image_encoder"}
     labels_before_reset = math.inf

@@ -1,6 +1,7 @@
 """Agents with image observations."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,7 @@ from rl_teacher.config.agents import A2CConfig, GA3CConfig, PPOConfig
 from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.nn.conv import ImageEncoder
 from rl_teacher.nn.image_layout import ImageLayout
+from rl_teacher.nn.random_features import random_features_for
 from tests.image_environments import Corridor, Seeker, make_corridors
 
 SETTINGS = {
@@ -40,11 +42,16 @@ SETTINGS = {
 }
 
 
-def make(kind, venv, seed=0):
+ENCODED = [(PPO, "profiles"), (PPO, "small"), (A2C, "profiles"), (A2C, "small"), (GA3C, "profiles")]
+every_encoder = pytest.mark.parametrize(("kind", "encoder"), ENCODED)
+
+
+def make(kind, venv, encoder="profiles", seed=0):
+    choice = {} if kind is GA3C else {"image_encoder": encoder}
     return kind(
         venv.single_observation_space,
         venv.single_action_space,
-        SETTINGS[kind],
+        replace(SETTINGS[kind], **choice),
         total_steps=10_000,
         seed=seed,
     )
@@ -61,32 +68,34 @@ def train(agent, venv, num_rollouts):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("encoder", ["profiles", "small"])
 @pytest.mark.parametrize("is_continuous", [False, True])
 @pytest.mark.usefixtures("_shapes_unchecked")
-def test_ppo_learns_from_image_observations(is_continuous):
+def test_ppo_learns_from_image_observations(is_continuous, encoder):
     venv = make_corridors(8, Seeker, is_continuous=is_continuous)
-    assert train(make(PPO, venv), venv, 15) > 0.8
+    assert train(make(PPO, venv, encoder), venv, 15) > 0.8
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [A2C, GA3C])
+@pytest.mark.parametrize(("kind", "encoder"), ENCODED[2:])
 @pytest.mark.usefixtures("_shapes_unchecked")
-def test_a2c_and_ga3c_learn_from_image_observations(kind):
+def test_a2c_and_ga3c_learn_from_image_observations(kind, encoder):
     venv = make_corridors(8, Corridor)
-    assert train(make(kind, venv), venv, 300) > 0.7
+    assert train(make(kind, venv, encoder), venv, 300) > 0.7
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
-def test_restored_image_agent_continues_exactly(kind):
+@every_encoder
+def test_restored_image_agent_continues_exactly(kind, encoder):
     venv, other_venv = make_corridors(8), make_corridors(8)
-    one, other = make(kind, venv), make(kind, other_venv, seed=1)
+    one, other = make(kind, venv, encoder), make(kind, other_venv, encoder, seed=1)
     train(one, venv, 2)
     other.load_state(one.state())
     rollout = Collector(venv, seed=3).collect(one.predict, 4)
     other.load_state(one.state())
-    np.testing.assert_array_equal(
-        *(each.predict(rollout.observations[-1], deterministic=True) for each in (one, other))
+    first, second = (
+        each.predict(rollout.observations[-1], deterministic=True) for each in (one, other)
     )
+    np.testing.assert_array_equal(first, second)
     means = [train(each, make_corridors(8), 3) for each in (one, other)]
     assert means[0] == means[1]
     for name, array in one.state().items():
@@ -111,15 +120,16 @@ def test_tiled_images_encode_like_whole_images(shape, channel_axis):
     np.testing.assert_allclose(features, encoder.convolutions(jnp.asarray(images)), atol=1e-5)
 
 
-def test_bootstrap_values_equal_values_of_all_next_observations():
+@pytest.mark.parametrize("encoder", ["profiles", "small"])
+def test_bootstrap_values_equal_values_of_all_next_observations(encoder):
     venv = make_corridors(8)
-    agent = make(PPO, venv)
+    agent = make(PPO, venv, encoder)
     rollout = Collector(venv, seed=0).collect(agent.act, 32)
     assert rollout.ended.any()
     rollout_batch = agent.rollout_batch(rollout, rollout.rewards)
     assert isinstance(rollout_batch.next_observations, BootstrapObservations)
     assert len(rollout_batch.next_observations.steps) <= 8 + 8 * 2
-    all_next_observations = agent._flatten(rollout.next_observations)
+    all_next_observations = agent._normalised(agent._rows(rollout.next_observations))
     rollout_batch, full_batch = (
         jax.tree.map(jnp.asarray, each)
         for each in (rollout_batch, rollout_batch._replace(next_observations=all_next_observations))
@@ -134,12 +144,33 @@ def test_bootstrap_values_equal_values_of_all_next_observations():
 @pytest.mark.parametrize("kind", [PPO, A2C])
 def test_features_cached_while_acting_equal_encoded_features(kind):
     venv = make_corridors(8)
-    agent = make(kind, venv)
+    agent = make(kind, venv, "small")
     for _ in range(2):
         rollout = Collector(venv, seed=0).collect(agent.act, agent.rollout_steps)
         rollout_batch = agent.rollout_batch(rollout, rollout.rewards)
         features = agent._networks.encoder(jnp.asarray(rollout_batch.observations))
         np.testing.assert_allclose(rollout_batch.features, features, atol=1e-5)
+        agent.observe(rollout)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_profiles_are_normalised_by_those_of_earlier_rollouts(kind):
+    venv = make_corridors(8)
+    agent = make(kind, venv)
+    collector = Collector(venv, seed=0)
+    rollouts = [collector.collect(agent.act, agent.rollout_steps)]
+    agent.learn(rollouts[0], rollouts[0].rewards)
+    rollouts.append(collector.collect(agent.act, agent.rollout_steps))
+    batch = agent.rollout_batch(rollouts[1], rollouts[1].rewards)
+    layout = ImageLayout((2, Corridor.SIZE, Corridor.SIZE), 0)
+    first, second = (
+        random_features_for(layout).profiles(each.observations.reshape(-1, layout.num_bytes))
+        for each in rollouts
+    )
+    expected = (second - first.mean(0)) / np.sqrt(first.var(0) + 1e-8)
+    actual = batch.observations.reshape(len(second), -1)
+    np.testing.assert_allclose(actual, np.clip(expected, -10, 10), atol=1e-3)
+    assert batch.features is None
 
 
 def updated(agent, rollout_batch, num_threads):
@@ -157,7 +188,7 @@ def updated(agent, rollout_batch, num_threads):
 def batch_with_invalid_steps():
     """Return a PPO agent and a rollout batch in which some steps have zero weight."""
     venv = make_corridors(8)
-    agent = make(PPO, venv)
+    agent = make(PPO, venv, "small")
     rollout = Collector(venv, seed=0).collect(agent.act, 32)
     rollout_batch = agent.rollout_batch(
         rollout, np.random.default_rng(0).normal(size=(32, 8)).astype(np.float32)

@@ -35,6 +35,7 @@ from rl_teacher.envs.registry import make_vector
 from rl_teacher.nn.conv import ImageEncoder
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP
+from tests.image_environments import make_corridors
 
 CONFIG = PPOConfig(num_envs=4, rollout_steps=16)
 SETTINGS = {
@@ -139,6 +140,22 @@ class TestRoundTrip:
         logits = loaded.network(loaded.encoder.features(images))
         np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)
         assert np.ptp(logits, axis=0).min() > 1e-3
+
+    def test_loaded_policy_of_profiles_acts_like_agent(self, tmp_path):
+        venv = make_corridors(4)
+        agent = PPO(
+            venv.single_observation_space,
+            venv.single_action_space,
+            PPOConfig(num_envs=4, rollout_steps=16, minibatch_size=32),
+            total_steps=10,
+            seed=0,
+        )
+        rollout = Collector(venv, seed=0).collect(agent.act, 16)
+        agent.learn(rollout, rollout.rewards)
+        export_policy(agent).save(tmp_path)
+        loaded, images = load_agent(tmp_path), rollout.observations[:, 0]
+        np.testing.assert_array_equal(loaded(images), agent.predict(images, deterministic=True))
+        assert loaded(images[0]) == loaded(images)[0]
 
     def test_loaded_policy_imports_no_heavy_modules(self, folder):
         code = (

@@ -77,7 +77,8 @@ def test_update_normalises_integers_that_are_no_image_as_policy_did(shape, dtype
     rollout = collector.collect(agent.act, 8)
     batch = prepare_batch(agent._networks, agent.rollout_batch(rollout, rollout.rewards), config)
     flat_observations = rollout.observations.reshape(16, *shape)
-    logits = agent.policy.network(agent.policy.encoder.features(flat_observations))
+    encoder = agent.policy.encoder
+    logits = agent.policy.network(encoder.normalise(encoder.features(flat_observations)))
     log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     taken = np.take_along_axis(log_probs, rollout.actions.reshape(16, 1), -1)[:, 0]
     np.testing.assert_allclose(batch.log_probs, taken, atol=1e-5)

@@ -157,6 +157,8 @@ class TestImages:
     @pytest.mark.parametrize(
         ("form", "encoder"),
         [
+            ("numpy", "profiles"),
+            ("onnx", "profiles"),
             ("numpy", "small"),
             ("onnx", "small"),
             ("numpy", "paper"),
@@ -169,7 +171,10 @@ class TestImages:
         policy = agent.numpy_policy()
         act = exported(form, policy, "ppo", venv, tmp_path).act
         images = images[: 1000 if (form, encoder) == ("onnx", "small") else 50]
-        logits = policy.network(policy.encoder.features(images))
+        features = policy.encoder.features(images)
+        if encoder == "profiles":
+            features = policy.encoder.normalise(features)
+        logits = policy.network(features)
         # Where two logits are equal up to rounding, either action is right.
         is_clear = np.diff(np.sort(logits)[:, -2:]).ravel() > 1e-5
         assert is_clear.mean() > 0.9
@@ -178,8 +183,9 @@ class TestImages:
         np.testing.assert_array_equal(actions[is_clear], best[is_clear])
         assert len(set(best)) > 1
 
-    def test_encoder_that_stable_baselines3_does_not_have_is_refused(self, tmp_path):
-        agent, venv, _ = image_agent("small")
+    @pytest.mark.parametrize("encoder", ["profiles", "small"])
+    def test_encoder_that_stable_baselines3_does_not_have_is_refused(self, encoder, tmp_path):
+        agent, venv, _ = image_agent(encoder)
         with pytest.raises(BadInput, match="--format onnx"):
             exported("sb3", agent.numpy_policy(), "ppo", venv, tmp_path)
 

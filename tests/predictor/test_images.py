@@ -9,6 +9,7 @@ from rl_teacher.agents.collector import Collector
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.nn.encoders import PredictorEncoder
+from rl_teacher.nn.random_features import random_features_for
 from rl_teacher.predictor.ensemble import IMAGES_PER_CALL, RewardPredictor
 from rl_teacher.predictor.fit import (
     fit,
@@ -20,7 +21,6 @@ from rl_teacher.predictor.fit import (
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.predictor.networks import ImageRewardNetwork
-from rl_teacher.predictor.random_features import random_features_for
 from tests.image_environments import Seeker, make_corridors
 
 IMAGES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)

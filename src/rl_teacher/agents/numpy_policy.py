@@ -30,6 +30,7 @@ from rl_teacher.common.paths import user_path
 from rl_teacher.common.running_stats import RunningMeanStd
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP, Vector
+from rl_teacher.nn.random_features import random_features_for
 
 FORMAT_NAME = "rl-teacher-agent"
 SCHEMA_VERSION = 1
@@ -44,23 +45,28 @@ ARRAYS = "agent.safetensors"
 
 @dataclass(frozen=True, eq=False)
 class VectorNormaliser:
-    """Normalisation of vector observations: clip((o - mean) / std, -clip, clip).
+    """Normalisation of vectors, or of the profiles of images: clip((x - mean) / std, -clip, clip).
 
     Attributes:
-        shape: shape of one observation, which is flattened to D features.
+        shape: shape of one observation.
         mean: [D]
         inverse_std: [D]
         clip: bound of normalised features.
+        layout: layout of images, of which the D features are the profiles; None for vectors.
     """
 
     shape: tuple[int, ...]
     mean: Vector
     inverse_std: Vector
     clip: float = math.inf
+    layout: ImageLayout | None = None
 
     @staticmethod
     def from_stats(
-        shape: tuple[int, ...], stats: RunningMeanStd, clip: float
+        shape: tuple[int, ...],
+        stats: RunningMeanStd,
+        clip: float,
+        layout: ImageLayout | None = None,
     ) -> "VectorNormaliser":
         """Create a normaliser from the statistics of [D] features.
 
@@ -69,14 +75,16 @@ class VectorNormaliser:
         """
         clip = math.inf if stats.frozen else clip
         mean, inverse_std = stats.mean.astype(np.float32), (1 / stats.std).astype(np.float32)
-        return VectorNormaliser(shape, mean, inverse_std, clip)
+        return VectorNormaliser(shape, mean, inverse_std, clip, layout)
 
-    def features(self, observations: Shaped[np.ndarray, "B ..."]) -> Float[np.ndarray, "B D"]:
-        """Flatten and normalise observations."""
-        return self.normalise(observations.reshape(len(observations), self.mean.size))
+    def features(self, observations: Shaped[np.ndarray, "B ..."]) -> Shaped[np.ndarray, "B D"]:
+        """Flatten vectors, or compute the profiles of images."""
+        if self.layout is not None:
+            return random_features_for(self.layout).profiles(observations)
+        return observations.reshape(len(observations), self.mean.size)
 
     def normalise(self, x: Shaped[np.ndarray, "*batch D"]) -> Float[np.ndarray, "*batch D"]:
-        """Normalise flat observations."""
+        """Normalise features."""
         # In place, since the rows of a replay buffer's minibatches are many.
         centred = x.astype(np.float32, copy=False) - self.mean
         centred *= self.inverse_std
@@ -84,7 +92,9 @@ class VectorNormaliser:
 
     def description(self) -> dict[str, Any]:
         """Return everything except the arrays, for JSON."""
-        return {"shape": self.shape, "limit": self.clip if math.isfinite(self.clip) else None}
+        limit = self.clip if math.isfinite(self.clip) else None
+        axis = {} if self.layout is None else {"channel_axis": self.layout.channel_axis}
+        return {"shape": self.shape, "limit": limit, **axis}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name."""
@@ -97,7 +107,7 @@ class NumpyPolicy:
 
     Attributes:
         encoder: turns observations into features: `VectorNormaliser` or `NumpyImageEncoder`; while
-            an agent learns from images, its `ImageEncoder` in JAX.
+            an agent learns a CNN, its `ImageEncoder` in JAX.
         network: turns features into parameters of the action distribution.
         head: turns those into actions.
         made_from: provenance in JSON, for information only.
@@ -149,7 +159,7 @@ class NumpyPolicy:
 
     def environment_actions(
         self,
-        features: Float[np.ndarray, "batch features"],
+        features: Shaped[np.ndarray, "batch features"],
         rng: np.random.Generator | None,
         masks: Masks = None,
     ) -> np.ndarray:
@@ -158,11 +168,13 @@ class NumpyPolicy:
 
     def policy_actions(
         self,
-        features: Float[np.ndarray, "batch features"],
+        features: Shaped[np.ndarray, "batch features"],
         rng: np.random.Generator | None,
         masks: Masks = None,
     ) -> Shaped[np.ndarray, "batch ..."]:
         """Return actions before scaling, [B, A] float32, or [B] int64 if discrete."""
+        if isinstance(self.encoder, VectorNormaliser):
+            features = self.encoder.normalise(features)
         outputs, head = self.network(features), self.head
         return head.mode(outputs, masks) if rng is None else head.sample(outputs, rng, masks)
 
@@ -293,7 +305,9 @@ def _read_encoder(
         if not clip > 0:
             raise ValueError(f"the limit of observations is {clip}")
         mean, inverse_std = (arrays[f"observations/{name}"] for name in ("mean", "inverse_std"))
-        return VectorNormaliser(shape, mean, inverse_std, clip)
+        is_image = "channel_axis" in description
+        layout = ImageLayout(shape, description["channel_axis"]) if is_image else None
+        return VectorNormaliser(shape, mean, inverse_std, clip, layout)
     strides = tuple(map(int, description["strides"]))
     filters, biases = (
         tuple(arrays[f"observations/{name}/{number}"] for number in range(len(strides)))

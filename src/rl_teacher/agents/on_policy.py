@@ -41,6 +41,7 @@ from rl_teacher.nn.conv import Identity, ImageEncoder
 from rl_teacher.nn.encoders import image_layout_of
 from rl_teacher.nn.mlp import MLP
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP
+from rl_teacher.nn.random_features import random_features_for
 
 MAX_LOG_STD = 80.0
 """Its exponential is still finite in float32."""
@@ -90,11 +91,16 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._observation_size = math.prod(self._observation_shape)
         # Agents without a setting for an image encoder take images as vectors.
         self._encoder_size: Any = getattr(config, "image_encoder", None)
-        self._image_layout = image_layout_of(observation_space) if self._encoder_size else None
-        # Images come on a known scale.
-        is_image = self._image_layout is not None
-        size = 1 if is_image else self._observation_size
-        self._observation_stats = RunningMeanStd((size,), frozen=is_image)
+        layout = image_layout_of(observation_space) if self._encoder_size else None
+        has_profiles = self._encoder_size == "profiles"
+        self._profile_layout = layout if has_profiles else None
+        self._image_layout = None if has_profiles else layout
+        size = self._observation_size
+        if self._profile_layout is not None:
+            size = random_features_for(self._profile_layout).num_profiles
+        # The images of a CNN come on a known scale.
+        is_cnn = self._image_layout is not None
+        self._observation_stats = RunningMeanStd((1 if is_cnn else size,), frozen=is_cnn)
         self._scale_rewards = ReturnScaler(config.num_envs, config.gamma)
         self._threads = executor("update")
         self._actions: list[np.ndarray] = []
@@ -111,7 +117,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     def reinitialise(self) -> None:
         """Create new networks and optimisers; keep the statistics of observations and rewards."""
-        encoder, size, hidden = Identity(), self._observation_size, self.config.hidden
+        encoder, size, hidden = Identity(), self._observation_stats.mean.size, self.config.hidden
         if self._image_layout is not None:
             encoder = ImageEncoder(self._image_layout, self._encoder_size, self._rng)
             # Policy and value function are one layer each on the features that they share.
@@ -129,7 +135,10 @@ class OnPolicyAgent(ABC, Generic[Config]):
     def _refresh_policy(self) -> None:
         """Copy networks and statistics to the NumPy policy, which acts."""
         self._normaliser = VectorNormaliser.from_stats(
-            self._observation_shape, self._observation_stats, self.config.observation_clip
+            self._observation_shape,
+            self._observation_stats,
+            self.config.observation_clip,
+            self._profile_layout,
         )
         policy, _, encoder = self._networks
         network, head = numpy_head(policy, self._action_shape, self._scale)
@@ -144,23 +153,30 @@ class OnPolicyAgent(ABC, Generic[Config]):
             return self.policy
         return replace(self.policy, encoder=NumpyImageEncoder.from_jax(encoder))
 
-    def _flatten(self, observations: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "... D"]:
-        """Normalise vectors as the policy does; flatten images to tiles (see `ImageEncoder`)."""
+    def _rows(self, observations: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "... D"]:
+        """Flatten vectors, compute profiles, or cut images into tiles (see `ImageEncoder`)."""
         leading = observations.shape[: observations.ndim - len(self._observation_shape)]
         encoder, rows = self._networks.encoder, observations.reshape(-1, self._observation_size)
         if isinstance(encoder, ImageEncoder):
             rows = encoder.to_tiles(rows)
-        else:
-            own, clip = self._normaliser, np.float32(self._normaliser.clip)
-            centred = rows.astype(np.float32, copy=False) - own.mean
-            # Inverted twice, the last bit may change: recorded runs (benchmarks.golden) have it so.
-            rows = np.clip(centred * (1 / (1 / own.inverse_std)), -clip, clip)
+        elif self._profile_layout is not None:
+            rows = self._normaliser.features(rows)
         return rows.reshape(*leading, -1)
+
+    def _normalised(self, rows: Shaped[np.ndarray, "... D"]) -> Shaped[np.ndarray, "... D"]:
+        """Normalise rows as the policy does; tiles stay as they are."""
+        if self._image_layout is not None:
+            return rows
+        own, clip = self._normaliser, np.float32(self._normaliser.clip)
+        centred = rows.astype(np.float32, copy=False) - own.mean
+        # Inverted twice, the last bit may change: recorded runs (benchmarks.golden) have it so.
+        return np.clip(centred * (1 / (1 / own.inverse_std)), -clip, clip)
 
     @property
     def caches_features(self) -> bool:
         """True if image features computed while acting are valid in the update."""
-        return self._image_layout is not None and self._updates_acting_networks
+        is_cnn = self._image_layout is not None
+        return self._profile_layout is not None or (is_cnn and self._updates_acting_networks)
 
     def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Sample actions; record them before scaling and clipping, for `learn`."""
@@ -209,8 +225,10 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Count a rollout of any policy, and update the observation statistics from it."""
         self._steps += rollout.num_steps
         if not self._observation_stats.frozen:
-            valid = rollout.observations[rollout.is_valid]
-            self._observation_stats.update(valid.reshape(-1, self._observation_size))
+            features = self._features
+            rows = np.stack(features) if features else self._rows(rollout.observations)
+            self._observation_stats.update(rows[rollout.is_valid])
+        self._features = []
         self._refresh_policy()
 
     def learn(self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]) -> dict[str, float]:
@@ -234,14 +252,20 @@ class OnPolicyAgent(ABC, Generic[Config]):
     ) -> RolloutBatch:
         """Join a rollout and what `act` recorded of it to the input of an update."""
         actions, self._actions = np.stack(self._actions), []
-        features, self._features = self._features, []
-        if self.caches_features:
+        features = np.stack(self._features) if self._features else None
+        if self.caches_features and self._updates_acting_networks:
             bootstrap = BootstrapObservations.of(rollout)
-            following = bootstrap._replace(observations=self._flatten(bootstrap.observations))
+            rows = self._normalised(self._rows(bootstrap.observations))
+            following = bootstrap._replace(observations=rows)
         else:
-            following = self._flatten(rollout.next_observations)
+            following = self._normalised(self._rows(rollout.next_observations))
+        if features is None or self._image_layout is not None:
+            rows = self._rows(rollout.observations)
+        else:
+            # The profiles are the observations of policy and value function.
+            rows, features = features, None
         return RolloutBatch(
-            observations=self._flatten(rollout.observations),
+            observations=self._normalised(rows),
             next_observations=following,
             actions=actions,
             masks=rollout.action_masks,
@@ -249,7 +273,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
             terminated=rollout.terminated.astype(np.float32),
             ended=(rollout.ended | ~rollout.is_valid).astype(np.float32),
             weights=rollout.is_valid.astype(np.float32),
-            features=np.stack(features) if features else None,
+            features=features,
         )
 
     def relabel_buffer(self, reward_fn: RewardFunction) -> None:

@@ -11,7 +11,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from rl_teacher.config.fields import STRICT, Count, Fraction, Natural, Positive
-from rl_teacher.nn.encoders import NetworkSize
+from rl_teacher.nn.encoders import AgentEncoder
 
 Coefficient = Annotated[float, Field(ge=0, le=100)]
 Hidden = Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -28,7 +28,7 @@ class OnPolicySettings:
     gamma: Fraction = 0.99
     """discount factor"""
     hidden: Hidden = (64, 64)
-    """hidden layer sizes of the policy and of the value function; images have an encoder instead"""
+    """hidden layer sizes of the policy and of the value function; a CNN has none"""
     observation_clip: ClassVar[float] = 10.0
     """largest absolute value of a normalised observation"""
 
@@ -50,8 +50,9 @@ class ActorCriticSettings(OnPolicySettings):
 class PPOConfig(ActorCriticSettings):
     """Settings of PPO (Schulman et al. 2017)."""
 
-    image_encoder: NetworkSize = "small"
-    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
+    image_encoder: AgentEncoder = "profiles"
+    """image encoder: an MLP on profiles of fixed random filters, a small CNN, or the CNN of Mnih et
+    al. 2015"""
     minibatch_size: Count = 64
     """samples per gradient step"""
     num_epochs: Count = 10
@@ -106,8 +107,9 @@ class A2CConfig(RMSPropSettings):
     """Settings of A2C (Mnih et al. 2016, synchronous)."""
 
     num_envs: Count = 16
-    image_encoder: NetworkSize = "small"
-    """image encoder: a small CNN for CPUs, or the CNN of Mnih et al. 2015"""
+    image_encoder: AgentEncoder = "profiles"
+    """image encoder: an MLP on profiles of fixed random filters, a small CNN, or the CNN of Mnih et
+    al. 2015"""
     gae_lambda: Fraction = 1.0
     """lambda of generalised advantage estimation (GAE); 1 is plain A2C"""
 
@@ -117,7 +119,7 @@ class GA3CConfig(RMSPropSettings):
     """Settings of GA3C (Babaeizadeh et al. 2017), with V-trace (Espeholt et al. 2018)."""
 
     num_envs: Count = 64
-    image_encoder: ClassVar[NetworkSize] = "small"
+    image_encoder: ClassVar[AgentEncoder] = "profiles"
     batch_envs: ClassVar[int] = 16
     """minimum number of environments whose rollouts form one gradient step"""
     rho_bar: ClassVar[float] = 1.0

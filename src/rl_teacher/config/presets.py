@@ -48,6 +48,7 @@ def _image_settings(discount: float) -> dict[str, Any]:
         "ppo": {
             "num_envs": 16,
             "rollout_steps": 128,
+            "hidden": (128, 128),
             "minibatch_size": 64,
             "num_epochs": 3,
             "learning_rate": 5e-4,

@@ -5,12 +5,14 @@ from typing import Literal, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from rl_teacher.nn.image_layout import MAX_CHANNELS, ImageLayout
+from rl_teacher.nn.image_layout import (
+    MAX_CHANNELS,
+    MIN_PIXELS_STRIDES,
+    MIN_PIXELS_WIDE_FILTERS,
+    Convolution,
+    ImageLayout,
+)
 
-MIN_PIXELS_WIDE_FILTERS = 44
-"""Shorter side of the smallest image for filters of 7 pixels and more."""
-MIN_PIXELS_STRIDES = 20
-"""Shorter side of the smallest image for filters of 4 pixels with stride 2."""
 MIN_PIXELS = 8
 """Shorter side of the smallest image; smaller observations are treated as vectors."""
 
@@ -43,14 +45,6 @@ def image_layout_of(space: gym.Space) -> ImageLayout | None:
     return layout if min(layout.size) >= MIN_PIXELS else None
 
 
-class Convolution(NamedTuple):
-    """One convolutional layer: number, width and stride of its square filters."""
-
-    filters: int
-    width: int
-    stride: int
-
-
 class Plan(NamedTuple):
     """Layers of an image encoder.
 
@@ -64,6 +58,8 @@ class Plan(NamedTuple):
 
 
 NetworkSize = Literal["small", "paper"]
+AgentEncoder = Literal["profiles", NetworkSize]
+"""Image encoder of an agent: profiles of fixed random filters, or a learned CNN."""
 
 _SMALL_IMAGE_LAYERS = (Convolution(8, 4, 2), Convolution(16, 3, 2))
 _TINY_IMAGE_LAYERS = (Convolution(16, 3, 1), Convolution(16, 3, 2))
@@ -88,7 +84,7 @@ PREDICTOR_CNNS: dict[PredictorEncoder, Plan] = {
     ),
 }
 """CNNs of reward predictors; "paper" is that of Christiano et al. 2017, A.2. The other encoders are
-random features, see `predictor.random_features`."""
+random features, see `nn.random_features`."""
 
 
 def plan_for(layout: ImageLayout, plan: Plan) -> Plan:
@@ -97,14 +93,6 @@ def plan_for(layout: ImageLayout, plan: Plan) -> Plan:
         return plan
     is_tiny = min(layout.size) < MIN_PIXELS_STRIDES
     return plan._replace(convolutions=_TINY_IMAGE_LAYERS if is_tiny else _SMALL_IMAGE_LAYERS)
-
-
-def filters_for(layout: ImageLayout) -> Convolution:
-    """Return the layer of fixed random filters for images of a size."""
-    if min(layout.size) >= MIN_PIXELS_WIDE_FILTERS:
-        return Convolution(8, 8, 4)
-    is_tiny = min(layout.size) < MIN_PIXELS_STRIDES
-    return Convolution(8, 3, 1) if is_tiny else Convolution(8, 4, 2)
 
 
 def num_conv_features(plan: Plan, layout: ImageLayout) -> int:

@@ -5,13 +5,25 @@ B: batch, H, W: height and width in pixels, C: channels, P = H * W * C bytes.
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Shaped, UInt8
 
 MAX_CHANNELS = 16
 """A last axis longer than this counts pixels, not channels."""
+MIN_PIXELS_WIDE_FILTERS = 44
+"""Shorter side of the smallest image for filters of 7 pixels and more."""
+MIN_PIXELS_STRIDES = 20
+"""Shorter side of the smallest image for filters of 4 pixels with stride 2."""
+
+
+class Convolution(NamedTuple):
+    """One convolutional layer: number, width and stride of its square filters."""
+
+    filters: int
+    width: int
+    stride: int
 
 
 @dataclass(frozen=True)

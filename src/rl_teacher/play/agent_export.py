@@ -19,6 +19,7 @@ from rl_teacher.common.paths import user_path
 from rl_teacher.envs.preprocessing import LUMA, converts_to_grey, is_image_space, layout_of
 from rl_teacher.envs.registry import atari_game, make_single_env
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder
+from rl_teacher.nn.random_features import random_features_for
 from rl_teacher.play.actors import Actor, load_actor
 from rl_teacher.runs.folder import home
 
@@ -76,18 +77,23 @@ def write(actor: Actor, policy: NumpyPolicy, form: str, out: Path) -> None:
         BadInput: the format cannot represent the policy.
     """
     encoder, network, head = policy.encoder, policy.network, policy.head
-    is_image = isinstance(encoder, NumpyImageEncoder)
+    layout = encoder.layout
     fields = {
         "noise": "gumbel" if head.kind == "categorical" else "standard_normal",
         "size": noise_size(policy),
-        "dtype": "uint8" if is_image else "float32",
+        "dtype": "float32" if layout is None else "uint8",
     }
     try:
         if form == "numpy":
             np.savez(out / "agent.npz", allow_pickle=False, **numpy_arrays(policy))
             parts = {"last": len(network.weights) - 1, "activation": TEXTS[network.activation]}
-            features = TEXTS["image" if is_image else "vector"]
-            parts["features"] = features.format(strides=getattr(encoder, "strides", ""))
+            if layout is None:
+                parts["features"] = TEXTS["vector"]
+            elif isinstance(encoder, NumpyImageEncoder):
+                parts["features"] = TEXTS["image"].format(strides=encoder.strides)
+            else:
+                profiles = TEXTS["profiles"].format(stride=random_features_for(layout).stride)
+                parts["features"] = profiles + TEXTS["vector"]
             parts["action"] = TEXTS[head.kind].format(shape=head.shape, first=head.scale.first)
             fields |= parts
         elif form == "onnx":
@@ -114,11 +120,13 @@ def write(actor: Actor, policy: NumpyPolicy, form: str, out: Path) -> None:
 def numpy_arrays(policy: NumpyPolicy) -> dict[str, np.ndarray]:
     """Return the parameters of a policy by name; those that it does not have do nothing."""
     network, head, scale = policy.network, policy.head, policy.head.scale
+    layout = policy.encoder.layout
     is_scaled = scale.middle is not None
     arrays = {
         **{name.replace("/", "_"): array for name, array in policy.encoder.arrays().items()},
         **{f"weights_{number}": each for number, each in enumerate(network.weights)},
         **{f"bias_{number}": each for number, each in enumerate(network.biases)},
+        "filters": 0.0 if layout is None else random_features_for(layout).filters,
         "clip": getattr(policy.encoder, "clip", math.inf),
         "log_std": 0.0 if head.log_std is None else head.log_std,
         "limit": 1.0 if is_scaled else math.inf,

@@ -16,9 +16,9 @@ from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.nn.conv import BATCH_NORM_EPSILON
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP
+from rl_teacher.nn.random_features import MIN_TOTAL, random_features_for
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.networks import ImageRewardNetwork, unstack_members
-from rl_teacher.predictor.random_features import MIN_TOTAL, random_features_for
 
 OPSET, IR_VERSION = 17, 8
 """Versions of 2022, which every runtime of today reads."""
@@ -79,7 +79,12 @@ def save_policy(policy: NumpyPolicy, arrays: Mapping[str, np.ndarray], path: Pat
             x = graph.add("Relu", convolve(graph, x, filters, stride, bias))
         x = graph.add("Relu", linear(graph, channels_last(graph, x), encoder.weights, encoder.bias))
     else:
-        x = graph.input("observation", "float32", encoder.shape)
+        layout = encoder.layout
+        x = graph.input("observation", "float32" if layout is None else "uint8", encoder.shape)
+        if layout is not None:
+            x = random_features(graph, graph.add("Cast", x, to=TensorProto.FLOAT), layout)
+            is_profile = np.arange(random_features_for(layout).num_features)
+            x = graph.add("Gather", x, is_profile[-encoder.mean.size :], axis=-1)
         x = graph.add("Mul", graph.add("Sub", x, encoder.mean), encoder.inverse_std)
         x = graph.add("Clip", x, -arrays["clip"], arrays["clip"])
     x = mlp(graph, x, policy.network)

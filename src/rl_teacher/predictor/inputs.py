@@ -23,7 +23,7 @@ from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.nn.encoders import PREDICTOR_CNNS, PredictorEncoder, image_layout_of
 from rl_teacher.nn.image_layout import ImageLayout
-from rl_teacher.predictor.random_features import RandomFeatures, random_features_for
+from rl_teacher.nn.random_features import RandomFeatures, random_features_for
 
 FLOAT_BYTES = 4
 BYTE_SCALE = 1 / 255

@@ -46,9 +46,11 @@ def to_sb3(
     if policy.head.scale.first:
         raise BadInput("Stable-Baselines3 numbers actions from 0. Use --format onnx.")
     convolutions, log_std = [], arrays["log_std"].astype(float)
-    if isinstance(encoder, NumpyImageEncoder):
-        shapes = [(len(each), each.shape[-1]) for each in encoder.filters]
-        if [(*s, t) for s, t in zip(shapes, encoder.strides, strict=True)] != NATURE_CNN:
+    if encoder.layout is not None:
+        is_cnn = isinstance(encoder, NumpyImageEncoder)
+        shapes = [(len(each), each.shape[-1]) for each in encoder.filters] if is_cnn else []
+        strides = encoder.strides if is_cnn else ()
+        if [(*s, t) for s, t in zip(shapes, strides, strict=True)] != NATURE_CNN:
             raise BadInput(
                 "Stable-Baselines3 has only the image encoder of --ppo.image-encoder paper, for "
                 "images of 44 pixels and more, and this agent has another one. Use --format onnx."

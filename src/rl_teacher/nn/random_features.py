@@ -1,10 +1,10 @@
-"""Random features of images: the fixed part of the reward predictor's default image encoder.
+"""Random features of images: the fixed part of the default image encoders.
 
 A few hundred labels are too few to learn convolutions from, and a small network overfits raw
 feature maps, because a weight for one position does not generalise to the next. A bank of fixed
 random filters is therefore summarised in a few hundred numbers, from which a small MLP learns as
-quickly as from a state vector. There are two summaries; `fit` selects the one that predicts
-held-out labels better:
+quickly as from a state vector. Agents use profiles; of the two summaries, the fit of a reward
+predictor selects the one that predicts held-out labels better:
 
 * *keypoints*: the centre of each filter's response (Levine et al. 2016). They move continuously
   with the objects and suit rewards that do so too.
@@ -20,8 +20,12 @@ import numpy as np
 from jaxtyping import Float32, Shaped
 
 from rl_teacher.common.runtime import executor
-from rl_teacher.nn.encoders import filters_for
-from rl_teacher.nn.image_layout import ImageLayout
+from rl_teacher.nn.image_layout import (
+    MIN_PIXELS_STRIDES,
+    MIN_PIXELS_WIDE_FILTERS,
+    Convolution,
+    ImageLayout,
+)
 from rl_teacher.nn.numpy_networks import convolve
 
 FILTERS_SEED = 0
@@ -40,6 +44,7 @@ class RandomFeatures:
         filters: [width, width, C, F] the filters.
         stride: their stride.
         num_keypoints: the first features are keypoints, the others profiles.
+        num_profiles: number of the others.
         scales: [P] standard deviation that each feature should have after normalisation. All
             filters describe the same objects, and so do neighbouring profile entries. Each kind
             of keypoint therefore has the weight of one number, and so have all profiles together;
@@ -57,14 +62,21 @@ class RandomFeatures:
         # A valid convolution of H by W pixels has ((H - width) // stride + 1) rows, and so on.
         num_lines = sum((size - width) // self.stride + 1 for size in image.size)
         self.num_keypoints = 3 * num_filters
-        self.num_features = self.num_keypoints + num_lines * num_filters
+        self.num_profiles = num_lines * num_filters
+        self.num_features = self.num_keypoints + self.num_profiles
         self.scales = np.full(self.num_features, num_filters**-0.5, np.float32)
-        self.scales[self.num_keypoints :] = (num_lines * num_filters) ** -0.5
+        self.scales[self.num_keypoints :] = self.num_profiles**-0.5
 
     def __call__(self, images: Shaped[np.ndarray, "batch ..."]) -> Float32[np.ndarray, "batch n"]:
         """Compute the keypoints, then the profiles, of each image."""
+        if len(images) <= IMAGES_PER_CALL:
+            return self._features(images)
         pieces = np.split(images, range(IMAGES_PER_CALL, len(images), IMAGES_PER_CALL))
         return np.concatenate(list(executor("random-features").map(self._features, pieces)))
+
+    def profiles(self, images: Shaped[np.ndarray, "batch ..."]) -> Float32[np.ndarray, "batch n"]:
+        """Compute the profiles of each image."""
+        return self(images)[:, self.num_keypoints :]
 
     def _features(self, images: np.ndarray) -> np.ndarray:
         # [B, H, W, F] response maps; all that follows is a sum over rows or over columns of them.
@@ -80,6 +92,14 @@ class RandomFeatures:
 def random_features_for(image: ImageLayout) -> RandomFeatures:
     """Return the random features for an image layout; equal layouts share one object."""
     return RandomFeatures(image)
+
+
+def filters_for(layout: ImageLayout) -> Convolution:
+    """Return the layer of fixed random filters for images of a size."""
+    if min(layout.size) >= MIN_PIXELS_WIDE_FILTERS:
+        return Convolution(8, 8, 4)
+    is_tiny = min(layout.size) < MIN_PIXELS_STRIDES
+    return Convolution(8, 3, 1) if is_tiny else Convolution(8, 4, 2)
 
 
 def subtract_background(maps: Float32[np.ndarray, "batch height width filter"]) -> np.ndarray:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from rl_teacher.nn.image_layout import ImageLayout
-from rl_teacher.predictor.random_features import (
+from rl_teacher.nn.random_features import (
     keypoints,
     profiles,
     random_features_for,
