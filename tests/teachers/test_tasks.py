@@ -11,6 +11,7 @@ from rl_teacher.common.errors import BadInput
 from rl_teacher.envs.mujoco.physics import load_model
 from rl_teacher.envs.mujoco.suite import SUITE
 from rl_teacher.teachers import tasks
+from rl_teacher.teachers.registry import teacher_named
 from rl_teacher.teachers.tasks import TASKS, backward_rotation, target_distance
 from rl_teacher.teachers.teacher import TeacherContext
 
@@ -53,6 +54,15 @@ def test_backflip_teacher_prefers_backward_rotation():
     assert TASKS["backflip"](stand, stand, CONTEXT) is Answer.EQUAL
 
 
+def test_task_teacher_errs_as_often_as_its_strength_says():
+    flip, stand = hopper(-np.linspace(0, 3, 50)), hopper(np.zeros(50))
+    teacher = teacher_named("backflip", 0.25)
+    context = TeacherContext(0.0, 1.0, np.random.default_rng(0))
+    answers = [teacher(flip, stand, context) for _ in range(1000)]
+    assert answers.count(Answer.RIGHT) == pytest.approx(250, abs=40)
+    assert answers.count(Answer.EQUAL) == 0
+
+
 def test_target_distance_is_mean_over_steps():
     segment = hopper(np.zeros(2))
     observations = np.zeros((2, 10), np.float32)
@@ -65,7 +75,7 @@ def test_target_distance_is_mean_over_steps():
 
 def test_task_in_wrong_environment_is_refused():
     clip = hopper(np.zeros(3), env_id="Swimmer-v1")
-    with pytest.raises(BadInput, match="suite's Hopper, but the environment is Swimmer-v1"):
+    with pytest.raises(BadInput, match="ShortHopper-v1, but the environment is Swimmer-v1"):
         TASKS["backflip"](clip, clip, CONTEXT)
 
 

@@ -76,7 +76,7 @@ def test_strength_replaces_default_parameter():
 
 @pytest.mark.parametrize(
     ("name", "strength"),
-    [("oracle", 0.5), ("backflip", 1.0), ("mistake", 2.0), ("module:function", 0.5)],
+    [("oracle", 0.5), ("backflip", 2.0), ("mistake", 2.0), ("module:function", 0.5)],
 )
 def test_invalid_strength_is_refused(name, strength):
     with pytest.raises(BadConfig):

@@ -136,11 +136,11 @@ class TeachConfig:
     which rounds to 32 bits"""
 
     teacher: Annotated[str | Callable[..., Any], TEACHER] = "oracle"
-    """synthetic teacher: oracle, mistake, noisy, skip, equal or myopic; a task such as backflip; or
-    module:function"""
+    """synthetic teacher: oracle, mistake, noisy, skip, equal or myopic; a task such as backflip;
+    spectator, for Atari games with a sparse score; or module:function"""
     teacher_strength: float | None = None
-    """parameter of the synthetic teacher (epsilon, beta, share_skip, share_equal or gamma); by
-    default B-Pref's value"""
+    """parameter of the synthetic teacher (epsilon, beta, share_skip, share_equal or gamma; epsilon
+    of a task); by default B-Pref's value, 0 of a task"""
     labels: Annotated[str | None, TEACHER] = None
     """existing labels to fit the predictor to, before training and in all later fits: name of an
     experiment, or a data set (a .zip file). New labels are requested only with -p synth or -p

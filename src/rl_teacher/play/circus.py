@@ -85,7 +85,7 @@ class Act:
             schedule_fraction=1.0,
             **shared,
         )
-        name = f"circus-{self.teacher.env.lower()}"
+        name = f"circus-{self.teacher.env_ids[0].removesuffix('-v1').lower()}"
         return taught, TeachConfig(self.env_id, "rl", name=name, **shared)
 
 

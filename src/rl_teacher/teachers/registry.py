@@ -9,19 +9,19 @@ from typing import Any
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadConfig, BadInput, TeacherFailed, UnknownName
-from rl_teacher.teachers.synthetic import SYNTHETIC
-from rl_teacher.teachers.tasks import TASKS
+from rl_teacher.teachers.synthetic import SYNTHETIC, SyntheticTeacher
+from rl_teacher.teachers.tasks import TASKS, TaskTeacher
 from rl_teacher.teachers.teacher import Teacher, TeacherContext
 
-NAMED: dict[str, Teacher] = {**SYNTHETIC, **TASKS}
+NAMED: dict[str, SyntheticTeacher | TaskTeacher] = {**SYNTHETIC, **TASKS}
 STRENGTH_FIELDS = {
-    "mistake": "mistake",
+    **dict.fromkeys(("mistake", *TASKS), "mistake"),
     "noisy": "rationality",
     "skip": "skip",
     "equal": "equal",
     "myopic": "myopia",
 }
-"""Field of a synthetic teacher that `--teacher-strength` sets, by the teacher's name."""
+"""Field that `--teacher-strength` sets, by the teacher's name."""
 
 
 def teacher_named(name: str, strength: float | None = None) -> Teacher:
@@ -29,7 +29,7 @@ def teacher_named(name: str, strength: float | None = None) -> Teacher:
 
     Args:
         name: `oracle`, `mistake`, ..., `backflip`, ..., or `module:function`.
-        strength: parameter of a synthetic teacher; None for the value of B-Pref.
+        strength: parameter of the teacher; None for its default.
 
     Raises:
         UnknownName: there is no such teacher.
@@ -50,7 +50,7 @@ def teacher_named(name: str, strength: float | None = None) -> Teacher:
         raise BadConfig(
             f"--teacher-strength {strength} was given; the teacher {name!r} takes 0 to {highest}."
         )
-    return replace(SYNTHETIC[name], **{STRENGTH_FIELDS[name]: strength})
+    return replace(NAMED[name], **{STRENGTH_FIELDS[name]: strength})
 
 
 def _import(path: str) -> Teacher:

@@ -1,7 +1,7 @@
-"""Task teachers, whose goal differs from the environment's own reward.
+"""Task teachers, which judge what a clip shows and not the environment's own reward alone.
 
-They use the observations alone, as a person uses the clip. Each scores a segment and prefers the
-one with the larger score. Each also has a measure of how well whole episodes do the task.
+They use the observations, as a person uses the clip. Each scores a segment and prefers the one with
+the larger score. Each also has a measure of how well whole episodes do the task.
 
 T: steps of a segment.
 """
@@ -15,6 +15,7 @@ from jaxtyping import Float64
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
+from rl_teacher.teachers.spectator import SEEN
 from rl_teacher.teachers.teacher import TeacherContext
 
 
@@ -24,21 +25,23 @@ class TaskTeacher:
 
     Attributes:
         score: score of a segment.
-        env: name of the environment in the suite.
+        env_ids: environments that it judges.
         measure: how well an episode does the task; not used for answers.
         measure_name: meaning of the measure.
         is_share: whether the measure is from 0 to 1.
         tie: difference of the scores below which segments are equal.
+        mistake: probability that left and right are swapped.
     """
 
     score: Callable[[Segment], float]
-    env: str
+    env_ids: tuple[str, ...]
     measure: Callable[[Segment], float]
     measure_name: str
     is_share: bool = True
     tie: float = 0.0
+    mistake: float = 0.0
 
-    def __call__(self, left: Segment, right: Segment, context: TeacherContext) -> Answer:  # noqa: ARG002
+    def __call__(self, left: Segment, right: Segment, context: TeacherContext) -> Answer:
         """Answer one comparison.
 
         Raises:
@@ -48,7 +51,8 @@ class TaskTeacher:
         difference = self.score(left) - self.score(right)
         if difference == 0 or abs(difference) < self.tie:
             return Answer.EQUAL
-        return Answer.LEFT if difference > 0 else Answer.RIGHT
+        is_mistaken = context.rng.random() < self.mistake
+        return Answer.LEFT if (difference > 0) != is_mistaken else Answer.RIGHT
 
     def check_environment(self, env_id: str) -> None:
         """Check that the task belongs to an environment.
@@ -56,10 +60,11 @@ class TaskTeacher:
         Raises:
             BadInput: it belongs to another one.
         """
-        if env_id not in (f"{self.env}-v1", f"Short{self.env}-v1"):
+        # A module that is imported first may precede an id.
+        if env_id.rpartition(":")[2] not in self.env_ids:
             raise BadInput(
-                f"This teacher judges the suite's {self.env}, but the environment is {env_id}. "
-                f"Use -e {self.env}-v1 or -e Short{self.env}-v1, or another --teacher."
+                f"This teacher judges {', '.join(self.env_ids)}, but the environment is {env_id}. "
+                "Choose one of these with -e, or another --teacher."
             )
 
 
@@ -248,18 +253,41 @@ def _cheetah_heights(segment: Segment) -> tuple[Steps, Steps]:
     return _chain_height(base, (pitch, -0.5, 0.0)), tip
 
 
+def _suite(body: str) -> tuple[str, str]:
+    return f"{body}-v1", f"Short{body}-v1"
+
+
+def seen_score(segment: Segment) -> float:
+    """Compute the score of what a spectator sees in a clip of an Atari game."""
+    return next(score for game, score in SEEN.items() if game in segment.env_id)(segment)
+
+
 TASKS: dict[str, TaskTeacher] = {
     "backflip": TaskTeacher(
-        backward_rotation, "Hopper", backward_turns, "backward turns per episode", is_share=False
+        backward_rotation,
+        _suite("Hopper"),
+        backward_turns,
+        "backward turns per episode",
+        is_share=False,
     ),
     "opposite": TaskTeacher(
         target_distance,
-        "Reacher",
+        _suite("Reacher"),
         share_of_largest_distance,
         "distance from the target, of the largest possible",
     ),
     "ballerina": TaskTeacher(
-        one_leg_balance, "Walker", share_on_one_leg, "time on one leg", tie=0.01
+        one_leg_balance, _suite("Walker"), share_on_one_leg, "time on one leg", tie=0.01
     ),
-    "tapdance": TaskTeacher(hind_leg_stand, "Cheetah", share_on_hind_leg, "time on the hind leg"),
+    "tapdance": TaskTeacher(
+        hind_leg_stand, _suite("Cheetah"), share_on_hind_leg, "time on the hind leg"
+    ),
+    "spectator": TaskTeacher(
+        seen_score,
+        tuple(name for game in SEEN for name in (f"{game}NoFrameskip-v4", f"ALE/{game}-v5")),
+        lambda segment: segment.true_return,
+        "score",
+        is_share=False,
+        tie=0.02,
+    ),
 }
