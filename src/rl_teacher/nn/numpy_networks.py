@@ -161,8 +161,10 @@ def convolve(
     parts = parts.transpose(1, 3, 4, 0, 2, 5).reshape(tiles.shape[1], -1)
     products = (tiles @ parts).reshape(num, high, wide, across, across, num_filters)
     # y[r, c] = sum_ij tile[r + i, c + j] @ part[i, j]
-    offsets = [(i, j) for i in range(across) for j in range(across)]
-    return np.sum([products[:, i : i + rows, j : j + columns, i, j] for i, j in offsets], axis=0)
+    outputs = np.zeros((num, rows, columns, num_filters), np.float32)
+    for i, j in np.ndindex(across, across):
+        outputs += products[:, i : i + rows, j : j + columns, i, j]
+    return outputs
 
 
 def _resize(x: np.ndarray, sizes: tuple[int, int], axes: tuple[int, int]) -> np.ndarray:

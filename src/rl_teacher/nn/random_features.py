@@ -81,8 +81,9 @@ class RandomFeatures:
     def _features(self, images: np.ndarray) -> np.ndarray:
         # [B, H, W, F] response maps; all that follows is a sum over rows or over columns of them.
         maps = convolve(self._image.channels_last(images), self.filters, self.stride)
-        response = subtract_background(np.maximum(maps, 0.0))
-        by_row, by_column = response.sum(2), response.sum(1)
+        response = subtract_background(np.maximum(maps, 0.0, out=maps))
+        # A third of the time of `sum`, whose inner loop over a few filters is slow.
+        by_row, by_column = (np.einsum(f"bhwf->b{line}f", response) for line in "hw")
         return np.concatenate(
             [keypoints(by_row, by_column), profiles(by_row), profiles(by_column)], axis=-1
         )
@@ -107,7 +108,8 @@ def subtract_background(maps: Float32[np.ndarray, "batch height width filter"]) 
 
     A uniform background would otherwise pull every keypoint to the centre of the image.
     """
-    return np.maximum(maps - maps.mean((1, 2), keepdims=True), 0.0)
+    centred = maps - maps.mean((1, 2), keepdims=True)
+    return np.maximum(centred, 0.0, out=centred)
 
 
 def keypoints(
