@@ -382,7 +382,7 @@ def _agent(given: Reading, env_info: EnvInfo, *, shows_ends: bool) -> AgentPlan:
         unread |= {"learning_starts", "initial_temperature"} if is_warm else set()
     elif env_info.has_image_observations:
         encoder = getattr(given.section(section, unread={"hidden"}), "image_encoder", None)
-        unread |= set() if encoder == "profiles" else {"hidden"}
+        unread |= set() if encoder == "bands" else {"hidden"}
     else:
         unread |= {"image_encoder"}
     labels_before_reset = math.inf

@@ -141,7 +141,7 @@ class TestRoundTrip:
         np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-5)
         assert np.ptp(logits, axis=0).min() > 1e-3
 
-    def test_loaded_policy_of_profiles_acts_like_agent(self, tmp_path):
+    def test_loaded_policy_of_bands_acts_like_agent(self, tmp_path):
         venv = make_corridors(4)
         agent = PPO(
             venv.single_observation_space,

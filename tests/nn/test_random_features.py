@@ -68,6 +68,11 @@ def test_features_match_hand_computed_convolution(shape, channel_axis):
     by_hand = np.concatenate([keypoints_of(response), *of_profiles], axis=1)
     assert seen(images).shape == (2, seen.num_features)
     np.testing.assert_allclose(seen(images), by_hand, atol=1e-4)
+    bands = [
+        profiles(band.sum(axis)) for axis in (2, 1) for band in np.array_split(response, 4, axis)
+    ]
+    assert seen.bands(images).shape == (2, seen.num_bands)
+    np.testing.assert_allclose(seen.bands(images), np.concatenate(bands, axis=1), atol=1e-4)
 
 
 def test_dot_moves_keypoints_and_marks_its_rows_and_columns():

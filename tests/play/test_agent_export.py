@@ -157,8 +157,8 @@ class TestImages:
     @pytest.mark.parametrize(
         ("form", "encoder"),
         [
-            ("numpy", "profiles"),
-            ("onnx", "profiles"),
+            ("numpy", "bands"),
+            ("onnx", "bands"),
             ("numpy", "small"),
             ("onnx", "small"),
             ("numpy", "paper"),
@@ -172,7 +172,7 @@ class TestImages:
         act = exported(form, policy, "ppo", venv, tmp_path).act
         images = images[: 1000 if (form, encoder) == ("onnx", "small") else 50]
         features = policy.encoder.features(images)
-        if encoder == "profiles":
+        if encoder == "bands":
             features = policy.encoder.normalise(features)
         logits = policy.network(features)
         # Where two logits are equal up to rounding, either action is right.
@@ -183,7 +183,7 @@ class TestImages:
         np.testing.assert_array_equal(actions[is_clear], best[is_clear])
         assert len(set(best)) > 1
 
-    @pytest.mark.parametrize("encoder", ["profiles", "small"])
+    @pytest.mark.parametrize("encoder", ["bands", "small"])
     def test_encoder_that_stable_baselines3_does_not_have_is_refused(self, encoder, tmp_path):
         agent, venv, _ = image_agent(encoder)
         with pytest.raises(BadInput, match="--format onnx"):

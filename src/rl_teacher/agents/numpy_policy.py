@@ -45,14 +45,14 @@ ARRAYS = "agent.safetensors"
 
 @dataclass(frozen=True, eq=False)
 class VectorNormaliser:
-    """Normalisation of vectors, or of the profiles of images: clip((x - mean) / std, -clip, clip).
+    """Normalisation of vectors, or of the bands of images: clip((x - mean) / std, -clip, clip).
 
     Attributes:
         shape: shape of one observation.
         mean: [D]
         inverse_std: [D]
         clip: bound of normalised features.
-        layout: layout of images, of which the D features are the profiles; None for vectors.
+        layout: layout of images, whose `bands` are the D features; None for vectors.
     """
 
     shape: tuple[int, ...]
@@ -78,9 +78,9 @@ class VectorNormaliser:
         return VectorNormaliser(shape, mean, inverse_std, clip, layout)
 
     def features(self, observations: Shaped[np.ndarray, "B ..."]) -> Shaped[np.ndarray, "B D"]:
-        """Flatten vectors, or compute the profiles of images."""
+        """Flatten vectors, or compute the bands of images."""
         if self.layout is not None:
-            return random_features_for(self.layout).profiles(observations)
+            return random_features_for(self.layout).bands(observations)
         return observations.reshape(len(observations), self.mean.size)
 
     def normalise(self, x: Shaped[np.ndarray, "*batch D"]) -> Float[np.ndarray, "*batch D"]:

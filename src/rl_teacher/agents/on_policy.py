@@ -92,12 +92,12 @@ class OnPolicyAgent(ABC, Generic[Config]):
         # Agents without a setting for an image encoder take images as vectors.
         self._encoder_size: Any = getattr(config, "image_encoder", None)
         layout = image_layout_of(observation_space) if self._encoder_size else None
-        has_profiles = self._encoder_size == "profiles"
-        self._profile_layout = layout if has_profiles else None
-        self._image_layout = None if has_profiles else layout
+        has_bands = self._encoder_size == "bands"
+        self._bands_layout = layout if has_bands else None
+        self._image_layout = None if has_bands else layout
         size = self._observation_size
-        if self._profile_layout is not None:
-            size = random_features_for(self._profile_layout).num_profiles
+        if self._bands_layout is not None:
+            size = random_features_for(self._bands_layout).num_bands
         # The images of a CNN come on a known scale.
         is_cnn = self._image_layout is not None
         self._observation_stats = RunningMeanStd((1 if is_cnn else size,), frozen=is_cnn)
@@ -138,7 +138,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
             self._observation_shape,
             self._observation_stats,
             self.config.observation_clip,
-            self._profile_layout,
+            self._bands_layout,
         )
         policy, _, encoder = self._networks
         network, head = numpy_head(policy, self._action_shape, self._scale)
@@ -154,12 +154,12 @@ class OnPolicyAgent(ABC, Generic[Config]):
         return replace(self.policy, encoder=NumpyImageEncoder.from_jax(encoder))
 
     def _rows(self, observations: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "... D"]:
-        """Flatten vectors, compute profiles, or cut images into tiles (see `ImageEncoder`)."""
+        """Flatten vectors, compute bands, or cut images into tiles (see `ImageEncoder`)."""
         leading = observations.shape[: observations.ndim - len(self._observation_shape)]
         encoder, rows = self._networks.encoder, observations.reshape(-1, self._observation_size)
         if isinstance(encoder, ImageEncoder):
             rows = encoder.to_tiles(rows)
-        elif self._profile_layout is not None:
+        elif self._bands_layout is not None:
             rows = self._normaliser.features(rows)
         return rows.reshape(*leading, -1)
 
@@ -176,7 +176,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
     def caches_features(self) -> bool:
         """True if image features computed while acting are valid in the update."""
         is_cnn = self._image_layout is not None
-        return self._profile_layout is not None or (is_cnn and self._updates_acting_networks)
+        return self._bands_layout is not None or (is_cnn and self._updates_acting_networks)
 
     def act(self, observations: EnvArray, masks: Masks = None) -> EnvArray:
         """Sample actions; record them before scaling and clipping, for `learn`."""
@@ -262,7 +262,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         if features is None or self._image_layout is not None:
             rows = self._rows(rollout.observations)
         else:
-            # The profiles are the observations of policy and value function.
+            # The bands are the observations of policy and value function.
             rows, features = features, None
         return RolloutBatch(
             observations=self._normalised(rows),

@@ -50,9 +50,9 @@ class ActorCriticSettings(OnPolicySettings):
 class PPOConfig(ActorCriticSettings):
     """Settings of PPO (Schulman et al. 2017)."""
 
-    image_encoder: AgentEncoder = "profiles"
-    """image encoder: an MLP on profiles of fixed random filters, a small CNN, or the CNN of Mnih et
-    al. 2015"""
+    image_encoder: AgentEncoder = "bands"
+    """image encoder: an MLP on responses of fixed random filters (bands), a small CNN, or the CNN
+    of Mnih et al. 2015"""
     minibatch_size: Count = 64
     """samples per gradient step"""
     num_epochs: Count = 10
@@ -107,9 +107,9 @@ class A2CConfig(RMSPropSettings):
     """Settings of A2C (Mnih et al. 2016, synchronous)."""
 
     num_envs: Count = 16
-    image_encoder: AgentEncoder = "profiles"
-    """image encoder: an MLP on profiles of fixed random filters, a small CNN, or the CNN of Mnih et
-    al. 2015"""
+    image_encoder: AgentEncoder = "bands"
+    """image encoder: an MLP on responses of fixed random filters (bands), a small CNN, or the CNN
+    of Mnih et al. 2015"""
     gae_lambda: Fraction = 1.0
     """lambda of generalised advantage estimation (GAE); 1 is plain A2C"""
 
@@ -119,7 +119,7 @@ class GA3CConfig(RMSPropSettings):
     """Settings of GA3C (Babaeizadeh et al. 2017), with V-trace (Espeholt et al. 2018)."""
 
     num_envs: Count = 64
-    image_encoder: ClassVar[AgentEncoder] = "profiles"
+    image_encoder: ClassVar[AgentEncoder] = "bands"
     batch_envs: ClassVar[int] = 16
     """minimum number of environments whose rollouts form one gradient step"""
     rho_bar: ClassVar[float] = 1.0

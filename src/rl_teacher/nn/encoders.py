@@ -58,8 +58,8 @@ class Plan(NamedTuple):
 
 
 NetworkSize = Literal["small", "paper"]
-AgentEncoder = Literal["profiles", NetworkSize]
-"""Image encoder of an agent: profiles of fixed random filters, or a learned CNN."""
+AgentEncoder = Literal["bands", NetworkSize]
+"""Image encoder of an agent: bands of fixed random filters, or a learned CNN."""
 
 _SMALL_IMAGE_LAYERS = (Convolution(8, 4, 2), Convolution(16, 3, 2))
 _TINY_IMAGE_LAYERS = (Convolution(16, 3, 1), Convolution(16, 3, 2))

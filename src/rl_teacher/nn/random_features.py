@@ -3,18 +3,22 @@
 A few hundred labels are too few to learn convolutions from, and a small network overfits raw
 feature maps, because a weight for one position does not generalise to the next. A bank of fixed
 random filters is therefore summarised in a few hundred numbers, from which a small MLP learns as
-quickly as from a state vector. Agents use profiles; of the two summaries, the fit of a reward
-predictor selects the one that predicts held-out labels better:
+quickly as from a state vector. The fit of a reward predictor selects the one of two summaries that
+predicts held-out labels better; agents use the third:
 
 * *keypoints*: the centre of each filter's response (Levine et al. 2016). They move continuously
   with the objects and suit rewards that do so too.
 * *profiles*: the sum of each filter's response in each row and in each column. They distinguish
   objects in different rows, and small objects beside large ones, such as a ball beside a paddle.
+* *bands*: the profiles of each quarter of the columns, and of each quarter of the rows. They
+  distinguish a ball above a wall from the bricks that it breaks.
 
 B: batch, H, W: rows and columns of a response map, F: filters, P: features of an image.
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Shaped
@@ -30,6 +34,8 @@ from rl_teacher.nn.numpy_networks import convolve
 
 FILTERS_SEED = 0
 """Part of the file format: a saved predictor does not store its filters."""
+NUM_BANDS = 4
+"""Bands of columns, and of rows."""
 MIN_TOTAL = 1e-6
 """Added to a filter's total response: a filter without any response has its keypoint at 0."""
 IMAGES_PER_CALL = 32
@@ -44,7 +50,7 @@ class RandomFeatures:
         filters: [width, width, C, F] the filters.
         stride: their stride.
         num_keypoints: the first features are keypoints, the others profiles.
-        num_profiles: number of the others.
+        num_bands: number of the features that `bands` computes.
         scales: [P] standard deviation that each feature should have after normalisation. All
             filters describe the same objects, and so do neighbouring profile entries. Each kind
             of keypoint therefore has the weight of one number, and so have all profiles together;
@@ -62,31 +68,31 @@ class RandomFeatures:
         # A valid convolution of H by W pixels has ((H - width) // stride + 1) rows, and so on.
         num_lines = sum((size - width) // self.stride + 1 for size in image.size)
         self.num_keypoints = 3 * num_filters
-        self.num_profiles = num_lines * num_filters
-        self.num_features = self.num_keypoints + self.num_profiles
+        num_profiles = num_lines * num_filters
+        self.num_features = self.num_keypoints + num_profiles
+        self.num_bands = NUM_BANDS * num_profiles
         self.scales = np.full(self.num_features, num_filters**-0.5, np.float32)
-        self.scales[self.num_keypoints :] = self.num_profiles**-0.5
+        self.scales[self.num_keypoints :] = num_profiles**-0.5
 
     def __call__(self, images: Shaped[np.ndarray, "batch ..."]) -> Float32[np.ndarray, "batch n"]:
         """Compute the keypoints, then the profiles, of each image."""
+        return self._in_pieces(keypoints_and_profiles, images)
+
+    def bands(self, images: Shaped[np.ndarray, "batch ..."]) -> Float32[np.ndarray, "batch n"]:
+        """Compute the profiles of the bands of each image."""
+        return self._in_pieces(bands, images)
+
+    def _in_pieces(self, summary: Callable[[np.ndarray], np.ndarray], images: Any) -> np.ndarray:
+        """Compute a summary of the response maps of each image."""
+
+        def summarise(images: np.ndarray) -> np.ndarray:
+            maps = convolve(self._image.channels_last(images), self.filters, self.stride)
+            return summary(subtract_background(np.maximum(maps, 0.0, out=maps)))
+
         if len(images) <= IMAGES_PER_CALL:
-            return self._features(images)
+            return summarise(images)
         pieces = np.split(images, range(IMAGES_PER_CALL, len(images), IMAGES_PER_CALL))
-        return np.concatenate(list(executor("random-features").map(self._features, pieces)))
-
-    def profiles(self, images: Shaped[np.ndarray, "batch ..."]) -> Float32[np.ndarray, "batch n"]:
-        """Compute the profiles of each image."""
-        return self(images)[:, self.num_keypoints :]
-
-    def _features(self, images: np.ndarray) -> np.ndarray:
-        # [B, H, W, F] response maps; all that follows is a sum over rows or over columns of them.
-        maps = convolve(self._image.channels_last(images), self.filters, self.stride)
-        response = subtract_background(np.maximum(maps, 0.0, out=maps))
-        # A third of the time of `sum`, whose inner loop over a few filters is slow.
-        by_row, by_column = (np.einsum(f"bhwf->b{line}f", response) for line in "hw")
-        return np.concatenate(
-            [keypoints(by_row, by_column), profiles(by_row), profiles(by_column)], axis=-1
-        )
+        return np.concatenate(list(executor("random-features").map(summarise, pieces)))
 
 
 @functools.cache
@@ -110,6 +116,30 @@ def subtract_background(maps: Float32[np.ndarray, "batch height width filter"]) 
     """
     centred = maps - maps.mean((1, 2), keepdims=True)
     return np.maximum(centred, 0.0, out=centred)
+
+
+Maps = Float32[np.ndarray, "batch height width filter"]
+
+
+def sums(maps: Maps) -> tuple[np.ndarray, np.ndarray]:
+    """Sum over columns [B, H, F], and over rows [B, W, F]."""
+    # A third of the time of `sum`, whose inner loop over a few filters is slow.
+    return np.einsum("bhwf->bhf", maps), np.einsum("bhwf->bwf", maps)
+
+
+def keypoints_and_profiles(maps: Maps) -> np.ndarray:
+    """Compute [B, P] the keypoints, then the profiles of rows and of columns."""
+    by_row, by_column = sums(maps)
+    return np.concatenate(
+        [keypoints(by_row, by_column), profiles(by_row), profiles(by_column)], axis=-1
+    )
+
+
+def bands(maps: Maps) -> np.ndarray:
+    """Compute [B, NUM_BANDS * (H + W) * F] the profiles of rows, band by band, then of columns."""
+    by_row = [sums(band)[0] for band in np.array_split(maps, NUM_BANDS, axis=2)]
+    by_column = [sums(band)[1] for band in np.array_split(maps, NUM_BANDS, axis=1)]
+    return np.concatenate([profiles(each) for each in by_row + by_column], axis=-1)
 
 
 def keypoints(

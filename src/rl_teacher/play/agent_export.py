@@ -19,7 +19,7 @@ from rl_teacher.common.paths import user_path
 from rl_teacher.envs.preprocessing import LUMA, converts_to_grey, is_image_space, layout_of
 from rl_teacher.envs.registry import atari_game, make_single_env
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder
-from rl_teacher.nn.random_features import random_features_for
+from rl_teacher.nn.random_features import NUM_BANDS, random_features_for
 from rl_teacher.play.actors import Actor, load_actor
 from rl_teacher.runs.folder import home
 
@@ -92,8 +92,10 @@ def write(actor: Actor, policy: NumpyPolicy, form: str, out: Path) -> None:
             elif isinstance(encoder, NumpyImageEncoder):
                 parts["features"] = TEXTS["image"].format(strides=encoder.strides)
             else:
-                profiles = TEXTS["profiles"].format(stride=random_features_for(layout).stride)
-                parts["features"] = profiles + TEXTS["vector"]
+                bands = TEXTS["bands"].format(
+                    stride=random_features_for(layout).stride, num=NUM_BANDS
+                )
+                parts["features"] = bands + TEXTS["vector"]
             parts["action"] = TEXTS[head.kind].format(shape=head.shape, first=head.scale.first)
             fields |= parts
         elif form == "onnx":

@@ -16,7 +16,7 @@ from rl_teacher.agents.numpy_policy import NumpyPolicy
 from rl_teacher.nn.conv import BATCH_NORM_EPSILON
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP
-from rl_teacher.nn.random_features import MIN_TOTAL, random_features_for
+from rl_teacher.nn.random_features import MIN_TOTAL, NUM_BANDS, random_features_for
 from rl_teacher.predictor.ensemble import RewardPredictor
 from rl_teacher.predictor.networks import ImageRewardNetwork, unstack_members
 
@@ -82,9 +82,7 @@ def save_policy(policy: NumpyPolicy, arrays: Mapping[str, np.ndarray], path: Pat
         layout = encoder.layout
         x = graph.input("observation", "float32" if layout is None else "uint8", encoder.shape)
         if layout is not None:
-            x = random_features(graph, graph.add("Cast", x, to=TensorProto.FLOAT), layout)
-            is_profile = np.arange(random_features_for(layout).num_features)
-            x = graph.add("Gather", x, is_profile[-encoder.mean.size :], axis=-1)
+            x = bands(graph, graph.add("Cast", x, to=TensorProto.FLOAT), layout)
         x = graph.add("Mul", graph.add("Sub", x, encoder.mean), encoder.inverse_std)
         x = graph.add("Clip", x, -arrays["clip"], arrays["clip"])
     x = mlp(graph, x, policy.network)
@@ -169,11 +167,7 @@ def member_reward(graph: Graph, x: str, action: str, network: ImageRewardNetwork
 
 def random_features(graph: Graph, x: str, layout: ImageLayout) -> str:
     """Compute [B, P] the features of images; see `RandomFeatures`."""
-    features = random_features_for(layout)
-    maps = graph.add("Relu", convolve(graph, x, features.filters, features.stride))
-    background = graph.add("ReduceMean", maps, axes=[2, 3])
-    response = graph.add("Relu", graph.add("Sub", maps, background))
-    sizes = [(n - len(features.filters)) // features.stride + 1 for n in layout.size]
+    response, sizes = response_maps(graph, x, layout)
     mean = graph.add("ReduceMean", response, axes=[2, 3], keepdims=0)
     total = graph.add("Mul", mean, np.float32(math.prod(sizes)))
     centres, profiles = [], []
@@ -181,9 +175,36 @@ def random_features(graph: Graph, x: str, layout: ImageLayout) -> str:
         line = graph.add("ReduceSum", response, np.array([axis]), keepdims=0)
         place = graph.add("MatMul", line, np.linspace(-1, 1, size, dtype=np.float32))
         centres.append(graph.add("Div", place, graph.add("Add", total, np.float32(MIN_TOTAL))))
-        profile = graph.add("Log", graph.add("Add", line, np.float32(1)))
-        profiles.append(graph.add("Flatten", graph.add("Transpose", profile, perm=[0, 2, 1])))
+        profiles.append(profile(graph, line))
     return graph.add("Concat", *centres, mean, *profiles, axis=1)
+
+
+def bands(graph: Graph, x: str, layout: ImageLayout) -> str:
+    """Compute [B, D] the profiles of the bands of images; see `random_features.bands`."""
+    response, sizes = response_maps(graph, x, layout)
+    profiles = []
+    for axis, size in zip((3, 2), reversed(sizes), strict=True):
+        for band in np.array_split(np.arange(size), NUM_BANDS):
+            part = graph.add("Gather", response, band, axis=axis)
+            profiles.append(
+                profile(graph, graph.add("ReduceSum", part, np.array([axis]), keepdims=0))
+            )
+    return graph.add("Concat", *profiles, axis=1)
+
+
+def response_maps(graph: Graph, x: str, layout: ImageLayout) -> tuple[str, list[int]]:
+    """Compute [B, F, H, W] the responses of the fixed random filters; also return H and W."""
+    features = random_features_for(layout)
+    maps = graph.add("Relu", convolve(graph, x, features.filters, features.stride))
+    background = graph.add("ReduceMean", maps, axes=[2, 3])
+    sizes = [(n - len(features.filters)) // features.stride + 1 for n in layout.size]
+    return graph.add("Relu", graph.add("Sub", maps, background)), sizes
+
+
+def profile(graph: Graph, line: str) -> str:
+    """Compute [B, H * F] the logarithms of sums [B, F, H], line by line."""
+    logarithm = graph.add("Log", graph.add("Add", line, np.float32(1)))
+    return graph.add("Flatten", graph.add("Transpose", logarithm, perm=[0, 2, 1]))
 
 
 # --- layers ---
