@@ -212,7 +212,7 @@ def test_chunked_minibatch_update_equals_whole_update(monkeypatch):
         assert metrics[name] == pytest.approx(value, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ["trpo", "sac", "sb3:PPO"])
+@pytest.mark.parametrize("name", ["trpo", "sac"])
 def test_agent_without_image_encoder_is_refused_with_alternatives(name):
     config = TeachConfig("Corridor", "rl", name="x", agent=name)
     with pytest.raises(BadInput, match="ppo"):

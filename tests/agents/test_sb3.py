@@ -148,6 +148,22 @@ def test_acting_and_prediction_read_pixels_of_small_image_in_same_order():
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("sb3:PPO", ["batch_size=32"]), ("sb3:DQN", ["buffer_size=100", "learning_starts=0"])],
+)
+def test_images_are_learned_by_convolutions(name, arguments):
+    venv = make_vector("MovingDot-v0", NUM_ENVS)
+    agent = create_agent(name, *arguments, venv=venv)
+    before = weights_of(agent.algorithm)
+    rollout = Collector(venv, seed=0).collect(agent.act, max(agent.rollout_steps, 16))
+    agent.learn(rollout, rollout.rewards)
+    after = weights_of(agent.algorithm)
+    first = next(each for each in before if each.endswith("features_extractor.cnn.0.weight"))
+    assert before[first].shape[1:] == (4, 8, 8)
+    assert (before[first] != after[first]).any()
+
+
 class UnevenBounds(gym.Env):
     """Action bounds that the scaling of Stable-Baselines3 and float32 exceed by rounding."""
 

@@ -140,7 +140,7 @@ def check_supports_images(name: str, observation_space: gym.Space) -> None:
     Raises:
         BadInput: the agent is one of them.
     """
-    is_vector_agent = (name in AGENTS and name not in IMAGE_AGENTS) or is_library_agent(name)
+    is_vector_agent = (name in AGENTS and name not in IMAGE_AGENTS) or name.startswith("sbx:")
     if not is_vector_agent or image_layout_of(observation_space) is None:
         return
     raise BadInput(

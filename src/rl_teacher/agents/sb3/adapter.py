@@ -162,12 +162,13 @@ class LibraryAgent:
         Raises:
             BadConfig: the algorithm does not support the spaces, or refuses an argument.
         """
-        if image_layout_of(observation_space) is None:
+        layout = image_layout_of(observation_space)
+        if layout is None:
             limit_torch_threads()
         self.name = name
         self._num_envs = settings.num_envs
         self._class = algorithm_class(name)
-        self._arguments = arguments_for(self._class, name, settings)
+        self._arguments = arguments_for(self._class, name, settings, has_images=layout is not None)
         self._observation_space, self._action_space = observation_space, action_space
         is_box = isinstance(action_space, gym.spaces.Box)
         self._action_bounds = float32_bounds(action_space) if is_box else None
@@ -181,7 +182,12 @@ class LibraryAgent:
             shape = observation_space.shape
             observation_space = gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
         space = observation_space
-        if isinstance(space, gym.spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3:
+        if layout is not None:
+            # A plain space, since checkpoints of the library contain its class.
+            observation_space = gym.spaces.Box(0, 255, layout.shape, np.uint8)
+        elif (
+            isinstance(space, gym.spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
+        ):
             # An image that is too small for convolutions. These libraries would guess its channel
             # axis, and transpose it in some calls only; one channel and one row leave no choice.
             low, high = (bound.reshape(1, 1, -1) for bound in (space.low, space.high))

@@ -51,7 +51,9 @@ def algorithm_class(name: str) -> Any:
         raise MissingExtra(f"{name} needs {module}", name.partition(":")[0], error) from error
 
 
-def arguments_for(algorithm: Any, name: str, settings: OtherAgentConfig) -> dict[str, Any]:
+def arguments_for(
+    algorithm: Any, name: str, settings: OtherAgentConfig, *, has_images: bool = False
+) -> dict[str, Any]:
     """Return the constructor arguments, and `normalise` for on-policy algorithms.
 
     The defaults of the libraries are tuned for one environment. With N environments, `n_steps` is
@@ -69,7 +71,7 @@ def arguments_for(algorithm: Any, name: str, settings: OtherAgentConfig) -> dict
         if each not in known:
             raise UnknownName(f"argument of {name}", each, known)
     made = {key: _parse_schedule(key, value) for key, value in given.items()}
-    made.setdefault("policy", "MlpPolicy")
+    made.setdefault("policy", "CnnPolicy" if has_images else "MlpPolicy")
     if is_on_policy(algorithm):
         made.setdefault(NORMALISE, True)
         own = parameters["n_steps"].default
