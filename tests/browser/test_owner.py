@@ -141,6 +141,11 @@ def test_owner_pauses_stops_and_changes_the_run(open_tab, experiment, store):
     assert control().seconds_between == 2.5
     page.get_by_role("link", name="Audit trail").click()
     page.get_by_text("changed the instructions").wait_for(timeout=PATIENCE_MS)
+    changes = page.get_by_role("list", name="Audit trail").get_by_role("listitem")
+    changes.filter(has_text="Overlap 0 % → 25 %").wait_for()
+    changes.filter(has_text="paused the run").wait_for()
+    page.get_by_label("Kind of change").select_option("people")
+    page.get_by_text("No such changes.").wait_for()
 
 
 def test_owner_filters_adjudicates_and_downloads_comparisons(open_tab, experiment, store):

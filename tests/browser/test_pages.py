@@ -17,7 +17,7 @@ TABS = {
     "clips": "figure canvas",
     "labelers": ".labelers dd .line",
     "settings": "textarea",
-    "audit": "main .card",
+    "audit": "main ol",
 }
 """Tabs of an experiment, and what each shows when it is loaded."""
 
@@ -53,6 +53,12 @@ def test_pages_of_owner_are_accessible_and_fit_zoomed_windows(visit, full):
     visit(f"/e/{full.name}", "text=Episode at step")
     for tab, waits_for in TABS.items():
         visit(f"/e/{full.name}?tab={tab}", waits_for)
+
+    def open_clip(page):
+        page.get_by_role("button", name="Play the clip").first.click()
+        page.locator("dialog .clip-player").wait_for(timeout=PATIENCE_MS)
+
+    visit(f"/e/{full.name}?tab=clips", TABS["clips"], act=open_clip)
 
     def open_comparison(page):
         page.locator("main li button").first.click()

@@ -99,7 +99,7 @@ def test_answers_given_while_paused_finished_and_extended_are_stored_and_used(
         store.labels.add(on_screen, Answer.EQUAL, "Ada")
         labelling.get_by_role("heading", name="The run is finished").wait_for(timeout=PATIENCE_MS)
 
-        labelling.get_by_role("link", name="Other numbers").click()
+        labelling.get_by_role("link", name="Change labels and steps").click()
         labelling.get_by_label("Target number of labels").fill("12", timeout=PATIENCE_MS)
         labelling.get_by_label("Steps in all").fill("8192")
         labelling.get_by_role("button", name="Save").click()

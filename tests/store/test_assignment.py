@@ -86,4 +86,8 @@ class TestGold:
         store.comparisons.set_gold(comparison_id, None)
         [row] = store.comparisons.page(experiment_id).rows
         assert row.gold is None
-        assert [details["answer"] for _, details, _ in recorded_events(store)] == [None, "left"]
+        details = [details for _, details, _ in recorded_events(store)]
+        assert details == [
+            {"comparison": 1, "answer": {"from": "left", "to": None}},
+            {"comparison": 1, "answer": {"from": None, "to": "left"}},
+        ]

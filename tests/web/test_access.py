@@ -46,6 +46,7 @@ FOR_OWNERS = {
     "POST /api/v1/experiments/{name}/rename",
     "POST /api/v1/experiments/{name}/restore",
     "GET /api/v1/audit",
+    "GET /api/v1/settings",
     "GET /api/v1/environments/{env_id:path}/clips",
     "GET /metrics",
     "GET /api/v1/experiments/{name}/comparisons",

@@ -3,7 +3,7 @@
 import pytest
 
 from rl_teacher.clips.answer import Answer
-from rl_teacher.store.records import Control
+from rl_teacher.store.records import Control, RenderedClip
 from tests.web.conftest import ENV_ID, assert_problem, label, post
 
 URL = "/api/v1/experiments/hopper"
@@ -255,3 +255,24 @@ class TestLibrary:
         assert first["rows"] + rest["rows"] == whole["rows"]
         assert len({each["hash"] for each in whole["rows"]}) == 4
         assert (whole["next"], rest["next"]) == (None, None)
+
+    def test_clips_of_experiment_are_those_that_it_compares_or_keeps(self, program, trainer, store):
+        trainer.ask(1)
+        url = f"/api/v1/environments/{ENV_ID}/clips"
+        compared = {each["hash"] for each in program.get(url).json()["rows"]}
+        clip = RenderedClip(ENV_ID, 8, "video", "clips/a.mp4", None, num_frames=8, fps=10.0)
+        store.clips.publish({"episode": clip, "of another": clip})
+        store.episodes.add(trainer.id, {"clip": "episode", "step": 1})
+        page = program.get(url, params={"experiment": "hopper", "limit": 2}).json()
+        rest = program.get(url, params={"experiment": "hopper", "after": page["next"]}).json()
+        found = [each["hash"] for each in page["rows"] + rest["rows"]]
+        assert sorted(found) == sorted({*compared, "episode"})
+        assert_problem(program.get(url, params={"experiment": "none"}), 404)
+
+
+class TestSettings:
+    def test_settings_of_sections_are_described_by_their_full_names(self, program):
+        meanings = program.get("/api/v1/settings").json()
+        assert meanings["ppo.gamma"] == "discount factor"
+        assert meanings["reward.ensemble_size"].startswith("ensemble members")
+        assert "gamma" not in meanings

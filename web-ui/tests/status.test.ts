@@ -57,7 +57,7 @@ it.each([
   ['Loading…', null, null],
   ['Loading…', { latest_episode: {} as Episode, is_running: true }, null],
   ['The first episode appears here after it ends.', { latest_episode: null, is_running: true }, null],
-  ['This run has no episode to show.', { latest_episode: null, is_running: false }, null],
+  ['No episode to show. Where episodes are videos, only runs with -p human, --serve or --videos record them.', { latest_episode: null, is_running: false }, null],
   ['deleted', { latest_episode: {} as Episode, is_running: true }, new Error('deleted')],
 ])('explains %j where an episode would be', (text, summary, failure) => {
   expect(describeNoEpisode(summary, failure)).toBe(text)

@@ -17,27 +17,17 @@ CLIP_BY_HASH = select(*sql.columns_of(ClipView, Clip)).where(
     Clip.content_hash == bindparam("content_hash")
 )
 
-CLIPS_OF_EXPERIMENT = select(*sql.columns_of(ClipView, Clip)).where(
-    or_(
-        Clip.content_hash.in_(select(Comparison.left_hash).where(sql.OF_EXPERIMENT)),
-        Clip.content_hash.in_(select(Comparison.right_hash).where(sql.OF_EXPERIMENT)),
-    )
+IS_COMPARED = or_(
+    Clip.content_hash.in_(select(Comparison.left_hash).where(sql.OF_EXPERIMENT)),
+    Clip.content_hash.in_(select(Comparison.right_hash).where(sql.OF_EXPERIMENT)),
 )
+IS_KEPT_EPISODE = Clip.content_hash.in_(
+    select(Episode.clip_hash).where(Episode.experiment_id == bindparam("experiment_id"))
+)
+
+CLIPS_OF_EXPERIMENT = select(*sql.columns_of(ClipView, Clip)).where(IS_COMPARED)
 
 RENDERED = select(*sql.columns_of(ClipView, Clip)).where(Clip.kind.is_not(None))
-
-LIBRARY = (
-    RENDERED.where(Clip.env_id == bindparam("env_id"))
-    .order_by(Clip.created_at, Clip.content_hash)
-    .offset(bindparam("first"))
-    .limit(bindparam("limit"))
-)
-
-NUM_RENDERED = (
-    select(func.count())
-    .select_from(Clip)
-    .where(Clip.env_id == bindparam("env_id"), Clip.kind.is_not(None))
-)
 
 SHARED = (
     select(Clip.content_hash)
@@ -106,18 +96,30 @@ class Clips:
         rows = self._database.rows(statement, env_id=env_id, num_steps=num_steps)
         return [row["content_hash"] for row in rows]
 
-    def page(self, env_id: str, after: int | None = None, limit: int = 50) -> Page[ClipView]:
+    def page(
+        self,
+        env_id: str,
+        after: int | None = None,
+        limit: int = 50,
+        experiment_id: int | None = None,
+    ) -> Page[ClipView]:
         """Return a page of an environment's rendered clips, newest first.
 
         Args:
             env_id: Environment.
             after: `next` of the previous page: the number of older clips.
             limit: Maximum number of rows.
+            experiment_id: Only clips that this experiment compares, or keeps as episodes.
         """
+        clips = RENDERED.where(Clip.env_id == env_id)
+        if experiment_id is not None:
+            of_experiment = clips.where(or_(IS_COMPARED, IS_KEPT_EPISODE))
+            clips = of_experiment.params(experiment_id=experiment_id)
         if after is None:
-            after = int(self._database.scalar(NUM_RENDERED, env_id=env_id))
+            after = int(self._database.scalar(select(func.count()).select_from(clips.subquery())))
         first = max(0, after - limit)
-        rows = self._database.rows(LIBRARY, env_id=env_id, first=first, limit=after - first)
+        ordered = clips.order_by(Clip.created_at, Clip.content_hash)
+        rows = self._database.rows(ordered.offset(first).limit(after - first))
         return Page([ClipView(**row) for row in reversed(rows)], first or None)
 
     def rendered(self) -> list[ClipView]:

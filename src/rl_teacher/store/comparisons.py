@@ -239,12 +239,14 @@ class Comparisons:
         by_id = self._labelers.id_of(by)
         gold = None if answer is None else Answer(answer).value
         with self._database.writing() as connection:
-            change = update(Comparison).where(Comparison.id == comparison_id).values(gold=gold)
-            found = connection.execute(change.returning(Comparison.experiment_id)).one_or_none()
-            if found is None:
+            is_meant = Comparison.id == comparison_id
+            columns = (Comparison.gold, Comparison.number, Comparison.experiment_id)
+            before = connection.execute(select(*columns).where(is_meant)).one_or_none()
+            if before is None:
                 raise ComparisonNotFound([comparison_id])
-            details = {"comparison": comparison_id, "answer": gold}
-            self._events.append(connection, "gold", details, by_id, found.experiment_id)
+            connection.execute(update(Comparison).where(is_meant).values(gold=gold))
+            details = {"comparison": before.number, "answer": {"from": before.gold, "to": gold}}
+            self._events.append(connection, "gold", details, by_id, before.experiment_id)
 
 
 def read_num_asked(connection: Connection, experiment_id: int) -> int:

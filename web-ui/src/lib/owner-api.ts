@@ -118,8 +118,20 @@ export const getEpisodes = (name: string): Promise<T.Episode[]> =>
 export const getDiagnostics = (name: string): Promise<T.PredictorDiagnostics> =>
   getJson(`${pathOf(name)}/diagnostics`)
 
-export const getClips = (envId: string, after: number | null, limit: number): Promise<Page<T.Clip>> =>
-  getJson(`${API}/environments/${encodeURIComponent(envId)}/clips?${pageQuery(after, limit)}`)
+/** Fetch the clips of an environment; only those of one experiment, if it is given. */
+export const getClips = (
+  envId: string,
+  experiment: string | null,
+  after: number | null,
+  limit: number,
+): Promise<Page<T.Clip>> => {
+  const query = pageQuery(after, limit)
+  if (experiment !== null) query.set('experiment', experiment)
+  return getJson(`${API}/environments/${encodeURIComponent(envId)}/clips?${query}`)
+}
+
+/** Fetch what each setting of a configuration means, by its name. */
+export const getSettings = (): Promise<Record<string, string>> => getJson(`${API}/settings`)
 
 export async function getAuditEvents(
   experiment: string,

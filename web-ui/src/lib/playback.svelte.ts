@@ -78,9 +78,15 @@ export class Playback {
 
   /** Perform the action of a key, unless a dialog is open: for pages on which keys only play. */
   readonly handleKey = (event: KeyboardEvent): void => {
-    if (document.querySelector('dialog[open]') !== null) return
+    if (document.querySelector('dialog[open]') === null) this.handleDialogKey(event)
+  }
+
+  /** Handle a key that was pressed in the dialog of the player. */
+  readonly handleDialogKey = (event: KeyboardEvent): void => {
     const action = actionOf(event)
-    if (action !== null && this.perform(action)) event.preventDefault()
+    if (action === null || !this.perform(action)) return
+    event.preventDefault()
+    event.stopPropagation()
   }
 
   /** Perform a keyboard action; return whether it is one of playback. */

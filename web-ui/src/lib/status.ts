@@ -56,12 +56,13 @@ export const missingText = ({ message }: Pick<Status, 'message'>, numMissing: nu
 
 /** Return why no episode is shown. */
 export function describeNoEpisode(
-  summary: Pick<ExperimentSummary, 'latest_episode' | 'is_running'> | null,
+  summary: (Pick<ExperimentSummary, 'latest_episode' | 'is_running'> & { metrics?: Record<string, unknown> }) | null,
   failure: unknown,
 ): string {
   if (failure !== null) return errorText(failure)
   if (summary === null || summary.latest_episode !== null) return 'Loading…'
-  return summary.is_running ? 'The first episode appears here after it ends.' : 'This run has no episode to show.'
+  if (summary.is_running && !summary.metrics?.episodes) return 'The first episode appears here after it ends.'
+  return 'No episode to show. Where episodes are videos, only runs with -p human, --serve or --videos record them.'
 }
 
 type Milestones = Pick<ExperimentSummary, 'num_fits' | 'beats_untrained'>

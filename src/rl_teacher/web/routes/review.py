@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from pathlib import Path as FilePath
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
@@ -15,6 +15,8 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
 from rl_teacher.common.errors import BadInput, CorruptClip, MediaNotFound
+from rl_teacher.config.experiment import TeachConfig
+from rl_teacher.config.fields import fields_of, help_of
 from rl_teacher.report.label_export import jsonl, label_rows
 from rl_teacher.runs.control import finish_run, switch_reward
 from rl_teacher.store.experiments import ClearableSetting, check_assignment
@@ -73,11 +75,16 @@ def list_comparisons(
 def list_clips(
     env_id: Annotated[str, Path(pattern=NO_NULL)],
     services: ServicesDep,
+    experiment: str | None = None,
     after: Cursor = None,
     limit: Limit = 48,
 ) -> Page[Clip]:
-    """List the clips of an environment that can be shown, newest first."""
-    page = services.store.clips.page(env_id, after, limit)
+    """List the clips of an environment that can be shown, newest first.
+
+    `experiment` selects those that it compares, and the episodes that it keeps.
+    """
+    experiment_id = None if experiment is None else services.experiments.find(experiment).id
+    page = services.store.clips.page(env_id, after, limit, experiment_id)
     shown = map(clip_if_displayable, page.rows)
     return Page([clip for clip in shown if clip is not None], page.next)
 
@@ -163,6 +170,18 @@ def update_experiment(
     if policy != before:
         experiments.set_assignment(view.id, policy, by=owner)
     return owner_experiment_detail(services.experiments.find(name), services, owner)
+
+
+@router.get("/settings")
+def describe_settings() -> dict[str, str]:
+    """Describe each setting of a configuration, by its name; those of a section as `ppo.gamma`."""
+    parts = {f"{name}.": field.annotation for name, field in fields_of(TeachConfig).items()}
+    sections = {prefix: model for prefix, model in parts.items() if is_dataclass(model)}
+    return {
+        prefix + name: help_of(model, name)
+        for prefix, model in {"": TeachConfig, **sections}.items()
+        for name in fields_of(model)
+    }
 
 
 @router.post("/experiments/{name}/control")
