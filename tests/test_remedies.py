@@ -63,9 +63,9 @@ def take_every_choice() -> None:
         env.step(np.int64(action))
 
 
-def camera_alone():
-    space = custom.Camera.observation_space["camera"]  # pyright: ignore[reportIndexIssue]
-    return TransformObservation(custom.Camera(), lambda seen: seen["camera"], space)
+def front_camera_alone():
+    space = custom.Cameras.observation_space["front"]  # pyright: ignore[reportIndexIssue]
+    return TransformObservation(custom.Cameras(), lambda seen: seen["front"], space)
 
 
 def counted_states():
@@ -165,9 +165,9 @@ REMEDIES: dict[str, tuple[Callable[[], object], str, Callable[[], object]]] = {
         take_every_choice,
     ),
     "one part in a wrapper": (
-        lambda: wrap(custom.Camera()),
-        r"observation\['camera'\].*Give observation_transform",
-        lambda: wrap(custom.Camera(), observation_transform=lambda seen: seen["camera"]),
+        lambda: wrap(custom.Cameras()),
+        r"observation\['front'\].*Give observation_transform",
+        lambda: wrap(custom.Cameras(), observation_transform=lambda seen: seen["front"]),
     ),
     "another part in a wrapper": (
         lambda: wrap(custom.Mission()),
@@ -175,9 +175,9 @@ REMEDIES: dict[str, tuple[Callable[[], object], str, Callable[[], object]]] = {
         lambda: wrap(custom.Mission(), observation_transform=lambda seen: seen["place"]),
     ),
     "one part in training": (
-        lambda: get_env_info(f"{custom.MODULE}:Camera"),
+        lambda: get_env_info(f"{custom.MODULE}:Cameras"),
         r"gymnasium.wrappers.TransformObservation",
-        lambda: get_env_info(f"{__name__}:camera_alone"),
+        lambda: get_env_info(f"{__name__}:front_camera_alone"),
     ),
     "a number for many states": (
         lambda: get_env_info(f"{custom.MODULE}:ManyStates"),

@@ -5,6 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from rl_teacher.agents.numpy_policy import load_agent
+from rl_teacher.cli import main
+from rl_teacher.common.errors import BadInput
 from rl_teacher.config.experiment import (
     A2CConfig,
     GA3CConfig,
@@ -15,8 +18,10 @@ from rl_teacher.config.experiment import (
 )
 from rl_teacher.envs.registry import get_env_info
 from rl_teacher.plan import resolve
+from rl_teacher.play.agent_export import export_agent
 from rl_teacher.runs.folder import Experiment
 from rl_teacher.teach import teach
+from tests.image_environments import CROSSING
 
 pytestmark = pytest.mark.usefixtures("_shapes_unchecked")
 
@@ -66,6 +71,24 @@ def test_labeler_sees_episode_ends_unless_hidden_or_absent(env_id, hides, shown)
     learning = resolve(config, RunOptions(), get_env_info(env_id)).learning
     assert learning is not None
     assert learning.shows_ends == shown
+
+
+@pytest.mark.slow
+def test_agent_learns_from_labels_what_needs_an_image_and_numbers(tmp_path):
+    """The return of an agent that uses only one of the two is about 0, and the highest about 16."""
+    options = "-l 300 -t 30000 -f 1 -w 1 --seed 1 --ppo.learning-rate 1e-3 --no-tensorboard"
+    options += " --ppo.image-encoder small"
+    words = ["teach", "-p", "synth", "-e", CROSSING, "-n", "test", *options.split()]
+    assert main(words) == 0
+    assert curve("test")["true_return"] > 12
+    for form in ("numpy", "onnx", "sb3"):
+        with pytest.raises(BadInput, match="--format safetensors"):
+            export_agent("test", tmp_path / form, "latest", form)
+    agent = load_agent(export_agent("test", tmp_path / "agent", "latest", "safetensors"))
+    layout = agent.encoder.layout
+    image = np.zeros((1, 12, 12), np.uint8)
+    image[:, 5:7, 1:3] = 255  # on the left
+    assert [agent(layout.join(image, np.array([wanted, 7]))) for wanted in (497, 503)] == [0, 1]
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Agents with image observations."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -26,7 +27,7 @@ from rl_teacher.config.experiment import TeachConfig
 from rl_teacher.nn.conv import ImageEncoder
 from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.random_features import random_features_for
-from tests.image_environments import Corridor, Seeker, make_corridors
+from tests.image_environments import Corridor, Seeker, make_corridors, make_crossings
 
 SETTINGS = {
     PPO: PPOConfig(
@@ -44,6 +45,7 @@ SETTINGS = {
 
 ENCODED = [(PPO, "bands"), (PPO, "small"), (A2C, "bands"), (A2C, "small"), (GA3C, "bands")]
 every_encoder = pytest.mark.parametrize(("kind", "encoder"), ENCODED)
+MAKERS = [make_corridors, make_crossings]
 
 
 def make(kind, venv, encoder="bands", seed=0):
@@ -84,9 +86,24 @@ def test_a2c_and_ga3c_learn_from_image_observations(kind, encoder):
     assert train(make(kind, venv, encoder), venv, 300) > 0.7
 
 
-@every_encoder
-def test_restored_image_agent_continues_exactly(kind, encoder):
-    venv, other_venv = make_corridors(8), make_corridors(8)
+@pytest.mark.slow
+@pytest.mark.parametrize("encoder", ["bands", "small"])
+@pytest.mark.usefixtures("_shapes_unchecked")
+def test_ppo_learns_what_needs_the_image_and_the_numbers_beside_it(encoder):
+    venv = make_crossings(8)
+    assert train(make(PPO, venv, encoder), venv, 60) > 0.4
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoder", "make_envs"),
+    [
+        *((*each, make_corridors) for each in ENCODED),
+        (PPO, "small", make_crossings),
+        (GA3C, "bands", make_crossings),
+    ],
+)
+def test_restored_image_agent_continues_exactly(kind, encoder, make_envs):
+    venv, other_venv = make_envs(8), make_envs(8)
     one, other = make(kind, venv, encoder), make(kind, other_venv, encoder, seed=1)
     train(one, venv, 2)
     other.load_state(one.state())
@@ -96,7 +113,7 @@ def test_restored_image_agent_continues_exactly(kind, encoder):
         each.predict(rollout.observations[-1], deterministic=True) for each in (one, other)
     )
     np.testing.assert_array_equal(first, second)
-    means = [train(each, make_corridors(8), 3) for each in (one, other)]
+    means = [train(each, make_envs(8), 3) for each in (one, other)]
     assert means[0] == means[1]
     for name, array in one.state().items():
         np.testing.assert_array_equal(array, other.state()[name], err_msg=name)
@@ -120,9 +137,20 @@ def test_tiled_images_encode_like_whole_images(shape, channel_axis):
     np.testing.assert_allclose(features, encoder.convolutions(jnp.asarray(images)), atol=1e-5)
 
 
+def test_numbers_follow_the_tiles_of_their_image():
+    layout = ImageLayout((8, 8), None, num_numbers=1)
+    images = np.arange(64, dtype=np.uint8)[None]
+    rows = layout.join(images, np.array([[-2.5]], np.float32))
+    tiles = layout.to_tiles(rows, 4, 4)
+    # The first row of four pixels of each tile, and -2.5 in single precision.
+    np.testing.assert_array_equal(tiles[0, :64].reshape(4, 4, 4)[:, 0, 0], [0, 4, 32, 36])
+    np.testing.assert_array_equal(tiles[0, 64:], list((0xC0200000).to_bytes(4, sys.byteorder)))
+
+
+@pytest.mark.parametrize("make_envs", MAKERS)
 @pytest.mark.parametrize("encoder", ["bands", "small"])
-def test_bootstrap_values_equal_values_of_all_next_observations(encoder):
-    venv = make_corridors(8)
+def test_bootstrap_values_equal_values_of_all_next_observations(encoder, make_envs):
+    venv = make_envs(8)
     agent = make(PPO, venv, encoder)
     rollout = Collector(venv, seed=0).collect(agent.act, 32)
     assert rollout.ended.any()
@@ -141,9 +169,11 @@ def test_bootstrap_values_equal_values_of_all_next_observations(encoder):
     np.testing.assert_allclose(actual, expected_values, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [PPO, A2C])
-def test_features_cached_while_acting_equal_encoded_features(kind):
-    venv = make_corridors(8)
+@pytest.mark.parametrize(
+    ("kind", "make_envs"), [(A2C, make_corridors), *((PPO, m) for m in MAKERS)]
+)
+def test_features_cached_while_acting_equal_encoded_features(kind, make_envs):
+    venv = make_envs(8)
     agent = make(kind, venv, "small")
     for _ in range(2):
         rollout = Collector(venv, seed=0).collect(agent.act, agent.rollout_steps)
@@ -217,3 +247,10 @@ def test_agent_without_image_encoder_is_refused_with_alternatives(name):
     config = TeachConfig("Corridor", "rl", name="x", agent=name)
     with pytest.raises(BadInput, match="ppo"):
         make_agent(config, make_corridors(1))
+
+
+@pytest.mark.parametrize("name", ["trpo", "sac", "sb3:PPO"])
+def test_agent_that_takes_no_numbers_beside_images_is_refused_with_alternatives(name):
+    config = TeachConfig("Corridor", "rl", name="x", agent=name)
+    with pytest.raises(BadInput, match=r"2 numbers beside each.* ppo"):
+        make_agent(config, make_crossings(1))

@@ -280,9 +280,11 @@ class Mission(Point):
     observation_space = gym.spaces.Dict(mission=Undeclared(), place=Point.observation_space)  # pyright: ignore[reportAssignmentType]
 
 
-class Camera(Point):
+class Cameras(Point):
     observation_space = gym.spaces.Dict(  # pyright: ignore[reportAssignmentType]
-        camera=gym.spaces.Box(0, 255, (24, 20, 3), np.uint8), place=Point.observation_space
+        front=gym.spaces.Box(0, 255, (24, 20, 3), np.uint8),
+        rear=gym.spaces.Box(0.0, 1.0, (24, 20), np.float32),
+        place=Point.observation_space,
     )
 
 

@@ -109,7 +109,7 @@ def test_faulty_environment_is_refused_before_training(caplog):
     [
         ("Words", "cannot be flattened to vectors of one size"),
         ("Mission", r"its part \['mission'\] cannot be .*such as observation\['place'\]"),
-        ("Camera", r"its part \['camera'\] is an image.*such as observation\['camera'\]"),
+        ("Cameras", r"its parts \['front'\] and \['rear'\] are images, of which one can be used"),
         ("Blank", "it has no numbers"),
         ("ManyStates", r"Discrete\(2147483648\).* one-hot vectors of 2,147,483,648 numbers"),
         ("ManyMoves", r"actions of Discrete\(2147483648\).* at most 100,000"),

@@ -37,7 +37,7 @@ RUN = [
     (OTHERS, f"{FACTORIES}:minigrid"),
     (OTHERS, "panda_gym:PandaReachDense-v3"),
     (OTHERS, "popgym:popgym-RepeatPreviousEasy-v0"),
-    (OTHERS, f"{FACTORIES}:vizdoom"),
+    (OTHERS, "vizdoom.gymnasium_wrapper:VizdoomBasic-v1"),
     (OTHERS, "BipedalWalker-v3"),
     (OTHERS, "CarRacing-v3"),
     (OTHERS, "LunarLander-v3"),
@@ -46,7 +46,6 @@ REFUSED = [
     (MUJOCO_3_3, "Hopper-v1", "needs MuJoCo 4.0 or newer"),
     (MUJOCO_3, "dm_control/walker-walk-v0", "needs MuJoCo 4.0 or newer"),
     (OTHERS, "minigrid:MiniGrid-Empty-5x5-v0", r"\['mission'\] cannot be flattened"),
-    (OTHERS, "vizdoom.gymnasium_wrapper:VizdoomBasic-v1", r"\['screen'\] is an image"),
 ]
 
 

@@ -6,16 +6,18 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
+from gymnasium.wrappers import TransformObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_teacher.agents.collector import Collector
-from rl_teacher.common.errors import BadInput, BadObservation
+from rl_teacher.common.errors import BadConfig, BadInput, BadObservation
 from rl_teacher.config.preprocessing import FrameSettings
 from rl_teacher.envs.preprocessing import (
     AreaResize,
     AreaWeights,
     ImagePreprocessing,
+    ImageRows,
     describe_preprocessing,
     grey,
     is_image_space,
@@ -76,6 +78,56 @@ def test_stacked_image_keeps_its_channel_axis_in_agent_and_predictor(shape, sett
     space = env.observation_space
     assert image_layout_of(space) == expected
     assert InputSpace.from_spaces(space, env.action_space).image == expected
+
+
+class TestImageWithNumbers:
+    SPACE = gymnasium.spaces.Dict(
+        goal=gymnasium.spaces.Tuple([Discrete(3), Box(-1, 1, (2,), np.float64)]),
+        camera=Box(0, 255, (8, 9), np.uint8),
+        is_held=gymnasium.spaces.MultiBinary(1),
+    )
+
+    @staticmethod
+    def seen(brightness, number=0.25):
+        return {
+            "goal": (1, np.array([number, -1e-3])),
+            "camera": of(brightness, (8, 9)),
+            "is_held": np.array([1], np.int8),
+        }
+
+    def shows(self, *observations, frames):
+        env = Shows(of(0), space=self.SPACE)
+        env.images, rows = observations, ImageRows(self.SPACE)
+        return ImagePreprocessing(TransformObservation(env, rows, rows.space), frames)
+
+    def test_row_is_stacked_images_then_float32_numbers_of_latest_observation(self):
+        env = self.shows(self.seen(3), self.seen(4, 0.5), frames=FrameSettings(2, size=8))
+        env.reset()
+        row = env.step(0)[0]
+        layout = image_layout_of(env.observation_space)
+        assert layout == ImageLayout((2, 8, 8), 0, num_numbers=6)
+        assert row.shape == env.observation_space.shape == (2 * 8 * 8 + 4 * 6,)
+        np.testing.assert_array_equal(row[:128], [3] * 64 + [4] * 64)
+        numbers = np.frombuffer(row[128:].tobytes(), np.float32)
+        # The parts in the order of the Dict, without the image.
+        np.testing.assert_array_equal(numbers, np.float32([0, 1, 0, 0.5, -1e-3, 1]))
+
+    def test_description_counts_numbers(self):
+        described = describe_preprocessing(ImageRows(self.SPACE).space.layout, FrameSettings())
+        assert described.startswith("images of 8 x 9 pixels, 1 channel, with 6 numbers; prep")
+
+    @pytest.mark.parametrize("number", [np.nan, np.inf, 1e300])
+    def test_numbers_that_are_not_finite_or_too_large_are_refused(self, number):
+        with pytest.raises(BadObservation, match="beside an image"):
+            ImageRows(self.SPACE)(self.seen(3, number))
+
+    def test_image_of_other_size_is_refused(self):
+        with pytest.raises(BadObservation, match="size and type of images"):
+            ImageRows(self.SPACE)({**self.seen(3), "camera": of(3, (9, 9))})
+
+    def test_frames_too_small_for_convolutions_are_refused(self):
+        with pytest.raises(BadConfig, match="at least 8"):
+            self.shows(self.seen(3), frames=FrameSettings(2, size=7))
 
 
 class TestImageSpace:

@@ -2,16 +2,19 @@
 
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from rl_teacher.agents.collector import Collector
 from rl_teacher.common.errors import BadObservation
 from rl_teacher.config.experiment import PredictorConfig
-from rl_teacher.nn.encoders import PredictorEncoder
+from rl_teacher.nn.encoders import ImageBox, PredictorEncoder
+from rl_teacher.nn.image_layout import ImageLayout
 from rl_teacher.nn.random_features import random_features_for
 from rl_teacher.predictor.ensemble import IMAGES_PER_CALL, RewardPredictor
 from rl_teacher.predictor.fit import (
+    _normalised,
     fit,
     gather_steps,
     initial_state,
@@ -21,7 +24,7 @@ from rl_teacher.predictor.fit import (
 from rl_teacher.predictor.inputs import InputSpace
 from rl_teacher.predictor.labels import LabelledPair, LabelSet
 from rl_teacher.predictor.networks import ImageRewardNetwork
-from tests.image_environments import Seeker, make_corridors
+from tests.image_environments import Seeker, make_corridors, make_crossings
 
 IMAGES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
 CONFIG = PredictorConfig(ensemble_size=2)
@@ -63,9 +66,10 @@ def test_cnn_row_holds_bytes_of_image_and_action(kind):
     rows = space.rows(images, actions)
     assert rows.dtype == np.uint8
     assert rows.shape == (3, space.num_features)
-    seen, numbers = space.split(rows)
+    seen, encoded, numbers = space.split(rows)
     np.testing.assert_array_equal(seen, images.reshape(3, -1))
-    np.testing.assert_array_equal(numbers, np.asarray(expected, np.float32))
+    np.testing.assert_array_equal(encoded, np.asarray(expected, np.float32))
+    assert numbers.shape == (3, 0)
 
 
 @pytest.mark.parametrize("kind", ACTIONS)
@@ -90,6 +94,78 @@ def test_default_row_holds_random_features_and_action(kind):
         assert (rows[..., seen.num_features :].sum(-1) == (2 if kind == "several" else 1)).all()
     np.testing.assert_array_equal(space.feature_scales[seen.num_features :], 1)
     np.testing.assert_array_equal(space.feature_scales[: seen.num_features], seen.scales)
+
+
+class TestNumbersBesideImages:
+    LAYOUT = ImageLayout((2, 12, 12), 0, num_numbers=2)
+    NUMBERS = np.array([[1.5, -2.0], [0.0, 1e-3], [4.0, 6.0]], np.float32)
+
+    def rows(self, encoder, kind="discrete"):
+        """Return the input space and rows of three steps, and their images and actions."""
+        space = InputSpace.from_spaces(ImageBox(self.LAYOUT), ACTIONS[kind]).for_encoder(encoder)
+        images = np.random.default_rng(0).integers(0, 256, (3, self.LAYOUT.num_bytes), np.uint8)
+        actions = np.stack([ACTIONS[kind].sample() for _ in range(3)])
+        return space, space.rows(self.LAYOUT.join(images, self.NUMBERS), actions), images, actions
+
+    @pytest.mark.parametrize("kind", ACTIONS)
+    def test_cnn_row_ends_with_their_bytes(self, kind):
+        space, rows, images, actions = self.rows("small", kind)
+        plain = InputSpace.from_spaces(IMAGES, ACTIONS[kind])
+        without = plain.rows(images.reshape(3, 2, 12, 12), actions)
+        np.testing.assert_array_equal(rows[:, :-8], without)
+        np.testing.assert_array_equal(space.split(rows)[2], self.NUMBERS)
+        np.testing.assert_array_equal(space.normalised_part(rows), self.NUMBERS)
+
+    def test_row_of_random_features_ends_with_them_for_both_kinds_of_features(self):
+        space, rows, images, actions = self.rows("auto")
+        plain = InputSpace.from_spaces(IMAGES, ACTIONS["discrete"]).for_encoder("auto")
+        np.testing.assert_array_equal(
+            rows[:, :-2], plain.rows(images.reshape(3, 2, 12, 12), actions)
+        )
+        np.testing.assert_array_equal(rows[:, -2:], self.NUMBERS)
+        for encoder in ("keypoints", "profiles"):
+            expected = [*plain.feature_mask(encoder), True, True]
+            np.testing.assert_array_equal(space.feature_mask(encoder), expected)
+        np.testing.assert_array_equal(space.feature_scales[-2:], 1)
+
+    def test_cnn_row_is_normalised_by_labels_in_its_numbers_alone(self):
+        space, rows, *_ = self.rows("small")
+        labels = LabelSet(3, space, CONFIG.ensemble_size, seed=0)
+        labels.add(LabelledPair(rows, rows, 1.0))
+        normaliser = labels.normaliser(space.feature_mask("small"))
+        normalised = normaliser(rows)
+        np.testing.assert_array_equal(normalised[:, :-8], rows[:, :-8])
+        numbers = space.normalised_part(normalised)
+        np.testing.assert_allclose(numbers.mean(0), 0, atol=1e-3)
+        np.testing.assert_allclose(numbers.std(0), 1, atol=1e-2)
+        batch = _normalised({"rows": jnp.asarray(rows)}, normaliser)
+        np.testing.assert_allclose(space.split(batch["rows"])[2], numbers, atol=1e-6)
+
+    @pytest.mark.parametrize("kind", ["discrete", "continuous"])
+    def test_one_that_is_not_finite_is_named(self, kind):
+        space, _, images, actions = self.rows("small", kind)
+        numbers = self.NUMBERS.copy()
+        numbers[2, 0] = np.nan
+        with pytest.raises(BadObservation, match=r"first at index \(2,\)"):
+            RewardPredictor(space, SMALL)(self.LAYOUT.join(images, numbers), actions)
+
+
+@pytest.mark.parametrize(
+    "config", [CONFIG, pytest.param(SMALL, marks=pytest.mark.slow)], ids=["auto", "small"]
+)
+@pytest.mark.usefixtures("_shapes_unchecked")
+def test_predictor_learns_reward_that_needs_image_and_numbers(tmp_path, config):
+    rollout, space = random_rollout(200, config.image_encoder, make_crossings)
+    rows = space.rows(rollout.observations, rollout.actions)
+    labels = labelled(rollout, rows, space, 300).comparisons
+    outcome = fit(initial_state(space, config, 0), labels, 1_000)
+    predictor = RewardPredictor(space, config)
+    predictor.set_networks(outcome.networks, outcome.normaliser)
+    rewards = predictor(rollout.observations, rollout.actions)
+    assert np.corrcoef(rewards.ravel(), rollout.rewards.ravel())[0, 1] > 0.8
+    predictor.save(tmp_path)
+    again = RewardPredictor.load(tmp_path)
+    np.testing.assert_array_equal(again(rollout.observations, rollout.actions), rewards)
 
 
 def comparisons(space, depends_on, num, seed=0, into=None):
@@ -203,9 +279,13 @@ def test_cnn_uses_actions_unless_ignore_actions_is_set(expected):
     assert (rewards.std(-1) > 1e-6).all() == expected
 
 
-def random_rollout(num_steps=120, network: PredictorEncoder = "auto"):
+def make_seekers(num_envs):
+    return make_corridors(num_envs, Seeker)
+
+
+def random_rollout(num_steps=120, network: PredictorEncoder = "auto", make=make_seekers):
     """Collect a rollout of random actions in corridors whose reward depends on the image."""
-    venv = make_corridors(8, Seeker)
+    venv = make(8)
     collector = Collector(venv, seed=0)
     rollout = collector.collect(collector.random_actions, num_steps)
     space = InputSpace.from_spaces(venv.single_observation_space, venv.single_action_space)

@@ -88,6 +88,7 @@ SPACES = [
     (IMAGE, gym.spaces.Discrete(3, start=5)),
     # By its shape this would be 16x10 pixels with 10 channels.
     (ImageBox(ImageLayout((16, 10, 10), 0)), gym.spaces.MultiBinary(2)),
+    (ImageBox(ImageLayout((12, 12), None, 2)), gym.spaces.Discrete(2)),
     (BOX, gym.spaces.MultiDiscrete(SEVERAL, start=3 + SEVERAL)),
 ]
 
@@ -112,6 +113,8 @@ def test_space_round_trips_through_json(observations, actions):
         {"observation_scale": float("nan")},
         {"image": {"shape": [12, 12, 3], "channel_axis": 1}},
         {"image": {"shape": [12, 12], "channel_axis": None}},
+        {"image": {"shape": [12, 12, 3], "channel_axis": 2, "num_numbers": 1}},
+        {"image": {"shape": [12, 12, 3], "channel_axis": 2, "num_numbers": -1}},
     ],
 )
 def test_inconsistent_json_is_refused(changes):

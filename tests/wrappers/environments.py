@@ -108,6 +108,17 @@ class Parts(Counter):
         return {"place": np.array([self.age], np.float32), "phase": self.age % 3}
 
 
+class PictureAndParts(Counter):
+    observation_space = gym.spaces.Dict(
+        picture=gym.spaces.Box(0, 255, (12, 12), np.uint8), parts=Parts.observation_space
+    )
+
+    def seen(self):
+        picture = np.zeros((12, 12), np.uint8)
+        picture[: self.age] = 255
+        return {"picture": picture, "parts": Parts.seen(self)}  # pyright: ignore[reportArgumentType]
+
+
 KINDS = {kind.__name__: kind for kind in (Counter, Continuous, ManyActions, Parts, Pictures)}
 
 for name, kind in {**KINDS, "Switches": Switches}.items():

@@ -7,7 +7,7 @@ from rl_teacher import PreferenceWrapper
 from rl_teacher.common.errors import BadInput
 from rl_teacher.envs.registry import env_spaces
 from rl_teacher.wrappers.observations import ObservationConverter
-from tests.envs.custom_environments import Blank, Camera, ManyMoves, ManyStates, Mission, Words
+from tests.envs.custom_environments import Blank, Cameras, ManyMoves, ManyStates, Mission, Words
 
 PARTS = gym.spaces.Dict(a=gym.spaces.Box(-1, 1, (2,), np.float32), b=gym.spaces.Discrete(3))
 
@@ -45,6 +45,22 @@ def test_image_of_floats_becomes_bytes():
     assert converter.many(np.stack([image, image])).dtype == np.uint8
 
 
+def test_image_and_numbers_become_a_row_for_one_and_many():
+    space = gym.spaces.Tuple(
+        [gym.spaces.Discrete(2), gym.spaces.Box(0, 1, (9, 8), np.float32), PARTS]
+    )
+    converter = ObservationConverter(space, gym.vector.utils.batch_space(space, 2), None)
+    image = np.full((9, 8), 0.5, np.float32)
+    observation = (1, image, {"a": np.array([0.5, -0.5], np.float32), "b": 2})
+    row = converter.one(observation)
+    np.testing.assert_array_equal(row[: 9 * 8], 128)
+    np.testing.assert_array_equal(row[9 * 8 :].view(np.float32), [0, 1, 0.5, -0.5, 0, 0, 1])
+    both = gym.vector.utils.concatenate(
+        space, [observation] * 2, gym.vector.utils.create_empty_array(space, 2)
+    )
+    np.testing.assert_array_equal(converter.many(both), [row, row])
+
+
 @pytest.mark.parametrize("shape", [(7, 12), (12,), (2, 12, 12, 3)])
 def test_floats_that_are_no_image_stay_floats(shape):
     space = gym.spaces.Box(0, 1, shape, np.float32)
@@ -77,7 +93,7 @@ def test_transform_sets_space_and_keeps_random_state():
     [
         (Words, "it cannot be flattened .* Give observation_transform"),
         (Mission, r"part \['mission'\] cannot be flattened .*, such as observation\['place'\]"),
-        (Camera, r"part \['camera'\] is an image.*, such as observation\['camera'\]"),
+        (Cameras, r"parts \['front'\] and \['rear'\] are images.* such as observation\['front'\]"),
         (Blank, "it has no numbers"),
         (ManyStates, r"Discrete\(2147483648\) .* one-hot vectors of 2,147,483,648 numbers"),
     ],

@@ -42,6 +42,7 @@ from tests.wrappers.environments import (
     Counter,
     ManyActions,
     Parts,
+    PictureAndParts,
     Pictures,
     Switches,
     take_steps,
@@ -118,7 +119,7 @@ def test_default_settings_learn_predictor():
 @pytest.mark.parametrize(
     "kind",
     [
-        *(Counter, Continuous, ManyActions, Switches, Parts),
+        *(Counter, Continuous, ManyActions, Switches, Parts, PictureAndParts),
         pytest.param(Pictures, marks=pytest.mark.slow),
     ],
 )
@@ -420,6 +421,7 @@ def test_saved_labels_train_another_wrapper(tmp_path, read):
     [
         (Counter, {"observation_transform": lambda seen: seen[:1]}, ((1,), ())),
         (Parts, {}, ((4,), ())),
+        (PictureAndParts, {}, ((12 * 12 + 4 * 4,), ())),
         (ManyActions, {}, ((2,), (2,))),
     ],
 )

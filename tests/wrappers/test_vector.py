@@ -16,7 +16,16 @@ from rl_teacher.envs.atari.rules import GAME_RULES, GameRules
 from rl_teacher.envs.registry import get_env_info, make_vector
 from rl_teacher.wrappers.environments import describe_vector
 from rl_teacher.wrappers.settings import settings_of
-from tests.wrappers.environments import QUICK, Counter, InPlace, OneMove, Parts, quick_with, wrapped
+from tests.wrappers.environments import (
+    QUICK,
+    Counter,
+    InPlace,
+    OneMove,
+    Parts,
+    PictureAndParts,
+    quick_with,
+    wrapped,
+)
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
@@ -130,10 +139,12 @@ def test_infos_contain_true_rewards_except_of_reset_steps():
     venv.close()
 
 
-def test_dict_observations_are_flattened():
-    venv = vector(kind=Parts)
+@pytest.mark.parametrize(("kind", "num_numbers"), [(Parts, None), (PictureAndParts, 4)])
+def test_dict_observations_are_flattened_but_for_an_image(kind, num_numbers):
+    venv = vector(kind=kind)
     venv.pretrain()
-    assert venv.predictor.space.observation_shape == (4,)
+    image = venv.predictor.space.image
+    assert num_numbers == (None if image is None else image.num_numbers)
     venv.close()
 
 

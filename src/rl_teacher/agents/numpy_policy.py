@@ -7,13 +7,13 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from operator import index
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Shaped, UInt8
 from safetensors import SafetensorError
 from safetensors.numpy import load as unpack
 from safetensors.numpy import save as pack
@@ -28,7 +28,7 @@ from rl_teacher.common.errors import (
 from rl_teacher.common.files import write_atomically
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.running_stats import RunningMeanStd
-from rl_teacher.nn.image_layout import ImageLayout
+from rl_teacher.nn.image_layout import ImageLayout, trailing_floats
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP, Vector
 from rl_teacher.nn.random_features import random_features_for
 
@@ -37,6 +37,8 @@ SCHEMA_VERSION = 1
 """Version of the file format."""
 MAX_ACTIVATIONS = 1 << 23
 """Numbers of the largest observation, or convolution, of a saved policy."""
+NUMBER_COPIES = 16
+"""Copies of each number beside the bands of an image: among hundreds, one alone goes unnoticed."""
 SCALE_ARRAYS = ("middle", "half_range", "low", "high")
 """Arrays of an `ActionScale`."""
 DESCRIPTION = "agent.json"
@@ -52,7 +54,7 @@ class VectorNormaliser:
         mean: [D]
         inverse_std: [D]
         clip: bound of normalised features.
-        layout: layout of images, whose `bands` are the D features; None for vectors.
+        layout: layout of images, whose `bands` and numbers are the D features; None for vectors.
     """
 
     shape: tuple[int, ...]
@@ -78,10 +80,13 @@ class VectorNormaliser:
         return VectorNormaliser(shape, mean, inverse_std, clip, layout)
 
     def features(self, observations: Shaped[np.ndarray, "B ..."]) -> Shaped[np.ndarray, "B D"]:
-        """Flatten vectors, or compute the bands of images."""
-        if self.layout is not None:
-            return random_features_for(self.layout).bands(observations)
-        return observations.reshape(len(observations), self.mean.size)
+        """Flatten vectors, or compute the bands of images, followed by their numbers."""
+        if self.layout is None:
+            return observations.reshape(len(observations), self.mean.size)
+        rows = observations.reshape(len(observations), math.prod(self.shape))
+        bands = random_features_for(self.layout).bands(rows[:, : self.layout.num_bytes])
+        numbers = trailing_floats(rows, self.layout.num_numbers)
+        return np.concatenate([bands, np.tile(numbers, NUMBER_COPIES)], axis=1)
 
     def normalise(self, x: Shaped[np.ndarray, "*batch D"]) -> Float[np.ndarray, "*batch D"]:
         """Normalise features."""
@@ -93,12 +98,49 @@ class VectorNormaliser:
     def description(self) -> dict[str, Any]:
         """Return everything except the arrays, for JSON."""
         limit = self.clip if math.isfinite(self.clip) else None
-        axis = {} if self.layout is None else {"channel_axis": self.layout.channel_axis}
-        return {"shape": self.shape, "limit": limit, **axis}
+        layout = {} if self.layout is None else asdict(self.layout)
+        return {"shape": self.shape, "limit": limit, **layout}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name."""
         return {"mean": self.mean, "inverse_std": self.inverse_std}
+
+
+@dataclass(frozen=True, eq=False)
+class NumbersNormaliser:
+    """Normalisation of the numbers beside images, before an image encoder.
+
+    Attributes:
+        encoder: encoder of images and normalised numbers, as in `NumpyPolicy`.
+        layout: layout of the observations.
+        own: normalisation of the numbers.
+    """
+
+    encoder: Any
+    layout: ImageLayout
+    own: VectorNormaliser
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one observation."""
+        return self.layout.observation_shape
+
+    def features(self, observations: Shaped[np.ndarray, "B row"]) -> Float[np.ndarray, "B F"]:
+        """Compute the features of images and their numbers."""
+        return self.encoder.features(self.normalise(observations))
+
+    def normalise(self, rows: UInt8[np.ndarray, "*batch row"]) -> UInt8[np.ndarray, "*batch row"]:
+        """Normalise the numbers at the end of observations, also after tiles."""
+        numbers = self.own.normalise(trailing_floats(rows, self.layout.num_numbers)).view(np.uint8)
+        return np.concatenate([rows[..., : -numbers.shape[-1]], numbers], axis=-1)
+
+    def description(self) -> dict[str, Any]:
+        """Return everything except the arrays, for JSON."""
+        return self.own.description() | self.encoder.description()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays by name."""
+        return self.own.arrays() | self.encoder.arrays()
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +149,8 @@ class NumpyPolicy:
 
     Attributes:
         encoder: turns observations into features: `VectorNormaliser` or `NumpyImageEncoder`; while
-            an agent learns a CNN, its `ImageEncoder` in JAX.
+            an agent learns a CNN, its `ImageEncoder` in JAX. With numbers beside the images, a
+            `NumbersNormaliser` of one of the latter two.
         network: turns features into parameters of the action distribution.
         head: turns those into actions.
         made_from: provenance in JSON, for information only.
@@ -298,22 +341,28 @@ def _read(folder: Path) -> NumpyPolicy:
 
 def _read_encoder(
     description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> VectorNormaliser | NumpyImageEncoder:
+) -> VectorNormaliser | NumpyImageEncoder | NumbersNormaliser:
     shape = tuple(map(index, description["shape"]))
-    if "strides" not in description:
+    layout = normaliser = None
+    if "channel_axis" in description:
+        num_numbers = index(description.get("num_numbers", 0))
+        layout = ImageLayout(shape, description["channel_axis"], num_numbers)
+        shape = layout.observation_shape
+    if "limit" in description:
         clip = math.inf if description["limit"] is None else float(description["limit"])
         if not clip > 0:
             raise ValueError(f"the limit of observations is {clip}")
         mean, inverse_std = (arrays[f"observations/{name}"] for name in ("mean", "inverse_std"))
-        is_image = "channel_axis" in description
-        layout = ImageLayout(shape, description["channel_axis"]) if is_image else None
-        return VectorNormaliser(shape, mean, inverse_std, clip, layout)
+        normaliser = VectorNormaliser(shape, mean, inverse_std, clip, layout)
+    if normaliser is not None and "strides" not in description:
+        return normaliser
+    if layout is None:
+        raise ValueError("neither vectors nor images are described")
     strides = tuple(map(int, description["strides"]))
     filters, biases = (
         tuple(arrays[f"observations/{name}/{number}"] for number in range(len(strides)))
         for name in ("filters", "biases")
     )
-    layout = ImageLayout(shape, description["channel_axis"])
     size = layout.size
     for each, stride in zip(filters, strides, strict=True):
         size = tuple((pixels - len(each)) // stride + 1 for pixels in size)
@@ -322,7 +371,8 @@ def _read_encoder(
         if not 1 <= stride <= len(each) or num_products > MAX_ACTIVATIONS:
             raise ValueError(f"filters {each.shape} with stride {stride} for {shape}")
     dense = arrays["observations/weights"], arrays["observations/bias"]
-    return NumpyImageEncoder(layout, filters, biases, strides, *dense)
+    encoder = NumpyImageEncoder(layout, filters, biases, strides, *dense)
+    return encoder if normaliser is None else NumbersNormaliser(encoder, layout, normaliser)
 
 
 def _check_fits(policy: NumpyPolicy) -> None:

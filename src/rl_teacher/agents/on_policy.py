@@ -21,7 +21,12 @@ from rl_teacher.agents.agent import (
     learning_rate_setting,
 )
 from rl_teacher.agents.episode_stats import ReturnScaler
-from rl_teacher.agents.numpy_policy import NumpyPolicy, VectorNormaliser
+from rl_teacher.agents.numpy_policy import (
+    NUMBER_COPIES,
+    NumbersNormaliser,
+    NumpyPolicy,
+    VectorNormaliser,
+)
 from rl_teacher.agents.policies import ActorCritic, load_networks, make_policy, numpy_head
 from rl_teacher.agents.rollout_batch import BootstrapObservations, RolloutBatch
 from rl_teacher.common.running_stats import RunningMeanStd
@@ -39,6 +44,7 @@ from rl_teacher.config.agents import OnPolicySettings
 from rl_teacher.envs.rollout import Rollout
 from rl_teacher.nn.conv import Identity, ImageEncoder
 from rl_teacher.nn.encoders import image_layout_of
+from rl_teacher.nn.image_layout import trailing_floats
 from rl_teacher.nn.mlp import MLP
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP
 from rl_teacher.nn.random_features import random_features_for
@@ -95,12 +101,11 @@ class OnPolicyAgent(ABC, Generic[Config]):
         has_bands = self._encoder_size == "bands"
         self._bands_layout = layout if has_bands else None
         self._image_layout = None if has_bands else layout
-        size = self._observation_size
+        # The images of a CNN come on a known scale, but not the numbers beside them.
+        size = self._observation_size if layout is None else layout.num_numbers
         if self._bands_layout is not None:
-            size = random_features_for(self._bands_layout).num_bands
-        # The images of a CNN come on a known scale.
-        is_cnn = self._image_layout is not None
-        self._observation_stats = RunningMeanStd((1 if is_cnn else size,), frozen=is_cnn)
+            size = size * NUMBER_COPIES + random_features_for(self._bands_layout).num_bands
+        self._observation_stats = RunningMeanStd((size or 1,), frozen=size == 0)
         self._scale_rewards = ReturnScaler(config.num_envs, config.gamma)
         self._threads = executor("update")
         self._actions: list[np.ndarray] = []
@@ -143,15 +148,24 @@ class OnPolicyAgent(ABC, Generic[Config]):
         policy, _, encoder = self._networks
         network, head = numpy_head(policy, self._action_shape, self._scale)
         # Convolutions are worth the dispatch of a compiled call.
-        acting_encoder = encoder if isinstance(encoder, ImageEncoder) else self._normaliser
-        self.policy = NumpyPolicy(acting_encoder, NumpyMLP.from_jax(network), head)
+        acting = self._with_normaliser(encoder)
+        self.policy = NumpyPolicy(acting, NumpyMLP.from_jax(network), head)
+
+    def _with_normaliser(self, encoder: Identity | ImageEncoder | NumpyImageEncoder) -> Any:
+        """Return an encoder with the normalisation of the vectors, or of numbers beside images."""
+        if self._image_layout is None:
+            return self._normaliser
+        if not self._image_layout.num_numbers:
+            return encoder
+        return NumbersNormaliser(encoder, self._image_layout, self._normaliser)
 
     def numpy_policy(self) -> NumpyPolicy:
         """Return the current policy for inference without JAX."""
-        encoder = self.policy.encoder
+        encoder = self._networks.encoder
         if not isinstance(encoder, ImageEncoder):
             return self.policy
-        return replace(self.policy, encoder=NumpyImageEncoder.from_jax(encoder))
+        acting = self._with_normaliser(NumpyImageEncoder.from_jax(encoder))
+        return replace(self.policy, encoder=acting)
 
     def _rows(self, observations: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "... D"]:
         """Flatten vectors, compute bands, or cut images into tiles (see `ImageEncoder`)."""
@@ -164,9 +178,10 @@ class OnPolicyAgent(ABC, Generic[Config]):
         return rows.reshape(*leading, -1)
 
     def _normalised(self, rows: Shaped[np.ndarray, "... D"]) -> Shaped[np.ndarray, "... D"]:
-        """Normalise rows as the policy does; tiles stay as they are."""
+        """Normalise rows as the policy does; of tiles, the numbers at their end."""
         if self._image_layout is not None:
-            return rows
+            encoder = self.policy.encoder
+            return encoder.normalise(rows) if isinstance(encoder, NumbersNormaliser) else rows
         own, clip = self._normaliser, np.float32(self._normaliser.clip)
         centred = rows.astype(np.float32, copy=False) - own.mean
         # Inverted twice, the last bit may change: recorded runs (benchmarks.golden) have it so.
@@ -225,8 +240,11 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Count a rollout of any policy, and update the observation statistics from it."""
         self._steps += rollout.num_steps
         if not self._observation_stats.frozen:
-            features = self._features
-            rows = np.stack(features) if features else self._rows(rollout.observations)
+            if self._image_layout is not None:
+                rows = trailing_floats(rollout.observations, self._image_layout.num_numbers)
+            else:
+                features = self._features
+                rows = np.stack(features) if features else self._rows(rollout.observations)
             self._observation_stats.update(rows[rollout.is_valid])
         self._features = []
         self._refresh_policy()

@@ -10,20 +10,24 @@ not by a library, because a clip is checked against the observations it replays 
   image takes 2.6 times as long as here.
 """
 
+import functools
+import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
+from gymnasium.spaces.utils import flatdim, flatten
 from jaxtyping import Float32, Int64, Shaped, UInt8
 
 from rl_teacher.common.errors import BadConfig, BadObservation
 from rl_teacher.common.text import counted
 from rl_teacher.config.preprocessing import FrameSettings
+from rl_teacher.envs.rollout import LARGEST, find_excess
 from rl_teacher.nn.encoders import MIN_PIXELS, ImageBox
-from rl_teacher.nn.image_layout import ImageLayout
+from rl_teacher.nn.image_layout import ImageLayout, trailing_floats
 
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in a grey image. Source: ITU-R BT.601."""
@@ -31,11 +35,14 @@ LUMA = (0.299, 0.587, 0.114)
 MAX_CHOICES = 100_000
 """Largest number of choices that is encoded as a one-hot vector."""
 
-Image = UInt8[np.ndarray, "channel height width"]
+Image = UInt8[np.ndarray, "..."]
+"""[C, H, W], or a row with numbers."""
 
 
 def is_image_space(space: gymnasium.Space) -> bool:
     """Return whether observations are images: uint8, or floats in [0, 1], with 2 or 3 axes."""
+    if isinstance(space, ImageBox):
+        return True
     if not isinstance(space, Box) or len(space.shape) not in (2, 3):
         return False
     if np.issubdtype(space.dtype, np.floating):
@@ -53,27 +60,39 @@ def layout_of(space: gymnasium.Space) -> ImageLayout:
     return space.layout if isinstance(space, ImageBox) else ImageLayout.guess(space.shape or ())
 
 
-def space_parts(space: gymnasium.Space, index: str = "") -> Iterator[tuple[str, gymnasium.Space]]:
-    """Yield the parts of a Dict or Tuple, each with how it is indexed, such as `['goal'][0]`."""
+Keys = tuple[Any, ...]
+"""Keys that select a part of a Dict or Tuple, one after the other."""
+
+
+def space_parts(space: gymnasium.Space, keys: Keys = ()) -> Iterator[tuple[Keys, gymnasium.Space]]:
+    """Yield the parts of a Dict or Tuple, in the order in which Gymnasium flattens them."""
     if not isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
-        yield index, space
+        yield keys, space
         return
     is_dict = isinstance(space, gymnasium.spaces.Dict)
     for key, part in space.spaces.items() if is_dict else enumerate(space.spaces):
-        yield from space_parts(part, f"{index}[{key!r}]")
+        yield from space_parts(part, (*keys, key))
+
+
+def as_index(keys: Keys) -> str:
+    """Return how code selects a part, such as `['goal'][0]`."""
+    return "".join(f"[{key!r}]" for key in keys)
 
 
 def find_space_fault(space: gymnasium.Space) -> str | None:
-    """Describe why a space cannot become one vector; None where it can, or is an image."""
-    parts = list(space_parts(space))
+    """Describe why a space cannot become one image, one vector, or both; None where it can."""
+    parts = [(as_index(keys), part) for keys, part in space_parts(space)]
     usable = [index for index, part in parts if find_part_fault(part) is None]
     for index, part in parts:
-        fault = find_part_fault(part)
-        if fault is None and index and is_large_image_space(part):
-            fault = "is an image, which cannot be used beside other parts"
-        if fault is not None:
+        if (fault := find_part_fault(part)) is not None:
             example = f" (select others, such as observation{usable[0]})" if usable else ""
             return f"{f'its part {index}' if index else 'it'} {fault}{example}"
+    images = [index for index, part in parts if is_large_image_space(part)]
+    if len(images) > 1:
+        return (
+            f"its parts {' and '.join(images)} are images, of which one can be used (leave out "
+            f"others, or all parts but one, such as observation{images[0]})"
+        )
     return None
 
 
@@ -92,7 +111,51 @@ def find_part_fault(part: gymnasium.Space) -> str | None:
     return f"would become one-hot vectors of {num_choices:,} numbers" if is_too_long else None
 
 
-def find_image_fault(space: Box, observation: Any) -> str | None:
+class ImageRows:
+    """A function that turns observations with one image into those of an `ImageBox`.
+
+    Attributes:
+        space: space of the results: an image, or rows with the other parts, flattened, as numbers.
+    """
+
+    def __init__(self, space: gymnasium.Space) -> None:
+        """Create the function for a space with one image (`has_image`) and without faults."""
+        self._others = dict(space_parts(space))
+        self._keys = next(k for k, part in self._others.items() if is_large_image_space(part))
+        self._image = self._others.pop(self._keys)
+        num_numbers = sum(map(flatdim, self._others.values()))
+        self.space = ImageBox(replace(layout_of(self._image), num_numbers=num_numbers))
+
+    def __call__(self, observation: Any) -> UInt8[np.ndarray, "..."]:
+        """Convert one observation.
+
+        Raises:
+            BadObservation: the image has another size or type than its space, or a number is not
+                finite or too large.
+        """
+
+        def part(keys: Keys) -> Any:
+            return functools.reduce(operator.getitem, keys, observation)
+
+        image = np.asarray(part(self._keys))
+        if (fault := find_image_fault(self._image, image)) is not None:
+            raise BadObservation(f"The environment returned {fault}")
+        flat: list[Any] = [flatten(space, part(keys)) for keys, space in self._others.items()]
+        numbers = np.concatenate([np.empty(0, np.float32), *flat])
+        if (index := find_excess(numbers)) is not None:
+            raise BadObservation(
+                "The environment returned numbers beside an image that are not finite, or beyond "
+                f"{LARGEST:g}: {numbers[index]}. Correct it, or wrap it so that they are not."
+            )
+        return self.space.layout.join(as_bytes(image), numbers)
+
+
+def has_image(space: gymnasium.Space) -> bool:
+    """Return whether observations are, or contain, images that convolutions apply to."""
+    return any(is_large_image_space(part) for _, part in space_parts(space))
+
+
+def find_image_fault(space: gymnasium.Space, observation: Any) -> str | None:
     """Describe how an image violates its space; None where it does not.
 
     Unlike `Box.contains`, accept any float type for a float space.
@@ -164,7 +227,7 @@ class ImagePreprocessing(gymnasium.Wrapper):
             settings: the preprocessing.
 
         Raises:
-            BadConfig: the stack or the size is negative.
+            BadConfig: the stack or the size is negative, or the size too small beside numbers.
         """
         super().__init__(env)
         if settings.stacked < 0 or settings.size < 0:
@@ -177,10 +240,16 @@ class ImagePreprocessing(gymnasium.Wrapper):
         self._num_channels = 1 if self._is_grey else self._layout.num_channels
         self._resize = AreaResize.of(self._layout, settings.size)
         height, width = self._resize.height, self._resize.width
+        if self._layout.num_numbers and min(height, width) < MIN_PIXELS:
+            raise BadConfig(
+                f"A frame size of {settings.size} was asked for; images with numbers beside them "
+                f"need at least {MIN_PIXELS} (--frame-size)."
+            )
         stacked = max(settings.stacked, 1)
         self._empty_stack = np.zeros((stacked * self._num_channels, height, width), np.uint8)
         self._stack = self._empty_stack
-        self.observation_space = ImageBox(ImageLayout(self._empty_stack.shape, channel_axis=0))
+        self._stacked = ImageLayout(self._empty_stack.shape, 0, self._layout.num_numbers)
+        self.observation_space = ImageBox(self._stacked)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -201,16 +270,15 @@ class ImagePreprocessing(gymnasium.Wrapper):
         Raises:
             BadObservation: the image has another size or type than its space.
         """
-        space = self.env.observation_space
-        assert isinstance(space, Box)  # noqa: S101 - `is_image_space`
-        fault = find_image_fault(space, observation)
+        fault = find_image_fault(self.env.observation_space, observation)
         if fault is not None:
             name = type(self.unwrapped).__name__ if self.spec is None else self.spec.id
             raise BadObservation(f"{name} returned {fault}")
         image = self._layout.channels_first(as_bytes(np.asarray(observation)))
         resized = self._resize(grey(image)[None] if self._is_grey else image)
         self._stack = np.concatenate([self._stack[self._num_channels :], round_to_bytes(resized)])
-        return self._stack
+        numbers = trailing_floats(np.asarray(observation), self._layout.num_numbers)
+        return self._stacked.join(self._stack, numbers)
 
 
 def preprocess_images(env: gymnasium.Env, settings: FrameSettings | None) -> gymnasium.Env:
@@ -235,6 +303,7 @@ def converts_to_grey(layout: ImageLayout, settings: FrameSettings) -> bool:
 
 def describe_preprocessing(layout: ImageLayout, settings: FrameSettings) -> str:
     """Describe images and their preprocessing in one line."""
+    numbers = f", with {counted(layout.num_numbers, 'number')}" if layout.num_numbers else ""
     resize = AreaResize.of(layout, settings.size)
     is_grey = layout.num_channels == 1 or converts_to_grey(layout, settings)
     colours = "grey" if is_grey else f"{layout.num_channels} channels"
@@ -242,7 +311,7 @@ def describe_preprocessing(layout: ImageLayout, settings: FrameSettings) -> str:
     stack = f"{settings.stacked} stacked" if settings.stacked > 1 else "not stacked"
     return (
         f"images of {height} x {width} pixels, "
-        f"{counted(layout.num_channels, 'channel')}; "
+        f"{counted(layout.num_channels, 'channel')}{numbers}; "
         f"preprocessed to {resize.height} x {resize.width}, {colours}, {stack}"
     )
 

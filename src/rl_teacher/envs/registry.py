@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
-from gymnasium.wrappers import FlattenObservation
+from gymnasium.wrappers import FlattenObservation, TransformObservation
 
 from rl_teacher.common.errors import BadInput, MissingExtra, UnknownName
 from rl_teacher.common.text import described
@@ -37,9 +37,11 @@ from rl_teacher.envs.mujoco.task import Task, check_mujoco, mujoco_version
 from rl_teacher.envs.packages import PACKAGES, register_package
 from rl_teacher.envs.preprocessing import (
     MAX_CHOICES,
+    ImageRows,
     ObservationRenderer,
     find_part_fault,
     find_space_fault,
+    has_image,
     is_image_space,
     is_viewable,
     preprocess_images,
@@ -458,12 +460,16 @@ def _gymnasium_info(full_id: str) -> EnvInfo:
 def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.Env:
     """Create an environment whose observations are vectors or images, where that is possible.
 
-    All but images are flattened to vectors: a Discrete becomes one-hot.
+    All but images are flattened to vectors: a Discrete becomes one-hot. The other parts of a Dict
+    or Tuple with an image become numbers beside it.
     """
     env = _make_unchanged(full_id, render_mode)
     space = env.observation_space
     if _is_vector_space(space) or is_image_space(space) or find_space_fault(space) is not None:
         return env
+    if has_image(space):
+        rows = ImageRows(space)
+        return TransformObservation(env, rows, rows.space)
     return FlattenObservation(env)
 
 

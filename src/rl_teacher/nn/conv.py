@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped, UInt8
 
 from rl_teacher.nn.encoders import AGENT_CNNS, NetworkSize, Plan, num_conv_features, plan_for
-from rl_teacher.nn.image_layout import ImageLayout, num_tiles
+from rl_teacher.nn.image_layout import FLOAT_BYTES, ImageLayout, num_tiles
 from rl_teacher.nn.mlp import ACTIVATIONS, orthogonal
 
 BATCH_NORM_MOMENTUM = 0.1
@@ -189,9 +189,13 @@ class Identity(eqx.Module):
 class ImageEncoder(eqx.Module):
     """Convolutions and one dense layer, shared by policy and value function.
 
+    Numbers beside the image are further inputs of the dense layer, after the S outputs of the
+    convolutions: in a layer without a nonlinearity after it, they could not change what the image
+    means.
+
     Attributes:
         convolutions: convolutional layers.
-        weights: [S, F] weight matrix of the dense layer.
+        weights: [S + V, F] weight matrix of the dense layer.
         bias: [F] bias of the dense layer.
     """
 
@@ -203,7 +207,8 @@ class ImageEncoder(eqx.Module):
         """Initialise weights orthogonally with gain sqrt(2), biases with 0."""
         plan = plan_for(layout, AGENT_CNNS[size])
         self.convolutions = Convolutions(layout, plan, "relu", rng)
-        dense = 2**0.5 * orthogonal((num_conv_features(plan, layout), plan.dense), rng)
+        num_inputs = num_conv_features(plan, layout) + layout.num_numbers
+        dense = 2**0.5 * orthogonal((num_inputs, plan.dense), rng)
         self.weights = jnp.asarray(dense)
         self.bias = jnp.asarray(np.zeros(plan.dense, np.float32))
 
@@ -213,8 +218,11 @@ class ImageEncoder(eqx.Module):
         return layers.layout.to_tiles(images, layers.strides[0], len(layers.filters[0]))
 
     def __call__(self, tiles: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch features"]:
-        """Compute the features of images in the order of tiles."""
-        encoded = self.convolutions.encode_tiles(tiles.reshape(-1, tiles.shape[-1]))
+        """Compute the features of images in the order of tiles, with normalised numbers."""
+        rows = tiles.reshape(-1, tiles.shape[-1])
+        end = rows.shape[1] - FLOAT_BYTES * self.convolutions.layout.num_numbers
+        encoded = self.convolutions.encode_tiles(rows[:, :end])
+        encoded = jnp.concatenate([encoded, bytes_to_floats(rows[:, end:])], axis=1)
         features = jax.nn.relu(encoded @ self.weights + self.bias)
         return features.reshape(*tiles.shape[:-1], -1)
 
@@ -224,6 +232,12 @@ class ImageEncoder(eqx.Module):
 
 
 Encoder = Identity | ImageEncoder
+
+
+def bytes_to_floats(x: UInt8[Array, "*batch byte"]) -> Float[Array, "*batch number"]:
+    """Read bytes as float32 numbers; their order is equal, since both run on one machine."""
+    shape = *x.shape[:-1], x.shape[-1] // FLOAT_BYTES, FLOAT_BYTES
+    return jax.lax.bitcast_convert_type(x.reshape(shape), jnp.float32)
 
 
 def map_blocks(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Shaped, UInt8
+from jaxtyping import Float32, Shaped, UInt8
 
+FLOAT_BYTES = 4
 MAX_CHANNELS = 16
 """A last axis longer than this counts pixels, not channels."""
 MIN_PIXELS_WIDE_FILTERS = 44
@@ -30,13 +31,18 @@ class Convolution(NamedTuple):
 class ImageLayout:
     """The axes of an image observation, which may be a stack of several images.
 
+    With numbers beside the image, an observation is a row of bytes: those of the image, then those
+    of V float32 numbers. So whatever stores or copies images does the same with such rows.
+
     Attributes:
-        shape: shape of the observation.
+        shape: shape of the image.
         channel_axis: index of the channel axis; None where the image has one channel and no axis.
+        num_numbers: V, the numbers beside the image.
     """
 
     shape: tuple[int, ...]
     channel_axis: int | None
+    num_numbers: int = 0
 
     @staticmethod
     def guess(shape: tuple[int, ...]) -> "ImageLayout":
@@ -66,8 +72,26 @@ class ImageLayout:
         height, width = (n for axis, n in enumerate(self.shape) if axis != self.channel_axis)
         return height, width
 
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Shape of an observation: that of the image, or of a row."""
+        if not self.num_numbers:
+            return self.shape
+        return (self.num_bytes + FLOAT_BYTES * self.num_numbers,)
+
+    def join(
+        self, images: UInt8[np.ndarray, "..."], numbers: Shaped[np.ndarray, "*batch v"]
+    ) -> UInt8[np.ndarray, "..."]:
+        """Return observations [..., *observation_shape] of images and their numbers [..., V]."""
+        if not self.num_numbers:
+            return images
+        flat = images.reshape(*numbers.shape[:-1], self.num_bytes)
+        numbers = np.ascontiguousarray(numbers, np.float32)
+        return np.concatenate([flat, numbers.view(np.uint8)], axis=-1)
+
     def channels_first(self, image: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "c h w"]:
-        """Return a [C, H, W] view of one image."""
+        """Return a [C, H, W] view of the image of one observation."""
+        image = image.reshape(-1)[: self.num_bytes].reshape(self.shape)
         if self.channel_axis is None:
             return image[None]
         return image if self.channel_axis == 0 else image.transpose(2, 0, 1)
@@ -90,10 +114,10 @@ class ImageLayout:
         """Reorder bytes tile by tile, for a convolution whose stride is one tile.
 
         Within a tile, channels come first or last as in the image. Pixels that no filter covers are
-        left out.
+        left out. Numbers still follow.
 
         Args:
-            images: [B, P].
+            images: [B, P], or rows with numbers.
             side: width of a tile, the stride of the filters.
             window: width of the filters, a multiple of `side`.
 
@@ -101,7 +125,7 @@ class ImageLayout:
             [B, P'].
         """
         rows, columns = (num_tiles(pixels, side, window) for pixels in self.size)
-        x = images.reshape(-1, *self.shape)
+        x = images[:, : self.num_bytes].reshape(-1, *self.shape)
         if self.channel_axis == 0:
             x = x[:, :, : rows * side, : columns * side]
             x = x.reshape(len(x), -1, rows, side, columns, side)
@@ -112,7 +136,18 @@ class ImageLayout:
             order = (0, 1, 3, 2)
         # Whole rows of a tile are moved as one element; moving bytes takes twice as long.
         whole_rows = x.view(f"V{x.shape[-1]}")[..., 0].transpose(order)
-        return np.ascontiguousarray(whole_rows).view(np.uint8).reshape(len(x), -1)
+        tiles = np.ascontiguousarray(whole_rows).view(np.uint8).reshape(len(x), -1)
+        if not self.num_numbers:
+            return tiles
+        return np.concatenate([tiles, images[:, self.num_bytes :]], axis=1)
+
+
+def trailing_floats(
+    rows: Shaped[np.ndarray, "*batch byte"], num: int
+) -> Float32[np.ndarray, "*batch num"]:
+    """Return the float32 numbers whose bytes are at the end of rows."""
+    encoded = rows[..., rows.shape[-1] - FLOAT_BYTES * num :]
+    return np.ascontiguousarray(encoded, np.uint8).view(np.float32)
 
 
 def num_tiles(pixels: int, side: int, window: int) -> int:

@@ -3,14 +3,15 @@
 B: batch, H, W: rows and columns of pixels, C: channels, F: features.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Shaped
 
-from rl_teacher.nn.image_layout import ImageLayout
+from rl_teacher.nn.image_layout import ImageLayout, trailing_floats
 
 if TYPE_CHECKING:
     from rl_teacher.nn.conv import ImageEncoder
@@ -87,7 +88,7 @@ class NumpyImageEncoder:
         filters: filters of each convolution, [width, width, inputs, outputs].
         biases: bias of each convolution, [outputs].
         strides: stride of each convolution.
-        weights: [S, F] weight matrix of the dense layer.
+        weights: [S + V, F] weight matrix of the dense layer; see `conv.ImageEncoder`.
         bias: [F] bias of the dense layer.
     """
 
@@ -111,21 +112,23 @@ class NumpyImageEncoder:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one observation."""
-        return self.layout.shape
+        return self.layout.observation_shape
 
     def features(self, observations: Shaped[np.ndarray, "B ..."]) -> Float[np.ndarray, "B F"]:
-        """Compute the features of images given as bytes."""
-        flat = observations.reshape(len(observations), self.layout.num_bytes)
-        x = self.layout.channels_last(flat.astype(np.float32)) / np.float32(255)
+        """Compute the features of images given as bytes, with normalised numbers."""
+        flat = observations.reshape(len(observations), math.prod(self.shape))
+        images = flat[:, : self.layout.num_bytes].astype(np.float32)
+        x = self.layout.channels_last(images) / np.float32(255)
         for filters, bias, stride in zip(self.filters, self.biases, self.strides, strict=True):
             x = np.maximum(convolve(x, filters, stride) + bias, 0.0)
-        dense = x.reshape(len(x), len(self.weights)) @ self.weights + self.bias
-        return np.maximum(dense, 0.0)
+        numbers = trailing_floats(flat, self.layout.num_numbers)
+        x = x.reshape(len(x), len(self.weights) - self.layout.num_numbers)
+        x = np.concatenate([x, numbers], axis=1)
+        return np.maximum(x @ self.weights + self.bias, 0.0)
 
     def description(self) -> dict[str, Any]:
         """Return everything except the arrays, for JSON."""
-        axis = self.layout.channel_axis
-        return {"shape": self.shape, "channel_axis": axis, "strides": self.strides}
+        return {**asdict(self.layout), "strides": self.strides}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the parameters by name."""

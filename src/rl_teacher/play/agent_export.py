@@ -78,6 +78,11 @@ def write(actor: Actor, policy: NumpyPolicy, form: str, out: Path) -> None:
     """
     encoder, network, head = policy.encoder, policy.network, policy.head
     layout = encoder.layout
+    if layout is not None and layout.num_numbers:
+        raise BadInput(
+            f"--format {form} cannot represent an agent that observes numbers beside its images. "
+            "Use --format safetensors."
+        )
     fields = {
         "noise": "gumbel" if head.kind == "categorical" else "standard_normal",
         "size": noise_size(policy),

@@ -32,6 +32,7 @@ from rl_teacher.common.state_dict import StateDict, arrays_to_tree, nest, part_o
 from rl_teacher.config.experiment import PredictorConfig
 from rl_teacher.config.fields import restored
 from rl_teacher.nn.conv import apply_jitted
+from rl_teacher.nn.image_layout import trailing_floats
 from rl_teacher.nn.mlp import MLP
 from rl_teacher.nn.numpy_networks import NumpyMLP
 from rl_teacher.predictor.inputs import InputNormaliser, InputSpace
@@ -267,10 +268,10 @@ class RewardPredictor:
             BadObservation: rows, or the rewards of finite rows, are not finite.
         """
         numbers = rows
-        if self.space.has_byte_rows and not self.space.is_discrete:
-            # The bytes of an image are followed by those of the float32 numbers of an action.
-            actions = np.ascontiguousarray(rows[..., self.space.num_observation_inputs :])
-            numbers = actions.view(np.float32)
+        if self.space.has_byte_rows:
+            # The bytes of an image, and of a choice, are followed by those of float32 numbers.
+            num_actions = 0 if self.space.is_discrete else self.space.num_action_inputs
+            numbers = trailing_floats(rows, num_actions + self.space.num_numbers)
         is_usable = np.isfinite(numbers).all(-1)
         if not is_usable.all():
             first = tuple(np.argwhere(~is_usable)[0].tolist())
@@ -366,7 +367,8 @@ def check_size(space: InputSpace, config: PredictorConfig, saved: Mapping[str, n
     """
     # First the sides of an image, to which the memory of its random features is proportional: their
     # sum is below the number of parameters of any network.
-    check_declared(max(sum(space.observation_shape), space.num_action_inputs), saved)
+    sides = space.image.shape if space.image else space.observation_shape
+    check_declared(max(sum(sides), space.num_action_inputs), saved)
     widths = layer_widths(space.for_encoder(config.image_encoder), config)
     check_declared(config.ensemble_size * sum(map(math.prod, pairwise(widths))), saved)
 

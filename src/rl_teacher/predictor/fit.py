@@ -28,7 +28,9 @@ from rl_teacher.common.state_dict import (
     tree_to_arrays,
 )
 from rl_teacher.config.experiment import PredictorConfig
+from rl_teacher.nn.conv import bytes_to_floats
 from rl_teacher.nn.encoders import PredictorEncoder
+from rl_teacher.nn.image_layout import FLOAT_BYTES
 from rl_teacher.predictor.diagnostics import (
     CalibrationBin,
     FitReport,
@@ -184,11 +186,17 @@ def _evaluate_member(
 
 
 def _normalised(batch: Mapping[str, Array], normaliser: InputNormaliser) -> Mapping[str, Array]:
-    """Normalise the rows of a batch; byte rows stay as recorded."""
+    """Normalise the rows of a batch; of byte rows, only the numbers at their end."""
     if not len(normaliser.mean):
         return batch
+    rows = batch["rows"]
+    if rows.dtype == jnp.uint8:
+        end = rows.shape[-1] - FLOAT_BYTES * len(normaliser.mean)
+        numbers = _normalised({"rows": bytes_to_floats(rows[..., end:])}, normaliser)["rows"]
+        encoded = jax.lax.bitcast_convert_type(numbers, jnp.uint8).reshape(*rows.shape[:-1], -1)
+        return {**batch, "rows": jnp.concatenate([rows[..., :end], encoded], axis=-1)}
     # x' = mask * (x - mean) / std
-    rows = (batch["rows"] - normaliser.mean) / normaliser.std
+    rows = (rows - normaliser.mean) / normaliser.std
     return {**batch, "rows": jnp.where(normaliser.mask, rows, 0.0)}
 
 

@@ -7,6 +7,8 @@ The content of a row depends on the observation space and the image encoder:
 * images with a convolutional network: the bytes of the image, then the action as bytes, because
   images dominate the memory of the labels. A discrete action takes one byte per choice, a
   continuous one the four bytes of each float32.
+
+Numbers beside an image (`ImageLayout.num_numbers`) come last, in byte rows as four bytes each.
 """
 
 import json
@@ -22,10 +24,9 @@ from pydantic import TypeAdapter
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.nn.encoders import PREDICTOR_CNNS, PredictorEncoder, image_layout_of
-from rl_teacher.nn.image_layout import ImageLayout
+from rl_teacher.nn.image_layout import FLOAT_BYTES, ImageLayout, trailing_floats
 from rl_teacher.nn.random_features import RandomFeatures, random_features_for
 
-FLOAT_BYTES = 4
 BYTE_SCALE = 1 / 255
 
 
@@ -114,21 +115,32 @@ class InputSpace:
     @property
     def num_observation_inputs(self) -> int:
         """Numbers (or bytes) of a row that encode the observation; they precede the action."""
-        features = self._random_features
-        return features.num_features if features else math.prod(self.observation_shape)
+        if features := self._random_features:
+            return features.num_features
+        return self.image.num_bytes if self.image else math.prod(self.observation_shape)
+
+    @property
+    def num_numbers(self) -> int:
+        """V, the numbers beside an image; they follow the action."""
+        return self.image.num_numbers if self.image else 0
 
     @property
     def num_features(self) -> int:
         """F, the numbers (or bytes) of one row."""
+        size = FLOAT_BYTES if self.has_byte_rows else 1
+        return self._action_end + size * self.num_numbers
+
+    @property
+    def _action_end(self) -> int:
         has_floats = self.has_byte_rows and not self.is_discrete
         action_size = (FLOAT_BYTES if has_floats else 1) * self.num_action_inputs
         return self.num_observation_inputs + action_size
 
     @property
     def feature_scales(self) -> Float32[np.ndarray, " features"]:
-        """[F] standard deviation that each feature gets after normalisation; [0] for bytes."""
+        """[F] standard deviation of each feature after normalisation; [V] for byte rows."""
         if self.has_byte_rows:
-            return np.ones(0, np.float32)
+            return np.ones(self.num_numbers, np.float32)
         scales = np.ones(self.num_features, np.float32)
         if self._random_features:
             scales[: self._random_features.num_features] = self._random_features.scales
@@ -145,18 +157,25 @@ class InputSpace:
             uses_actions: whether the action is selected; ignored for `profiles`.
 
         Returns:
-            [F] True for selected features; [0] for bytes.
+            [F] True for selected features; [V] for byte rows.
         """
         if self.has_byte_rows:
-            return np.ones(0, bool)
-        mask = np.ones(self.num_features, bool)
-        # A row is keypoints, profiles, action; without random features observation, action.
-        mask[self.num_observation_inputs :] = uses_actions
-        if self._random_features:
-            is_profile = np.arange(len(mask)) >= self._random_features.num_keypoints
-            is_profile[self._random_features.num_features :] = False
-            mask = is_profile if encoder == "profiles" else mask & ~is_profile
-        return mask
+            return np.ones(self.num_numbers, bool)
+        # A row is keypoints, profiles, action, numbers; or without random features vector, action.
+        sizes = self.num_observation_inputs, self.num_action_inputs, self.num_numbers
+        is_observed, is_action, is_number = np.repeat(np.eye(3, dtype=bool), sizes, axis=1)
+        if not self._random_features:
+            return is_observed | (is_action & uses_actions)
+        is_keypoint = np.arange(self.num_features) < self._random_features.num_keypoints
+        if encoder == "profiles":
+            return (is_observed & ~is_keypoint) | is_number
+        return is_keypoint | (is_action & uses_actions) | is_number
+
+    def normalised_part(
+        self, rows: Shaped[np.ndarray, "*batch features"]
+    ) -> Float32[np.ndarray, "*batch n"]:
+        """Return what `InputNormaliser` normalises: all of a row, or the numbers at its end."""
+        return trailing_floats(rows, self.num_numbers) if self.has_byte_rows else rows
 
     @property
     def row_dtype(self) -> type:
@@ -182,19 +201,23 @@ class InputSpace:
         """
         batch = self._batch_shape(observations, actions)
         rows = np.empty((*batch, self.num_features), self.row_dtype)
-        split = self.num_observation_inputs
+        split, end = self.num_observation_inputs, self._action_end
+        flat = observations.reshape(*batch, math.prod(self.observation_shape))
+        numbers = trailing_floats(flat, self.num_numbers)
+        rows[..., end:] = numbers.view(np.uint8) if self.has_byte_rows else numbers
+        flat = flat[..., : flat.shape[-1] - FLOAT_BYTES * self.num_numbers]
         if self._random_features:
-            features = self._random_features(observations.reshape(-1, *self.observation_shape))
+            features = self._random_features(flat.reshape(-1, flat.shape[-1]))
             rows[..., :split] = features.reshape(*batch, split)
         else:
-            rows[..., :split] = observations.reshape(*batch, -1)
+            rows[..., :split] = flat
             if not self.has_byte_rows and self.observation_scale != 1.0:
                 rows[..., :split] *= self.observation_scale
         encoded = self._encode_actions(actions, batch)
         if self.has_byte_rows and not self.is_discrete:
             # float32 [..., A] to bytes [..., 4 A]; `split` is the inverse.
             encoded = np.ascontiguousarray(encoded).view(np.uint8)
-        rows[..., split:] = encoded
+        rows[..., split:end] = encoded
         return rows
 
     def _encode_actions(
@@ -213,26 +236,24 @@ class InputSpace:
             axis=-1,
         )
 
-    def split(self, rows: Any) -> tuple[Any, Any]:
-        """Split byte rows into images and encoded actions, inside a compiled function.
+    def split(self, rows: Any) -> tuple[Any, Any, Any]:
+        """Split byte rows into images, encoded actions and numbers, inside a compiled function.
 
         Args:
             rows: [B, F] traced bytes.
 
         Returns:
-            [B, P] bytes of the images, and [B, A] float32 actions.
+            [B, P] bytes of the images, [B, A] float32 actions, and [B, V] float32 numbers.
         """
         # Imported here because this module is also used where nothing is computed with JAX.
-        import jax  # noqa: PLC0415
         import jax.numpy as jnp  # noqa: PLC0415
 
-        end = self.num_observation_inputs
-        images, encoded = rows[:, :end], rows[:, end:]
-        if self.is_discrete:
-            return images, encoded.astype(jnp.float32)
-        # [B, 4 A] bytes to [B, A] float32; equal byte order, since both run on one machine.
-        float_bytes = encoded.reshape(len(rows), self.num_action_inputs, FLOAT_BYTES)
-        return images, jax.lax.bitcast_convert_type(float_bytes, jnp.float32)
+        from rl_teacher.nn.conv import bytes_to_floats  # noqa: PLC0415
+
+        ends = self.num_observation_inputs, self._action_end
+        images, actions, numbers = jnp.split(rows, ends, axis=1)
+        actions = actions.astype(jnp.float32) if self.is_discrete else bytes_to_floats(actions)
+        return images, actions, bytes_to_floats(numbers)
 
     def check_steps(self, observations: np.ndarray, actions: np.ndarray) -> None:
         """Check that observations [B, ...] and actions [B, ...] are of this space.
@@ -286,13 +307,15 @@ class InputSpace:
         """
         space = TypeAdapter(InputSpace).validate_json(json.dumps(values), strict=True)
         shape, choices, firsts = space.observation_shape, space.action_choices, space.first_choices
-        if any(size < 1 for size in (*shape, *space.action_shape, *choices)):
+        image = space.image or ImageLayout(shape, None)
+        if any(size < 1 for size in (*shape, *image.shape, *space.action_shape, *choices)):
             raise ValueError("a size is below 1")
         num_parts = math.prod(space.action_shape) if choices else 0
         if (len(choices), len(firsts)) != (num_parts, num_parts):
             raise ValueError("the action has another number of parts than of choices")
-        axes = {2: (None,), 3: (0, 2)}.get(len(shape), ())
-        if space.image not in (None, *(ImageLayout(shape, axis) for axis in axes)):
+        axes = {2: (None,), 3: (0, 2)}.get(len(image.shape), ())
+        is_image = image.channel_axis in axes and image.num_numbers >= 0
+        if space.image and not (is_image and image.observation_shape == shape):
             raise ValueError("the image has another shape than the observations")
         if space.observation_scale not in (1.0, BYTE_SCALE):
             raise ValueError("there is no such scale of observations")
@@ -328,8 +351,8 @@ def check_choices(actions: Shaped[np.ndarray, "..."], first: int, num: int) -> N
 class InputNormaliser(NamedTuple):
     """Affine normalisation of input rows, with a mask of the features that the networks use.
 
-    Masked features are 0 after normalisation, so the networks ignore them. Byte rows are not
-    normalised: all three arrays are empty.
+    Masked features are 0 after normalisation, so the networks ignore them. Of byte rows only the
+    numbers at their end are normalised; without any, all three arrays are empty.
 
     Attributes:
         mean: [F].
@@ -344,15 +367,18 @@ class InputNormaliser(NamedTuple):
     @staticmethod
     def identity(space: InputSpace) -> "InputNormaliser":
         """Return a normaliser that leaves rows as they are."""
-        size = 0 if space.has_byte_rows else space.num_features
+        size = len(space.feature_scales)
         return InputNormaliser(
             np.zeros(size, np.float32), np.ones(size, np.float32), np.ones(size, bool)
         )
 
     def __call__(self, rows: Shaped[np.ndarray, "... features"]) -> np.ndarray:
-        """Normalise rows; return byte rows unchanged."""
+        """Normalise rows; return byte rows without numbers unchanged."""
         if not len(self.mean):
             return rows
+        if rows.dtype == np.uint8:
+            numbers = self(trailing_floats(rows, len(self.mean))).view(np.uint8)
+            return np.concatenate([rows[..., : -numbers.shape[-1]], numbers], axis=-1)
         # x' = mask * (x - mean) / std
         normalised = (rows - self.mean) / self.std
         if not self.mask.all():

@@ -108,10 +108,10 @@ class LabelSet:
         num_added: comparisons added so far, including those that were replaced by newer ones.
         has_byte_rows: whether rows are the bytes of images, for a CNN; see `InputSpace`.
         num_steps: T, the stored steps of a segment: all that have weight, or every k-th.
-        input_stats: running mean and standard deviation of all labelled input rows; empty for byte
-            rows, whose scale is known.
-        feature_scales: [F] standard deviation that each feature gets after normalisation; [0] for
-            byte rows.
+        input_stats: running mean and standard deviation of all labelled input rows; for byte rows,
+            whose scale is known, of the numbers at their end.
+        feature_scales: [F] standard deviation that each feature gets after normalisation; [V] for
+            byte rows with V numbers.
     """
 
     def __init__(
@@ -134,6 +134,7 @@ class LabelSet:
             capacity: number of newest comparisons to keep; 0 keeps all.
         """
         self._seed = seed
+        self._space = space
         self.has_byte_rows = space.has_byte_rows
         num_steps = num_weighted_steps(num_steps, discount)
         self._stride = image_stride(num_steps) if self.has_byte_rows else 1
@@ -229,8 +230,7 @@ class LabelSet:
                 true = pair.true_rewards[side][: len(weighted)]
             self._true_rewards[slot, side, : len(stored)] = true[:: self._stride]
             self._clips[slot, side] = self._number_of_clip(stored)
-            if not self.has_byte_rows:
-                self.input_stats.update(rows)
+            self.input_stats.update(self._space.normalised_part(rows))
         self._targets[slot] = pair.target
         # 1 - (1 - p)^2 = HELD_OUT_SHARE for a comparison of two clips
         share = 1 - math.sqrt(1 - HELD_OUT_SHARE)

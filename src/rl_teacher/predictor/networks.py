@@ -24,7 +24,7 @@ part, so it should be small."""
 
 
 class ImageRewardNetwork(eqx.Module):
-    """Convolutions on the image, then an MLP on their output and the action.
+    """Convolutions on the image, then an MLP on their output, the action, and the numbers.
 
     Source: Christiano et al. 2017, A.2. The action is no input there; here it is a setting.
     """
@@ -49,8 +49,8 @@ class ImageRewardNetwork(eqx.Module):
 
     def __call__(self, rows: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch 1"]:
         """Compute the reward of each row."""
-        images, actions = self.space.split(rows.reshape(-1, rows.shape[-1]))
-        rewards = self._head_rewards(self.convolutions(images), actions)
+        images, *others = self.space.split(rows.reshape(-1, rows.shape[-1]))
+        rewards = self._head_rewards(self.convolutions(images), *others)
         return rewards.reshape(*rows.shape[:-1], 1)
 
     def train(
@@ -67,20 +67,23 @@ class ImageRewardNetwork(eqx.Module):
         Returns:
             The rewards, and the network with updated batch-norm statistics.
         """
-        images, actions = self.space.split(rows.reshape(-1, rows.shape[-1]))
+        images, *others = self.space.split(rows.reshape(-1, rows.shape[-1]))
         keys = jax.random.split(key, len(self.convolutions.filters))
         features, updated = self.convolutions.train(
             images, is_real.ravel(), lambda x, layer: apply_dropout(x, dropout, keys[layer])
         )
-        rewards = self._head_rewards(features, actions)
+        rewards = self._head_rewards(features, *others)
         network = eqx.tree_at(lambda each: each.convolutions, self, updated)
         return rewards.reshape(*rows.shape[:-1], 1), network
 
     def _head_rewards(
-        self, features: Float[Array, "batch feature"], actions: Float[Array, "batch action"]
+        self,
+        features: Float[Array, "batch feature"],
+        actions: Float[Array, "batch action"],
+        numbers: Float[Array, "batch number"],
     ) -> Float[Array, " batch"]:
-        inputs = jnp.concatenate([features, actions], axis=-1) if self.uses_actions else features
-        return self.head(inputs)[:, 0]
+        inputs = [features, actions, numbers] if self.uses_actions else [features, numbers]
+        return self.head(jnp.concatenate(inputs, axis=-1))[:, 0]
 
 
 RewardNetwork = MLP | ImageRewardNetwork
@@ -100,7 +103,7 @@ def layer_widths(space: InputSpace, config: PredictorConfig) -> tuple[int, ...]:
     plan = plan_for(space.image, PREDICTOR_CNNS[config.image_encoder])
     uses_actions = not config.ignore_actions
     inputs = num_conv_features(plan, space.image) + uses_actions * space.num_action_inputs
-    return (inputs, plan.dense, 1)
+    return (inputs + space.num_numbers, plan.dense, 1)
 
 
 def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> RewardNetwork:

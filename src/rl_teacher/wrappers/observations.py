@@ -11,13 +11,7 @@ from gymnasium.vector.utils import iterate
 from jaxtyping import Shaped
 
 from rl_teacher.common.errors import BadInput
-from rl_teacher.envs.preprocessing import (
-    as_bytes,
-    find_space_fault,
-    is_large_image_space,
-    layout_of,
-)
-from rl_teacher.nn.encoders import ImageBox
+from rl_teacher.envs.preprocessing import ImageRows, find_space_fault, has_image
 
 Transform = Callable[[Any], np.ndarray]
 
@@ -55,9 +49,9 @@ class ObservationConverter:
                 f"Observations of {own_space!s:.200} cannot be used: {fault}. "
                 "Give observation_transform, a function of one observation that returns an array."
             )
-        if is_large_image_space(own_space) and own_space.dtype != np.uint8:
-            self._keeps_arrays, self._transform = False, as_bytes
-            self.space = ImageBox(layout_of(own_space))
+        if has_image(own_space) and own_space.dtype != np.uint8:
+            self._keeps_arrays, self._transform = False, ImageRows(own_space)
+            self.space = self._transform.space
             return
         space = own_space if isinstance(own_space, gym.spaces.Box) else flatten_space(own_space)
         assert isinstance(space, gym.spaces.Box)  # noqa: S101 - flattenable spaces become a Box
