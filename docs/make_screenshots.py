@@ -1,11 +1,10 @@
-"""Take screenshots of every page: `python -m docs.make_screenshots` (minutes)."""
+"""Take the screenshots in the docs: `python -m docs.make_screenshots` (minutes)."""
 
 import io
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,7 +12,6 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 
 from docs.screenshot_study import ScreenshotStudy
-from rl_teacher.store.store import Store
 from rl_teacher.web.address import Address
 from tests.browser import chromium
 from tests.browser.experiments import Experiment
@@ -24,11 +22,9 @@ from tests.browser.processes import Running, Service, media_of, open_store
 IMAGES = Path(__file__).parent / "images"
 SIZES = {
     "wide": {"width": 1280, "height": 800},
-    "narrow": {"width": 640, "height": 800},
     "phone": {"width": 390, "height": 844},
 }
 INSTRUCTIONS = "Prefer the clip that hops forward, upright and far."
-ALL_LOOKS = tuple(f"{size}-{scheme}" for size in SIZES for scheme in ("light", "dark"))
 CLIP_TIME_S = 0.6
 """Time within a clip at which screenshots are taken."""
 
@@ -143,46 +139,10 @@ def wait_for_clips(page: Page) -> None:
     go_to_clip_time(labelling)
 
 
-def wait_for_help(page: Page) -> None:
-    """Open the help."""
-    wait_for_clips(page)
-    page.keyboard.press("?")
-    page.get_by_role("dialog").wait_for()
-
-
-def wait_for_effect(page: Page) -> None:
-    """Open the effect of the labels on the reward predictor."""
-    wait_for_clips(page)
-    page.get_by_role("button", name="Show what your labels changed").click()
-    page.get_by_role("dialog").wait_for()
-    page.wait_for_timeout(1_000)
-
-
-def wait_until_idle(page: Page, home: Path, store: Store) -> None:
-    """Answer all waiting comparisons, until the agent's latest episode is shown."""
-    labelling = LabellingPage(page)
-    idle = page.get_by_role("heading", name="Nothing to label right now")
-    episode = page.get_by_text("Latest episode")
-    # The first episode comes after the first comparisons, and others may follow before it.
-    while not (idle.is_visible() and episode.is_visible()):
-        Person(labelling, home, store).answer_prefetched()
-        page.wait_for_timeout(200)
-    # Simulated answers are too fast, which the page points out.
-    for notice in page.get_by_role("button", name="Dismiss", exact=True).all():
-        notice.click()
-    go_to_clip_time(labelling)
-
-
 def wait_for_experiment(page: Page) -> None:
     """Show curves, metrics and an episode."""
     page.get_by_text("Episode at step").wait_for(timeout=PATIENCE_MS)
     go_to_clip_time(LabellingPage(page))
-
-
-def wait_for_experiments(page: Page) -> None:
-    """Show the list of experiments."""
-    page.get_by_role("listitem").filter(has_text="hopper").wait_for(timeout=PATIENCE_MS)
-    page.wait_for_timeout(1_000)
 
 
 def wait_for(selector: str) -> Callable[[Page], None]:
@@ -201,14 +161,6 @@ def wait_for_replay(page: Page) -> None:
     page.locator("main li button").first.click()
     page.locator("dialog canvas").wait_for(timeout=PATIENCE_MS)
     go_to_clip_time(LabellingPage(page))
-
-
-def wait_for_ranked_clip(page: Page) -> None:
-    """Open the best clip."""
-    wait_for("main ol li button")(page)
-    page.locator("main ol li button").first.click()
-    page.get_by_role("dialog").locator("li canvas").first.wait_for(timeout=PATIENCE_MS)
-    page.wait_for_timeout(1_500)
 
 
 def wait_for_four_clips(page: Page) -> None:
@@ -261,7 +213,6 @@ def main() -> None:
             take_owner_pages(screenshots, ScreenshotStudy(home, "hopper").fill())
             take_rankings(screenshots, home)
             take_play(browser, home)
-            take_idle_page(screenshots, home)
             take_game(screenshots, home)
         finally:
             for running in [*runs.values(), service]:
@@ -289,25 +240,7 @@ def take_labelling_pages(
         person = Person(LabellingPage(page), home, store)
         person.answer_until(60)
         person.labelling.shown_comparison()
-        screenshots.take(View("experiments", "/", wait_for_experiments), "wide-light", "phone-dark")
-        screenshots.take(View("help", label, wait_for_help), "wide-light")
-        clips = View("label", label, wait_for_clips)
-        screenshots.take(clips, *ALL_LOOKS)
-        screenshots.take(View("effect", label, wait_for_effect), *ALL_LOOKS)
-
-
-def take_idle_page(screenshots: ScreenshotTaker, home: Path) -> None:
-    """Take a screenshot of the labelling page between two comparisons of a run paced by steps."""
-    human = ["-p", "human", "-e", "ShortHopper-v1", "-L", "10", "-l", "40", "-t", "20000000"]
-    named = ["-n", "long-hopper", "--pace", "steps", "--instructions", INSTRUCTIONS]
-    running = Running(home, "idle", "teach", *human, *named, "--no-tensorboard", "--no-browser")
-    try:
-        running.printed_link()
-        with open_store(home) as store:
-            visit = partial(wait_until_idle, home=home, store=store)
-            screenshots.take(View("idle", "/e/long-hopper/label", visit), "wide-dark")
-    finally:
-        running.end()
+        screenshots.take(View("label", label, wait_for_clips), "wide-light", "phone-light")
 
 
 def take_owner_pages(screenshots: ScreenshotTaker, invite: str) -> None:
@@ -315,21 +248,18 @@ def take_owner_pages(screenshots: ScreenshotTaker, invite: str) -> None:
     page = "/e/hopper"
     views = (
         View("experiment", page, wait_for_experiment, is_full_page=True),
-        View("comparisons", f"{page}?tab=comparisons", wait_for("main li button")),
         View("disagreements", f"{page}?tab=disagreements", wait_for("main li canvas")),
-        View("clips", f"{page}?tab=clips", wait_for("figure canvas")),
         View("labelers", f"{page}?tab=labelers", wait_for(".labelers dd"), is_full_page=True),
-        View("settings", f"{page}?tab=settings", wait_for("textarea"), is_full_page=True),
-        View("audit", f"{page}?tab=audit", wait_for(".event")),
-        View("replay", f"{page}?tab=disagreements", wait_for_replay),
     )
     for view in views:
-        screenshots.take(view, *ALL_LOOKS)
-    screenshots.take(View("join", invite, wait_for_invite), "phone-light", "phone-dark")
+        screenshots.take(view, "wide-light")
+    replay = View("replay", f"{page}?tab=disagreements", wait_for_replay)
+    screenshots.take(replay, "wide-dark")
+    screenshots.take(View("join", invite, wait_for_invite), "phone-light")
 
 
 def take_rankings(screenshots: ScreenshotTaker, home: Path) -> None:
-    """Take screenshots of 200 ranked clips, of one of them, and of four on one screen."""
+    """Take screenshots of 200 ranked clips, and of four on one screen."""
     with open_store(home) as store:
         experiment = Experiment(store, media_of(home), "sorted", "ShortHopper-v1")
         experiment.rank_clips(200)
@@ -339,11 +269,10 @@ def take_rankings(screenshots: ScreenshotTaker, home: Path) -> None:
     page = "/e/sorted?tab=ranking"
     views = (
         View("ranking", page, wait_for("main ol li canvas"), is_full_page=True),
-        View("ranked-clip", page, wait_for_ranked_clip),
         View("label-four", "/e/sorted/label", wait_for_four_clips),
     )
     for view in views:
-        screenshots.take(view, *ALL_LOOKS)
+        screenshots.take(view, "wide-light")
 
 
 def take_game(screenshots: ScreenshotTaker, home: Path) -> None:
@@ -354,7 +283,7 @@ def take_game(screenshots: ScreenshotTaker, home: Path) -> None:
     try:
         running.printed_link()
         view = View("label-pong", "/e/pong/label", wait_for_clips)
-        screenshots.take(view, *ALL_LOOKS)
+        screenshots.take(view, "wide-light")
     finally:
         running.end()
 
@@ -363,7 +292,9 @@ def take_play(browser: Browser, home: Path) -> None:
     """Take screenshots of a played agent, and of two checkpoints side by side."""
     rl = ["-p", "rl", "-e", "ShortHopper-v1", "-n", "true-reward", "-t", "200000"]
     Running(home, "true-reward", "teach", *rl, "--no-tensorboard").process.wait()
-    for name, more in (("play", []), ("play-two", ["--compare", "true-reward"])):
+    looks = {"play": "wide-light", "play-two": "wide-dark"}
+    for name, look in looks.items():
+        more = ["--compare", "true-reward"] if name == "play-two" else []
         running = Running(home, name, "play", "hopper", *more, "--no-browser", "--port", "0")
         try:
             link = urlsplit(running.printed_link())
@@ -371,7 +302,7 @@ def take_play(browser: Browser, home: Path) -> None:
             screenshots = ScreenshotTaker(
                 browser, PlayService(address, parse_qs(link.query)["token"][0])
             )
-            screenshots.take(View(name, link.path, wait_for_play, is_full_page=True), *ALL_LOOKS)
+            screenshots.take(View(name, link.path, wait_for_play, is_full_page=True), look)
         finally:
             running.end()
 
