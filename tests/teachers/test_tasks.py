@@ -140,7 +140,7 @@ def test_raising_a_foot_a_little_scores_more_than_standing_still():
     lower, higher = tasks._walker_feet(lifted)
     assert 0.05 < (higher - lower)[0] < 0.15
     gap = (higher - lower)[0]
-    assert tasks.one_leg_balance(lifted) == pytest.approx(1.0 + 2 * gap / 0.4)
+    assert tasks.one_leg_balance(lifted) == pytest.approx(1.0 + 2 * np.sqrt(gap / 0.4))
 
 
 def test_walking_on_one_leg_scores_less_than_standing():

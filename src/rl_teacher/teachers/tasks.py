@@ -163,14 +163,16 @@ def one_leg_balance(segment: Segment) -> float:
 
     It judges in stages, as a person does: first standing, then raising a foot, then standing still.
     `s` is `clip((z - 0.7 m) / 0.4 m, 0, 1) max(cos(pitch), 0)^2` with the torso's height z; `r` is
-    the difference of the feet's heights / 0.4 m, clipped to 0 .. 1, times a factor that is 1 while
-    the lower foot is on the ground and 0 from 15 cm on; `v` is the forward velocity in m/s.
+    the root of the difference of the feet's heights / 0.4 m, clipped to 0 .. 1, times a factor that
+    is 1 while the lower foot is on the ground and 0 from 15 cm on; `v` is the forward velocity in
+    m/s. The root makes the first centimetres count: without it, agents stay on both feet.
     """
     obs = segment.observations.astype(np.float64)
     height = np.clip((obs[:, TORSO_HEIGHT] - KNEELING_HEIGHT) / STANDING_RANGE, 0.0, 1.0)
     stand = height * np.maximum(obs[:, PITCH_COS], 0.0) ** 2
     lower, higher = _walker_feet(segment)
-    raised = np.clip((higher - lower) / RAISED_GAP, 0.0, 1.0) * np.clip(1.5 - lower / 0.1, 0.0, 1.0)
+    gap = np.clip((higher - lower) / RAISED_GAP, 0.0, 1.0)
+    raised = np.sqrt(gap) * np.clip(1.5 - lower / 0.1, 0.0, 1.0)
     speed = np.minimum(np.abs(obs[:, WALKER_VELOCITY_X]), 3.0)
     return float(np.mean(stand + 2.0 * raised * (stand > STANDS) - 0.1 * speed))
 
