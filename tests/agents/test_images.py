@@ -3,6 +3,7 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -38,9 +39,11 @@ SETTINGS = {
         learning_rate=1e-3,
         final_learning_rate=3e-4,
     ),
-    A2C: A2CConfig(num_envs=8, learning_rate=7e-3, final_learning_rate=7e-4),
-    GA3C: GA3CConfig(num_envs=8, learning_rate=7e-3, final_learning_rate=7e-4),
+    A2C: A2CConfig(num_envs=8, learning_rate=3e-2, final_learning_rate=3e-3),
+    GA3C: GA3CConfig(num_envs=8, learning_rate=3e-2, final_learning_rate=3e-3),
 }
+CNN_RATE = {"learning_rate": 7e-3, "final_learning_rate": 7e-4}
+"""Learning rate of A2C with a CNN."""
 
 
 ENCODED = [(PPO, "bands"), (PPO, "small"), (A2C, "bands"), (A2C, "small"), (GA3C, "bands")]
@@ -49,7 +52,9 @@ MAKERS = [make_corridors, make_crossings]
 
 
 def make(kind, venv, encoder="bands", seed=0):
-    choice = {} if kind is GA3C else {"image_encoder": encoder}
+    choice: dict[str, Any] = {} if kind is GA3C else {"image_encoder": encoder}
+    if kind is A2C and encoder != "bands":
+        choice |= CNN_RATE
     return kind(
         venv.single_observation_space,
         venv.single_action_space,
@@ -83,7 +88,7 @@ def test_ppo_learns_from_image_observations(is_continuous, encoder):
 @pytest.mark.usefixtures("_shapes_unchecked")
 def test_a2c_and_ga3c_learn_from_image_observations(kind, encoder):
     venv = make_corridors(8, Corridor)
-    assert train(make(kind, venv, encoder), venv, 300) > 0.7
+    assert train(make(kind, venv, encoder), venv, 300 if encoder != "bands" else 600) > 0.7
 
 
 @pytest.mark.slow
