@@ -96,9 +96,9 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._observation_shape = observation_space.shape or ()
         self._observation_size = math.prod(self._observation_shape)
         # Agents without a setting for an image encoder take images as vectors.
-        self._encoder_size: Any = getattr(config, "image_encoder", None)
-        layout = image_layout_of(observation_space) if self._encoder_size else None
-        has_bands = self._encoder_size == "bands"
+        self._encoder_name: Any = getattr(config, "image_encoder", None)
+        layout = image_layout_of(observation_space) if self._encoder_name else None
+        has_bands = self._encoder_name == "bands"
         self._bands_layout = layout if has_bands else None
         self._image_layout = None if has_bands else layout
         # The images of a CNN come on a known scale, but not the numbers beside them.
@@ -124,7 +124,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         """Create new networks and optimisers; keep the statistics of observations and rewards."""
         encoder, size, hidden = Identity(), self._observation_stats.mean.size, self.config.hidden
         if self._image_layout is not None:
-            encoder = ImageEncoder(self._image_layout, self._encoder_size, self._rng)
+            encoder = ImageEncoder(self._image_layout, self._encoder_name, self._rng)
             # Policy and value function are one layer each on the features that they share.
             size, hidden = len(encoder.bias), ()
         self._networks = ActorCritic(

@@ -39,7 +39,7 @@ def preset(name: PresetName, *, has_labels: bool, has_teacher: bool = True) -> d
 
 
 def _image_settings(discount: float) -> dict[str, Any]:
-    """Return settings that learn Pong from the true reward in 20 minutes on one core.
+    """Return settings that learn Pong from 300 labels in a quarter of an hour on one core.
 
     Updates are larger than those of Schulman et al. 2017, whose runs have 10 million steps.
     """
