@@ -105,8 +105,8 @@ def test_answers_given_while_paused_finished_and_extended_are_stored_and_used(
         labelling.get_by_role("button", name="Save").click()
         labelling.get_by_role("link", name=re.compile("^Label( |$)")).click()
         person.answer_until(11)
-        finished = owner.get_by_text("Finished 8.2k steps with 12 labels").first
-        finished.wait_for(timeout=PATIENCE_MS)
+        owner.get_by_text("8.2k of 8.2k steps").wait_for(timeout=PATIENCE_MS)
+        owner.get_by_text("Finished", exact=True).wait_for(timeout=PATIENCE_MS)
         person.labelling.wait_until_sent()
         assert run.end(signal.SIGINT) == 0, run.printed()
     finally:
