@@ -610,9 +610,12 @@ STARTS = """
 import os
 import sys
 from rl_teacher.config.experiment import RunOptions, TeachConfig
-from rl_teacher.runs.opening import open_experiment
+from rl_teacher.envs.registry import get_env_info
+from rl_teacher.plan import resolve
 from rl_teacher.preparation import experiment_spec
+from rl_teacher.runs.opening import open_experiment
 
+env_info = get_env_info("ShortReacher-v1")
 # Processes that have imported everything start within a millisecond.
 reader, writer = os.pipe()
 children = []
@@ -623,7 +626,8 @@ for number in range(int(sys.argv[1])):
     os.close(writer)
     os.read(reader, 1)
     config = TeachConfig("ShortReacher-v1", "rl", name=f"run {number}")
-    with open_experiment(experiment_spec(config, RunOptions())) as experiment:
+    plan = resolve(config, RunOptions(), env_info)
+    with open_experiment(experiment_spec(config, plan, force_new=False)) as experiment:
         assert experiment.store.experiments.get(config.name).id == experiment.id
     os._exit(0)
 os.close(writer)
