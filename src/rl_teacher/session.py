@@ -45,7 +45,7 @@ from rl_teacher.store.checkpoints import Checkpoint
 
 logger = logging.getLogger(__name__)
 
-REPORT_EVERY_S, REPORT_SHARE = 1.0, 0.03
+REPORT_EVERY_S, MAX_REPORTING_SHARE = 1.0, 0.03
 PACE_REPORTS, MIN_PACE_S = 30, 0.5
 """Reports over which the speed is measured, at most, and seconds of training, at least."""
 WAITING_POLL_S = 0.2
@@ -493,9 +493,9 @@ class PreferenceSession:
     def report_if_due(self, phase: Phase = Phase.TRAINING) -> None:
         """Log metrics, diagnostics and the phase, at most every `REPORT_EVERY_S` seconds.
 
-        Reports of images take longer: they may take a share of the time of `REPORT_SHARE`.
+        With images, reports are slow, and less frequent: see `MAX_REPORTING_SHARE`.
         """
-        interval = max(REPORT_EVERY_S, self._report_took_s / REPORT_SHARE)
+        interval = max(REPORT_EVERY_S, self._report_took_s / MAX_REPORTING_SHARE)
         if time.monotonic() - self._reported_s >= interval:
             self.report()
             if self.learner is not None:

@@ -28,7 +28,7 @@ from rl_teacher.common.errors import (
 from rl_teacher.common.files import write_atomically
 from rl_teacher.common.paths import user_path
 from rl_teacher.common.running_stats import RunningMeanStd
-from rl_teacher.nn.image_layout import ImageLayout, trailing_floats
+from rl_teacher.nn.image_layout import ImageLayout, trailing_floats, with_trailing_floats
 from rl_teacher.nn.numpy_networks import NumpyImageEncoder, NumpyMLP, Vector
 from rl_teacher.nn.random_features import random_features_for
 
@@ -108,7 +108,7 @@ class VectorNormaliser:
 
 @dataclass(frozen=True, eq=False)
 class NumbersNormaliser:
-    """Normalisation of the numbers beside images, before an image encoder.
+    """Normalisation of the numbers that accompany images, before an image encoder.
 
     Attributes:
         encoder: encoder of images and normalised numbers, as in `NumpyPolicy`.
@@ -131,8 +131,8 @@ class NumbersNormaliser:
 
     def normalise(self, rows: UInt8[np.ndarray, "*batch row"]) -> UInt8[np.ndarray, "*batch row"]:
         """Normalise the numbers at the end of observations, also after tiles."""
-        numbers = self.own.normalise(trailing_floats(rows, self.layout.num_numbers)).view(np.uint8)
-        return np.concatenate([rows[..., : -numbers.shape[-1]], numbers], axis=-1)
+        numbers = trailing_floats(rows, self.layout.num_numbers)
+        return with_trailing_floats(rows, self.own.normalise(numbers))
 
     def description(self) -> dict[str, Any]:
         """Return everything except the arrays, for JSON."""

@@ -150,6 +150,14 @@ def trailing_floats(
     return np.ascontiguousarray(encoded, np.uint8).view(np.float32)
 
 
+def with_trailing_floats(
+    rows: UInt8[np.ndarray, "*batch byte"], numbers: Float32[np.ndarray, "*batch num"]
+) -> UInt8[np.ndarray, "*batch byte"]:
+    """Return rows with other float32 numbers at their end; see `trailing_floats`."""
+    end = rows.shape[-1] - FLOAT_BYTES * numbers.shape[-1]
+    return np.concatenate([rows[..., :end], numbers.view(np.uint8)], axis=-1)
+
+
 def num_tiles(pixels: int, side: int, window: int) -> int:
     """Return the number of tiles along one axis that some filter covers."""
     return (pixels - window) // side + window // side

@@ -90,18 +90,19 @@ def write(actor: Actor, policy: NumpyPolicy, form: str, out: Path) -> None:
     }
     try:
         if form == "numpy":
-            np.savez(out / "agent.npz", allow_pickle=False, **numpy_arrays(policy))
+            arrays = numpy_arrays(policy)
             parts = {"last": len(network.weights) - 1, "activation": TEXTS[network.activation]}
             if layout is None:
                 parts["features"] = TEXTS["vector"]
             elif isinstance(encoder, NumpyImageEncoder):
                 parts["features"] = TEXTS["image"].format(strides=encoder.strides)
             else:
-                bands = TEXTS["bands"].format(
-                    stride=random_features_for(layout).stride, num=NUM_BANDS
-                )
+                fixed = random_features_for(layout)
+                arrays["filters"] = fixed.filters
+                bands = TEXTS["bands"].format(stride=fixed.stride, num=NUM_BANDS)
                 parts["features"] = bands + TEXTS["vector"]
             parts["action"] = TEXTS[head.kind].format(shape=head.shape, first=head.scale.first)
+            np.savez(out / "agent.npz", allow_pickle=False, **arrays)
             fields |= parts
         elif form == "onnx":
             from rl_teacher.play import onnx_graphs  # noqa: PLC0415 - optional
@@ -127,13 +128,11 @@ def write(actor: Actor, policy: NumpyPolicy, form: str, out: Path) -> None:
 def numpy_arrays(policy: NumpyPolicy) -> dict[str, np.ndarray]:
     """Return the parameters of a policy by name; those that it does not have do nothing."""
     network, head, scale = policy.network, policy.head, policy.head.scale
-    layout = policy.encoder.layout
     is_scaled = scale.middle is not None
     arrays = {
         **{name.replace("/", "_"): array for name, array in policy.encoder.arrays().items()},
         **{f"weights_{number}": each for number, each in enumerate(network.weights)},
         **{f"bias_{number}": each for number, each in enumerate(network.biases)},
-        "filters": 0.0 if layout is None else random_features_for(layout).filters,
         "clip": getattr(policy.encoder, "clip", math.inf),
         "log_std": 0.0 if head.log_std is None else head.log_std,
         "limit": 1.0 if is_scaled else math.inf,

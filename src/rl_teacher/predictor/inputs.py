@@ -24,7 +24,12 @@ from pydantic import TypeAdapter
 from rl_teacher.common.errors import BadConfig
 from rl_teacher.common.state_dict import StateDict
 from rl_teacher.nn.encoders import PREDICTOR_CNNS, PredictorEncoder, image_layout_of
-from rl_teacher.nn.image_layout import FLOAT_BYTES, ImageLayout, trailing_floats
+from rl_teacher.nn.image_layout import (
+    FLOAT_BYTES,
+    ImageLayout,
+    trailing_floats,
+    with_trailing_floats,
+)
 from rl_teacher.nn.random_features import RandomFeatures, random_features_for
 
 BYTE_SCALE = 1 / 255
@@ -377,8 +382,7 @@ class InputNormaliser(NamedTuple):
         if not len(self.mean):
             return rows
         if rows.dtype == np.uint8:
-            numbers = self(trailing_floats(rows, len(self.mean))).view(np.uint8)
-            return np.concatenate([rows[..., : -numbers.shape[-1]], numbers], axis=-1)
+            return with_trailing_floats(rows, self(trailing_floats(rows, len(self.mean))))
         # x' = mask * (x - mean) / std
         normalised = (rows - self.mean) / self.std
         if not self.mask.all():

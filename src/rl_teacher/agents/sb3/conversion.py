@@ -47,10 +47,11 @@ def to_sb3(
         raise BadInput("Stable-Baselines3 numbers actions from 0. Use --format onnx.")
     convolutions, log_std = [], arrays["log_std"].astype(float)
     if encoder.layout is not None:
-        is_cnn = isinstance(encoder, NumpyImageEncoder)
-        shapes = [(len(each), each.shape[-1]) for each in encoder.filters] if is_cnn else []
-        strides = encoder.strides if is_cnn else ()
-        if [(*s, t) for s, t in zip(shapes, strides, strict=True)] != NATURE_CNN:
+        layers = []
+        if isinstance(encoder, NumpyImageEncoder):
+            pairs = zip(encoder.filters, encoder.strides, strict=True)
+            layers = [(len(each), each.shape[-1], stride) for each, stride in pairs]
+        if layers != NATURE_CNN:
             raise BadInput(
                 "Stable-Baselines3 has only the image encoder of --ppo.image-encoder paper, for "
                 "images of 44 pixels and more, and this agent has another one. Use --format onnx."
