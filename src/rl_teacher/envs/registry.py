@@ -460,8 +460,8 @@ def _gymnasium_info(full_id: str) -> EnvInfo:
 def _make_gymnasium(full_id: str, render_mode: str | None = None) -> gymnasium.Env:
     """Create an environment whose observations are vectors or images, where that is possible.
 
-    All but images are flattened to vectors: a Discrete becomes one-hot. The other parts of a Dict
-    or Tuple with an image become numbers beside it.
+    All but images are flattened to vectors: a Discrete becomes one-hot. A Dict or Tuple with one
+    image becomes this image and a vector, see `ImageRows`.
     """
     env = _make_unchanged(full_id, render_mode)
     space = env.observation_space

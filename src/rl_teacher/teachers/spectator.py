@@ -1,4 +1,4 @@
-"""What a spectator sees in clips of Atari games whose score is too sparse to compare clips.
+"""Scores of clips of Atari games by what is visible, where the game's score is too sparse.
 
 Positions are read from the newest image of each observation, at any size. tests/teachers compares
 them with the console's memory.
@@ -86,7 +86,7 @@ def _centres(segment: Segment, area: Area, contrast: int = FAINTEST) -> tuple[Po
     return row * SCREEN_HEIGHT / height, column * SCREEN_WIDTH / width
 
 
-SEEN: dict[str, Callable[[Segment], float]] = {
+VISIBLE_SCORES: dict[str, Callable[[Segment], float]] = {
     "Breakout": bricks_and_catches,
     "Enduro": cars_and_speed,
     "Pong": points_and_returns,

@@ -15,7 +15,7 @@ from jaxtyping import Float64
 from rl_teacher.clips.answer import Answer
 from rl_teacher.clips.segment import Segment
 from rl_teacher.common.errors import BadInput
-from rl_teacher.teachers.spectator import SEEN
+from rl_teacher.teachers.spectator import VISIBLE_SCORES
 from rl_teacher.teachers.teacher import TeacherContext
 
 
@@ -259,9 +259,9 @@ def _suite(body: str) -> tuple[str, str]:
     return f"{body}-v1", f"Short{body}-v1"
 
 
-def seen_score(segment: Segment) -> float:
-    """Compute the score of what a spectator sees in a clip of an Atari game."""
-    return next(score for game, score in SEEN.items() if game in segment.env_id)(segment)
+def visible_score(segment: Segment) -> float:
+    """Compute the score of a clip of an Atari game by what is visible."""
+    return next(score for game, score in VISIBLE_SCORES.items() if game in segment.env_id)(segment)
 
 
 TASKS: dict[str, TaskTeacher] = {
@@ -285,8 +285,10 @@ TASKS: dict[str, TaskTeacher] = {
         hind_leg_stand, _suite("Cheetah"), share_on_hind_leg, "time on the hind leg"
     ),
     "spectator": TaskTeacher(
-        seen_score,
-        tuple(name for game in SEEN for name in (f"{game}NoFrameskip-v4", f"ALE/{game}-v5")),
+        visible_score,
+        tuple(
+            name for game in VISIBLE_SCORES for name in (f"{game}NoFrameskip-v4", f"ALE/{game}-v5")
+        ),
         lambda segment: segment.true_return,
         "score",
         is_share=False,
