@@ -314,6 +314,23 @@ def backward_turns(pitch: np.ndarray) -> np.ndarray:
     return np.floor(furthest / (2 * np.pi) + 1e-9).astype(int)
 
 
+def task_measure(saved: Mapping[str, Any], num_episodes: int) -> Metrics:
+    """Measure how well an existing experiment's agent does the task of its teacher, per episode."""
+    from rl_teacher.play.commands import open_actors
+    from rl_teacher.play.episodes import record_episode
+    from rl_teacher.play.options import PlayOptions
+    from rl_teacher.teachers.tasks import TASKS
+
+    config = saved_to_config(saved)
+    first = config.seed + EVALUATION_SEEDS
+    with open_actors(PlayOptions(config.name, episodes=1, seed=first)) as (actor,):
+        episodes = [
+            record_episode(actor, first + number, explore=False) for number in range(num_episodes)
+        ]
+    measure = TASKS[config.teacher].measure
+    return {"measure": [measure(episode.segment) for episode in episodes]}
+
+
 # --- core_loop: the example ---
 
 
@@ -721,6 +738,7 @@ JOBS: dict[str, Callable[..., Metrics]] = {
     "alarms": alarms,
     "pinned": pinned,
     "flips": flips,
+    "task_measure": task_measure,
     "core_loop": core_loop,
     "fixed_policy": fixed_policy,
     "uninformed": uninformed,
