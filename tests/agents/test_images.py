@@ -94,7 +94,7 @@ def test_a2c_and_ga3c_learn_from_image_observations(kind, encoder):
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["bands", "small"])
 @pytest.mark.usefixtures("_shapes_unchecked")
-def test_ppo_learns_what_needs_the_image_and_the_numbers_beside_it(encoder):
+def test_ppo_learns_what_needs_image_and_vector(encoder):
     venv = make_crossings(8)
     assert train(make(PPO, venv, encoder), venv, 60) > 0.4
 
@@ -142,8 +142,8 @@ def test_tiled_images_encode_like_whole_images(shape, channel_axis):
     np.testing.assert_allclose(features, encoder.convolutions(jnp.asarray(images)), atol=1e-5)
 
 
-def test_numbers_follow_the_tiles_of_their_image():
-    layout = ImageLayout((8, 8), None, num_numbers=1)
+def test_vector_follows_the_tiles_of_its_image():
+    layout = ImageLayout((8, 8), None, vector_size=1)
     images = np.arange(64, dtype=np.uint8)[None]
     rows = layout.join(images, np.array([[-2.5]], np.float32))
     tiles = layout.to_tiles(rows, 4, 4)
@@ -255,7 +255,7 @@ def test_agent_without_image_encoder_is_refused_with_alternatives(name):
 
 
 @pytest.mark.parametrize("name", ["trpo", "sac", "sb3:PPO"])
-def test_agent_that_takes_no_numbers_beside_images_is_refused_with_alternatives(name):
+def test_agent_that_takes_no_images_with_vectors_is_refused_with_alternatives(name):
     config = TeachConfig("Corridor", "rl", name="x", agent=name)
-    with pytest.raises(BadInput, match=r"2 numbers beside each.* ppo"):
+    with pytest.raises(BadInput, match=r"each with a vector of size 2.* ppo"):
         make_agent(config, make_crossings(1))

@@ -100,12 +100,12 @@ class TestImageWithNumbers:
         env.images, rows = observations, ImageRows(self.SPACE)
         return ImagePreprocessing(TransformObservation(env, rows, rows.space), frames)
 
-    def test_row_is_stacked_images_then_float32_numbers_of_latest_observation(self):
+    def test_row_is_stacked_images_then_float32_vector_of_latest_observation(self):
         env = self.shows(self.seen(3), self.seen(4, 0.5), frames=FrameSettings(2, size=8))
         env.reset()
         row = env.step(0)[0]
         layout = image_layout_of(env.observation_space)
-        assert layout == ImageLayout((2, 8, 8), 0, num_numbers=6)
+        assert layout == ImageLayout((2, 8, 8), 0, vector_size=6)
         assert row.shape == env.observation_space.shape == (2 * 8 * 8 + 4 * 6,)
         np.testing.assert_array_equal(row[:128], [3] * 64 + [4] * 64)
         numbers = np.frombuffer(row[128:].tobytes(), np.float32)
@@ -114,11 +114,13 @@ class TestImageWithNumbers:
 
     def test_description_counts_numbers(self):
         described = describe_preprocessing(ImageRows(self.SPACE).space.layout, FrameSettings())
-        assert described.startswith("images of 8 x 9 pixels, 1 channel, with 6 numbers; prep")
+        assert described.startswith(
+            "images of 8 x 9 pixels, 1 channel, with a vector of size 6; prep"
+        )
 
     @pytest.mark.parametrize("number", [np.nan, np.inf, 1e300])
     def test_numbers_that_are_not_finite_or_too_large_are_refused(self, number):
-        with pytest.raises(BadObservation, match="beside an image"):
+        with pytest.raises(BadObservation, match="with a vector"):
             ImageRows(self.SPACE)(self.seen(3, number))
 
     def test_image_of_other_size_is_refused(self):

@@ -97,7 +97,7 @@ def test_default_row_holds_random_features_and_action(kind):
 
 
 class TestNumbersBesideImages:
-    LAYOUT = ImageLayout((2, 12, 12), 0, num_numbers=2)
+    LAYOUT = ImageLayout((2, 12, 12), 0, vector_size=2)
     NUMBERS = np.array([[1.5, -2.0], [0.0, 1e-3], [4.0, 6.0]], np.float32)
 
     def rows(self, encoder, kind="discrete"):

@@ -113,8 +113,8 @@ def test_space_round_trips_through_json(observations, actions):
         {"observation_scale": float("nan")},
         {"image": {"shape": [12, 12, 3], "channel_axis": 1}},
         {"image": {"shape": [12, 12], "channel_axis": None}},
-        {"image": {"shape": [12, 12, 3], "channel_axis": 2, "num_numbers": 1}},
-        {"image": {"shape": [12, 12, 3], "channel_axis": 2, "num_numbers": -1}},
+        {"image": {"shape": [12, 12, 3], "channel_axis": 2, "vector_size": 1}},
+        {"image": {"shape": [12, 12, 3], "channel_axis": 2, "vector_size": -1}},
     ],
 )
 def test_inconsistent_json_is_refused(changes):

@@ -139,12 +139,12 @@ def test_infos_contain_true_rewards_except_of_reset_steps():
     venv.close()
 
 
-@pytest.mark.parametrize(("kind", "num_numbers"), [(Parts, None), (PictureAndParts, 4)])
-def test_dict_observations_are_flattened_but_for_an_image(kind, num_numbers):
+@pytest.mark.parametrize(("kind", "vector_size"), [(Parts, None), (PictureAndParts, 4)])
+def test_dict_observations_are_flattened_but_for_an_image(kind, vector_size):
     venv = vector(kind=kind)
     venv.pretrain()
     image = venv.predictor.space.image
-    assert num_numbers == (None if image is None else image.num_numbers)
+    assert vector_size == (None if image is None else image.vector_size)
     venv.close()
 
 

@@ -37,7 +37,7 @@ SCHEMA_VERSION = 1
 """Version of the file format."""
 MAX_ACTIVATIONS = 1 << 23
 """Numbers of the largest observation, or convolution, of a saved policy."""
-NUMBER_COPIES = 16
+VECTOR_COPIES = 16
 """Copies of each number beside the bands of an image: among hundreds, one alone goes unnoticed."""
 SCALE_ARRAYS = ("middle", "half_range", "low", "high")
 """Arrays of an `ActionScale`."""
@@ -54,7 +54,7 @@ class VectorNormaliser:
         mean: [D]
         inverse_std: [D]
         clip: bound of normalised features.
-        layout: layout of images, whose `bands` and numbers are the D features; None for vectors.
+        layout: layout of images, whose `bands` and vectors are the D features; None for vectors.
     """
 
     shape: tuple[int, ...]
@@ -80,13 +80,13 @@ class VectorNormaliser:
         return VectorNormaliser(shape, mean, inverse_std, clip, layout)
 
     def features(self, observations: Shaped[np.ndarray, "B ..."]) -> Shaped[np.ndarray, "B D"]:
-        """Flatten vectors, or compute the bands of images, followed by their numbers."""
+        """Flatten vectors, or compute the bands of images, followed by copies of their vectors."""
         if self.layout is None:
             return observations.reshape(len(observations), self.mean.size)
         rows = observations.reshape(len(observations), math.prod(self.shape))
         bands = random_features_for(self.layout).bands(rows[:, : self.layout.num_bytes])
-        numbers = trailing_floats(rows, self.layout.num_numbers)
-        return np.concatenate([bands, np.tile(numbers, NUMBER_COPIES)], axis=1)
+        vectors = trailing_floats(rows, self.layout.vector_size)
+        return np.concatenate([bands, np.tile(vectors, VECTOR_COPIES)], axis=1)
 
     def normalise(self, x: Shaped[np.ndarray, "*batch D"]) -> Float[np.ndarray, "*batch D"]:
         """Normalise features."""
@@ -107,13 +107,13 @@ class VectorNormaliser:
 
 
 @dataclass(frozen=True, eq=False)
-class NumbersNormaliser:
-    """Normalisation of the numbers that accompany images, before an image encoder.
+class ImageVectorEncoder:
+    """An image encoder after the normalisation of the vectors observed with the images.
 
     Attributes:
-        encoder: encoder of images and normalised numbers, as in `NumpyPolicy`.
+        encoder: encoder of images and normalised vectors, as in `NumpyPolicy`.
         layout: layout of the observations.
-        own: normalisation of the numbers.
+        own: normalisation of the vectors.
     """
 
     encoder: Any
@@ -126,13 +126,13 @@ class NumbersNormaliser:
         return self.layout.observation_shape
 
     def features(self, observations: Shaped[np.ndarray, "B row"]) -> Float[np.ndarray, "B F"]:
-        """Compute the features of images and their numbers."""
+        """Compute the features of images and their vectors."""
         return self.encoder.features(self.normalise(observations))
 
     def normalise(self, rows: UInt8[np.ndarray, "*batch row"]) -> UInt8[np.ndarray, "*batch row"]:
-        """Normalise the numbers at the end of observations, also after tiles."""
-        numbers = trailing_floats(rows, self.layout.num_numbers)
-        return with_trailing_floats(rows, self.own.normalise(numbers))
+        """Normalise the vectors at the end of observations, also after tiles."""
+        vectors = trailing_floats(rows, self.layout.vector_size)
+        return with_trailing_floats(rows, self.own.normalise(vectors))
 
     def description(self) -> dict[str, Any]:
         """Return everything except the arrays, for JSON."""
@@ -149,8 +149,8 @@ class NumpyPolicy:
 
     Attributes:
         encoder: turns observations into features: `VectorNormaliser` or `NumpyImageEncoder`; while
-            an agent learns a CNN, its `ImageEncoder` in JAX. With numbers beside the images, a
-            `NumbersNormaliser` of one of the latter two.
+            an agent learns a CNN, its `ImageEncoder` in JAX. With vectors, a
+            `ImageVectorEncoder` of one of the latter two.
         network: turns features into parameters of the action distribution.
         head: turns those into actions.
         made_from: provenance in JSON, for information only.
@@ -341,12 +341,12 @@ def _read(folder: Path) -> NumpyPolicy:
 
 def _read_encoder(
     description: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-) -> VectorNormaliser | NumpyImageEncoder | NumbersNormaliser:
+) -> VectorNormaliser | NumpyImageEncoder | ImageVectorEncoder:
     shape = tuple(map(index, description["shape"]))
     layout = normaliser = None
     if "channel_axis" in description:
-        num_numbers = index(description.get("num_numbers", 0))
-        layout = ImageLayout(shape, description["channel_axis"], num_numbers)
+        vector_size = index(description.get("vector_size", 0))
+        layout = ImageLayout(shape, description["channel_axis"], vector_size)
         shape = layout.observation_shape
     if "limit" in description:
         clip = math.inf if description["limit"] is None else float(description["limit"])
@@ -372,7 +372,7 @@ def _read_encoder(
             raise ValueError(f"filters {each.shape} with stride {stride} for {shape}")
     dense = arrays["observations/weights"], arrays["observations/bias"]
     encoder = NumpyImageEncoder(layout, filters, biases, strides, *dense)
-    return encoder if normaliser is None else NumbersNormaliser(encoder, layout, normaliser)
+    return encoder if normaliser is None else ImageVectorEncoder(encoder, layout, normaliser)
 
 
 def _check_fits(policy: NumpyPolicy) -> None:

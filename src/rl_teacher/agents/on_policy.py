@@ -22,8 +22,8 @@ from rl_teacher.agents.agent import (
 )
 from rl_teacher.agents.episode_stats import ReturnScaler
 from rl_teacher.agents.numpy_policy import (
-    NUMBER_COPIES,
-    NumbersNormaliser,
+    VECTOR_COPIES,
+    ImageVectorEncoder,
     NumpyPolicy,
     VectorNormaliser,
 )
@@ -101,10 +101,10 @@ class OnPolicyAgent(ABC, Generic[Config]):
         has_bands = self._encoder_name == "bands"
         self._bands_layout = layout if has_bands else None
         self._image_layout = None if has_bands else layout
-        # The images of a CNN come on a known scale, but not the numbers beside them.
-        size = self._observation_size if layout is None else layout.num_numbers
+        # The images of a CNN come on a known scale, but not the vectors.
+        size = self._observation_size if layout is None else layout.vector_size
         if self._bands_layout is not None:
-            size = size * NUMBER_COPIES + random_features_for(self._bands_layout).num_bands
+            size = size * VECTOR_COPIES + random_features_for(self._bands_layout).num_bands
         self._observation_stats = RunningMeanStd((size or 1,), frozen=size == 0)
         self._scale_rewards = ReturnScaler(config.num_envs, config.gamma)
         self._threads = executor("update")
@@ -152,12 +152,12 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self.policy = NumpyPolicy(acting, NumpyMLP.from_jax(network), head)
 
     def _with_normaliser(self, encoder: Identity | ImageEncoder | NumpyImageEncoder) -> Any:
-        """Return an encoder with the normalisation of the vectors, or of numbers beside images."""
+        """Return an encoder with the normalisation of vectors, also of those with images."""
         if self._image_layout is None:
             return self._normaliser
-        if not self._image_layout.num_numbers:
+        if not self._image_layout.vector_size:
             return encoder
-        return NumbersNormaliser(encoder, self._image_layout, self._normaliser)
+        return ImageVectorEncoder(encoder, self._image_layout, self._normaliser)
 
     def numpy_policy(self) -> NumpyPolicy:
         """Return the current policy for inference without JAX."""
@@ -178,10 +178,10 @@ class OnPolicyAgent(ABC, Generic[Config]):
         return rows.reshape(*leading, -1)
 
     def _normalised(self, rows: Shaped[np.ndarray, "... D"]) -> Shaped[np.ndarray, "... D"]:
-        """Normalise rows as the policy does; of tiles, the numbers at their end."""
+        """Normalise rows as the policy does; of tiles, the vectors at their end."""
         if self._image_layout is not None:
             encoder = self.policy.encoder
-            return encoder.normalise(rows) if isinstance(encoder, NumbersNormaliser) else rows
+            return encoder.normalise(rows) if isinstance(encoder, ImageVectorEncoder) else rows
         own, clip = self._normaliser, np.float32(self._normaliser.clip)
         centred = rows.astype(np.float32, copy=False) - own.mean
         # Inverted twice, the last bit may change: recorded runs (benchmarks.golden) have it so.
@@ -241,7 +241,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         self._steps += rollout.num_steps
         if not self._observation_stats.frozen:
             if self._image_layout is not None:
-                rows = trailing_floats(rollout.observations, self._image_layout.num_numbers)
+                rows = trailing_floats(rollout.observations, self._image_layout.vector_size)
             else:
                 features = self._features
                 rows = np.stack(features) if features else self._rows(rollout.observations)

@@ -143,10 +143,10 @@ def check_supports_images(name: str, observation_space: gym.Space) -> None:
     if (layout := image_layout_of(observation_space)) is None:
         return
     is_vector_agent = (name in AGENTS and name not in IMAGE_AGENTS) or name.startswith("sbx:")
-    if not is_vector_agent and not (layout.num_numbers and is_library_agent(name)):
+    if not is_vector_agent and not (layout.vector_size and is_library_agent(name)):
         return
-    beside = f", with {layout.num_numbers} numbers beside each" if layout.num_numbers else ""
+    vector = f", each with a vector of size {layout.vector_size}" if layout.vector_size else ""
     raise BadInput(
-        f"The observations are images of shape {layout.shape}{beside}, which {name} does not "
+        f"The observations are images of shape {layout.shape}{vector}, which {name} does not "
         f"accept. Use -a {', '.join(IMAGE_AGENTS[:-1])} or {IMAGE_AGENTS[-1]}."
     )

@@ -36,7 +36,7 @@ MAX_CHOICES = 100_000
 """Largest number of choices that is encoded as a one-hot vector."""
 
 Image = UInt8[np.ndarray, "..."]
-"""[C, H, W], or a row with numbers."""
+"""[C, H, W], or a row with a vector."""
 
 
 def is_image_space(space: gymnasium.Space) -> bool:
@@ -115,7 +115,7 @@ class ImageRows:
     """A function that turns observations with one image into those of an `ImageBox`.
 
     Attributes:
-        space: space of the results: an image, or rows with the other parts, flattened, as numbers.
+        space: space of the results: an image, or rows with the other parts, flattened, as vectors.
     """
 
     def __init__(self, space: gymnasium.Space) -> None:
@@ -123,8 +123,8 @@ class ImageRows:
         self._others = dict(space_parts(space))
         self._keys = next(k for k, part in self._others.items() if is_large_image_space(part))
         self._image = self._others.pop(self._keys)
-        num_numbers = sum(map(flatdim, self._others.values()))
-        self.space = ImageBox(replace(layout_of(self._image), num_numbers=num_numbers))
+        size = sum(map(flatdim, self._others.values()))
+        self.space = ImageBox(replace(layout_of(self._image), vector_size=size))
 
     def __call__(self, observation: Any) -> UInt8[np.ndarray, "..."]:
         """Convert one observation.
@@ -141,13 +141,13 @@ class ImageRows:
         if (fault := find_image_fault(self._image, image)) is not None:
             raise BadObservation(f"The environment returned {fault}")
         flat: list[Any] = [flatten(space, part(keys)) for keys, space in self._others.items()]
-        numbers = np.concatenate([np.empty(0, np.float32), *flat])
-        if (index := find_excess(numbers)) is not None:
+        vector = np.concatenate([np.empty(0, np.float32), *flat])
+        if (index := find_excess(vector)) is not None:
             raise BadObservation(
-                "The environment returned numbers beside an image that are not finite, or beyond "
-                f"{LARGEST:g}: {numbers[index]}. Correct it, or wrap it so that they are not."
+                "The environment returned an image with a vector that is not finite, or beyond "
+                f"{LARGEST:g}: {vector[index]}. Correct it, or wrap the environment."
             )
-        return self.space.layout.join(as_bytes(image), numbers)
+        return self.space.layout.join(as_bytes(image), vector)
 
 
 def has_image(space: gymnasium.Space) -> bool:
@@ -227,7 +227,7 @@ class ImagePreprocessing(gymnasium.Wrapper):
             settings: the preprocessing.
 
         Raises:
-            BadConfig: the stack or the size is negative, or the size too small beside numbers.
+            BadConfig: the stack or the size is negative, or the size too small with a vector.
         """
         super().__init__(env)
         if settings.stacked < 0 or settings.size < 0:
@@ -240,15 +240,15 @@ class ImagePreprocessing(gymnasium.Wrapper):
         self._num_channels = 1 if self._is_grey else self._layout.num_channels
         self._resize = AreaResize.of(self._layout, settings.size)
         height, width = self._resize.height, self._resize.width
-        if self._layout.num_numbers and min(height, width) < MIN_PIXELS:
+        if self._layout.vector_size and min(height, width) < MIN_PIXELS:
             raise BadConfig(
-                f"A frame size of {settings.size} was asked for; images with numbers beside them "
-                f"need at least {MIN_PIXELS} (--frame-size)."
+                f"A frame size of {settings.size} was asked for; images with a vector need at "
+                f"least {MIN_PIXELS} (--frame-size)."
             )
         stacked = max(settings.stacked, 1)
         self._empty_stack = np.zeros((stacked * self._num_channels, height, width), np.uint8)
         self._stack = self._empty_stack
-        self._stacked = ImageLayout(self._empty_stack.shape, 0, self._layout.num_numbers)
+        self._stacked = ImageLayout(self._empty_stack.shape, 0, self._layout.vector_size)
         self.observation_space = ImageBox(self._stacked)
 
     def reset(
@@ -277,8 +277,8 @@ class ImagePreprocessing(gymnasium.Wrapper):
         image = self._layout.channels_first(as_bytes(np.asarray(observation)))
         resized = self._resize(grey(image)[None] if self._is_grey else image)
         self._stack = np.concatenate([self._stack[self._num_channels :], round_to_bytes(resized)])
-        numbers = trailing_floats(np.asarray(observation), self._layout.num_numbers)
-        return self._stacked.join(self._stack, numbers)
+        vector = trailing_floats(np.asarray(observation), self._layout.vector_size)
+        return self._stacked.join(self._stack, vector)
 
 
 def preprocess_images(env: gymnasium.Env, settings: FrameSettings | None) -> gymnasium.Env:
@@ -303,7 +303,7 @@ def converts_to_grey(layout: ImageLayout, settings: FrameSettings) -> bool:
 
 def describe_preprocessing(layout: ImageLayout, settings: FrameSettings) -> str:
     """Describe images and their preprocessing in one line."""
-    numbers = f", with {counted(layout.num_numbers, 'number')}" if layout.num_numbers else ""
+    vector = f", with a vector of size {layout.vector_size}" if layout.vector_size else ""
     resize = AreaResize.of(layout, settings.size)
     is_grey = layout.num_channels == 1 or converts_to_grey(layout, settings)
     colours = "grey" if is_grey else f"{layout.num_channels} channels"
@@ -311,7 +311,7 @@ def describe_preprocessing(layout: ImageLayout, settings: FrameSettings) -> str:
     stack = f"{settings.stacked} stacked" if settings.stacked > 1 else "not stacked"
     return (
         f"images of {height} x {width} pixels, "
-        f"{counted(layout.num_channels, 'channel')}{numbers}; "
+        f"{counted(layout.num_channels, 'channel')}{vector}; "
         f"preprocessed to {resize.height} x {resize.width}, {colours}, {stack}"
     )
 

@@ -189,8 +189,8 @@ class Identity(eqx.Module):
 class ImageEncoder(eqx.Module):
     """Convolutions and one dense layer, shared by policy and value function.
 
-    Numbers beside the image are further inputs of the dense layer, after the S outputs of the
-    convolutions: in a layer without a nonlinearity after it, they could not change what the image
+    The vector observed with an image is a further input of the dense layer, after the S outputs of
+    the convolutions: in a layer without a nonlinearity after it, it could not change what the image
     means.
 
     Attributes:
@@ -207,7 +207,7 @@ class ImageEncoder(eqx.Module):
         """Initialise weights orthogonally with gain sqrt(2), biases with 0."""
         plan = plan_for(layout, AGENT_CNNS[size])
         self.convolutions = Convolutions(layout, plan, "relu", rng)
-        num_inputs = num_conv_features(plan, layout) + layout.num_numbers
+        num_inputs = num_conv_features(plan, layout) + layout.vector_size
         dense = 2**0.5 * orthogonal((num_inputs, plan.dense), rng)
         self.weights = jnp.asarray(dense)
         self.bias = jnp.asarray(np.zeros(plan.dense, np.float32))
@@ -218,9 +218,9 @@ class ImageEncoder(eqx.Module):
         return layers.layout.to_tiles(images, layers.strides[0], len(layers.filters[0]))
 
     def __call__(self, tiles: Shaped[Array, "*batch byte"]) -> Float[Array, "*batch features"]:
-        """Compute the features of images in the order of tiles, with normalised numbers."""
+        """Compute the features of images in the order of tiles, with normalised vectors."""
         rows = tiles.reshape(-1, tiles.shape[-1])
-        end = rows.shape[1] - FLOAT_BYTES * self.convolutions.layout.num_numbers
+        end = rows.shape[1] - FLOAT_BYTES * self.convolutions.layout.vector_size
         encoded = self.convolutions.encode_tiles(rows[:, :end])
         encoded = jnp.concatenate([encoded, bytes_to_floats(rows[:, end:])], axis=1)
         features = jax.nn.relu(encoded @ self.weights + self.bias)

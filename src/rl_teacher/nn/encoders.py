@@ -18,7 +18,7 @@ MIN_PIXELS = 8
 
 
 class ImageBox(gym.spaces.Box):
-    """A space of uint8 images, or of rows with numbers, that declares their layout."""
+    """A space of uint8 images, or of rows with vectors, that declares their layout."""
 
     def __init__(self, layout: ImageLayout) -> None:
         super().__init__(0, 255, layout.observation_shape, np.uint8)

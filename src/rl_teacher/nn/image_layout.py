@@ -31,18 +31,18 @@ class Convolution(NamedTuple):
 class ImageLayout:
     """The axes of an image observation, which may be a stack of several images.
 
-    With numbers beside the image, an observation is a row of bytes: those of the image, then those
-    of V float32 numbers. So whatever stores or copies images does the same with such rows.
+    With a vector, an observation is a row of bytes: those of the image, then those of V float32
+    numbers. So whatever stores or copies images does the same with such rows.
 
     Attributes:
         shape: shape of the image.
         channel_axis: index of the channel axis; None where the image has one channel and no axis.
-        num_numbers: V, the numbers beside the image.
+        vector_size: V, the size of the vector observed with the image; 0 without one.
     """
 
     shape: tuple[int, ...]
     channel_axis: int | None
-    num_numbers: int = 0
+    vector_size: int = 0
 
     @staticmethod
     def guess(shape: tuple[int, ...]) -> "ImageLayout":
@@ -75,19 +75,19 @@ class ImageLayout:
     @property
     def observation_shape(self) -> tuple[int, ...]:
         """Shape of an observation: that of the image, or of a row."""
-        if not self.num_numbers:
+        if not self.vector_size:
             return self.shape
-        return (self.num_bytes + FLOAT_BYTES * self.num_numbers,)
+        return (self.num_bytes + FLOAT_BYTES * self.vector_size,)
 
     def join(
-        self, images: UInt8[np.ndarray, "..."], numbers: Shaped[np.ndarray, "*batch v"]
+        self, images: UInt8[np.ndarray, "..."], vector: Shaped[np.ndarray, "*batch v"]
     ) -> UInt8[np.ndarray, "..."]:
-        """Return observations [..., *observation_shape] of images and their numbers [..., V]."""
-        if not self.num_numbers:
+        """Return observations [..., *observation_shape] of images and vectors [..., V]."""
+        if not self.vector_size:
             return images
-        flat = images.reshape(*numbers.shape[:-1], self.num_bytes)
-        numbers = np.ascontiguousarray(numbers, np.float32)
-        return np.concatenate([flat, numbers.view(np.uint8)], axis=-1)
+        flat = images.reshape(*vector.shape[:-1], self.num_bytes)
+        vector = np.ascontiguousarray(vector, np.float32)
+        return np.concatenate([flat, vector.view(np.uint8)], axis=-1)
 
     def channels_first(self, image: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "c h w"]:
         """Return a [C, H, W] view of the image of one observation."""
@@ -114,10 +114,10 @@ class ImageLayout:
         """Reorder bytes tile by tile, for a convolution whose stride is one tile.
 
         Within a tile, channels come first or last as in the image. Pixels that no filter covers are
-        left out. Numbers still follow.
+        left out. The vector still follows.
 
         Args:
-            images: [B, P], or rows with numbers.
+            images: [B, P], or rows with vectors.
             side: width of a tile, the stride of the filters.
             window: width of the filters, a multiple of `side`.
 
@@ -137,7 +137,7 @@ class ImageLayout:
         # Whole rows of a tile are moved as one element; moving bytes takes twice as long.
         whole_rows = x.view(f"V{x.shape[-1]}")[..., 0].transpose(order)
         tiles = np.ascontiguousarray(whole_rows).view(np.uint8).reshape(len(x), -1)
-        if not self.num_numbers:
+        if not self.vector_size:
             return tiles
         return np.concatenate([tiles, images[:, self.num_bytes :]], axis=1)
 

@@ -115,15 +115,15 @@ class NumpyImageEncoder:
         return self.layout.observation_shape
 
     def features(self, observations: Shaped[np.ndarray, "B ..."]) -> Float[np.ndarray, "B F"]:
-        """Compute the features of images given as bytes, with normalised numbers."""
+        """Compute the features of images given as bytes, with normalised vectors."""
         flat = observations.reshape(len(observations), math.prod(self.shape))
         images = flat[:, : self.layout.num_bytes].astype(np.float32)
         x = self.layout.channels_last(images) / np.float32(255)
         for filters, bias, stride in zip(self.filters, self.biases, self.strides, strict=True):
             x = np.maximum(convolve(x, filters, stride) + bias, 0.0)
-        numbers = trailing_floats(flat, self.layout.num_numbers)
-        x = x.reshape(len(x), len(self.weights) - self.layout.num_numbers)
-        x = np.concatenate([x, numbers], axis=1)
+        vector = trailing_floats(flat, self.layout.vector_size)
+        x = x.reshape(len(x), len(self.weights) - self.layout.vector_size)
+        x = np.concatenate([x, vector], axis=1)
         return np.maximum(x @ self.weights + self.bias, 0.0)
 
     def description(self) -> dict[str, Any]:

@@ -78,9 +78,9 @@ def write(actor: Actor, policy: NumpyPolicy, form: str, out: Path) -> None:
     """
     encoder, network, head = policy.encoder, policy.network, policy.head
     layout = encoder.layout
-    if layout is not None and layout.num_numbers:
+    if layout is not None and layout.vector_size:
         raise BadInput(
-            f"--format {form} cannot represent an agent that observes numbers beside its images. "
+            f"--format {form} cannot represent an agent that observes images with vectors. "
             "Use --format safetensors."
         )
     fields = {

@@ -271,7 +271,7 @@ class RewardPredictor:
         if self.space.has_byte_rows:
             # The bytes of an image, and of a choice, are followed by those of float32 numbers.
             num_actions = 0 if self.space.is_discrete else self.space.num_action_inputs
-            numbers = trailing_floats(rows, num_actions + self.space.num_numbers)
+            numbers = trailing_floats(rows, num_actions + self.space.vector_size)
         is_usable = np.isfinite(numbers).all(-1)
         if not is_usable.all():
             first = tuple(np.argwhere(~is_usable)[0].tolist())

@@ -186,14 +186,14 @@ def _evaluate_member(
 
 
 def _normalised(batch: Mapping[str, Array], normaliser: InputNormaliser) -> Mapping[str, Array]:
-    """Normalise the rows of a batch; of byte rows, only the numbers at their end."""
+    """Normalise the rows of a batch; of byte rows, only the vectors at their end."""
     if not len(normaliser.mean):
         return batch
     rows = batch["rows"]
     if rows.dtype == jnp.uint8:
         end = rows.shape[-1] - FLOAT_BYTES * len(normaliser.mean)
-        numbers = _normalised({"rows": bytes_to_floats(rows[..., end:])}, normaliser)["rows"]
-        encoded = jax.lax.bitcast_convert_type(numbers, jnp.uint8).reshape(*rows.shape[:-1], -1)
+        vectors = _normalised({"rows": bytes_to_floats(rows[..., end:])}, normaliser)["rows"]
+        encoded = jax.lax.bitcast_convert_type(vectors, jnp.uint8).reshape(*rows.shape[:-1], -1)
         return {**batch, "rows": jnp.concatenate([rows[..., :end], encoded], axis=-1)}
     # x' = mask * (x - mean) / std
     rows = (rows - normaliser.mean) / normaliser.std

@@ -8,7 +8,8 @@ The content of a row depends on the observation space and the image encoder:
   images dominate the memory of the labels. A discrete action takes one byte per choice, a
   continuous one the four bytes of each float32.
 
-Numbers beside an image (`ImageLayout.num_numbers`) come last, in byte rows as four bytes each.
+The vector observed with an image (`ImageLayout.vector_size`) comes last, in byte rows as four bytes
+for each element.
 """
 
 import json
@@ -125,15 +126,15 @@ class InputSpace:
         return self.image.num_bytes if self.image else math.prod(self.observation_shape)
 
     @property
-    def num_numbers(self) -> int:
-        """V, the numbers beside an image; they follow the action."""
-        return self.image.num_numbers if self.image else 0
+    def vector_size(self) -> int:
+        """V, the size of the vector observed with an image; it follows the action."""
+        return self.image.vector_size if self.image else 0
 
     @property
     def num_features(self) -> int:
         """F, the numbers (or bytes) of one row."""
         size = FLOAT_BYTES if self.has_byte_rows else 1
-        return self._action_end + size * self.num_numbers
+        return self._action_end + size * self.vector_size
 
     @property
     def _action_end(self) -> int:
@@ -145,7 +146,7 @@ class InputSpace:
     def feature_scales(self) -> Float32[np.ndarray, " features"]:
         """[F] standard deviation of each feature after normalisation; [V] for byte rows."""
         if self.has_byte_rows:
-            return np.ones(self.num_numbers, np.float32)
+            return np.ones(self.vector_size, np.float32)
         scales = np.ones(self.num_features, np.float32)
         if self._random_features:
             scales[: self._random_features.num_features] = self._random_features.scales
@@ -165,9 +166,9 @@ class InputSpace:
             [F] True for selected features; [V] for byte rows.
         """
         if self.has_byte_rows:
-            return np.ones(self.num_numbers, bool)
-        # A row is keypoints, profiles, action, numbers; or without random features vector, action.
-        sizes = self.num_observation_inputs, self.num_action_inputs, self.num_numbers
+            return np.ones(self.vector_size, bool)
+        # A row is keypoints, profiles, action, vector; or without random features vector, action.
+        sizes = self.num_observation_inputs, self.num_action_inputs, self.vector_size
         is_observed, is_action, is_number = np.repeat(np.eye(3, dtype=bool), sizes, axis=1)
         if not self._random_features:
             return is_observed | (is_action & uses_actions)
@@ -179,8 +180,8 @@ class InputSpace:
     def normalised_part(
         self, rows: Shaped[np.ndarray, "*batch features"]
     ) -> Float32[np.ndarray, "*batch n"]:
-        """Return what `InputNormaliser` normalises: all of a row, or the numbers at its end."""
-        return trailing_floats(rows, self.num_numbers) if self.has_byte_rows else rows
+        """Return what `InputNormaliser` normalises: all of a row, or the vector at its end."""
+        return trailing_floats(rows, self.vector_size) if self.has_byte_rows else rows
 
     @property
     def row_dtype(self) -> type:
@@ -208,9 +209,9 @@ class InputSpace:
         rows = np.empty((*batch, self.num_features), self.row_dtype)
         split, end = self.num_observation_inputs, self._action_end
         flat = observations.reshape(*batch, math.prod(self.observation_shape))
-        numbers = trailing_floats(flat, self.num_numbers)
-        rows[..., end:] = numbers.view(np.uint8) if self.has_byte_rows else numbers
-        flat = flat[..., : flat.shape[-1] - FLOAT_BYTES * self.num_numbers]
+        vectors = trailing_floats(flat, self.vector_size)
+        rows[..., end:] = vectors.view(np.uint8) if self.has_byte_rows else vectors
+        flat = flat[..., : flat.shape[-1] - FLOAT_BYTES * self.vector_size]
         if self._random_features:
             features = self._random_features(flat.reshape(-1, flat.shape[-1]))
             rows[..., :split] = features.reshape(*batch, split)
@@ -242,13 +243,13 @@ class InputSpace:
         )
 
     def split(self, rows: Any) -> tuple[Any, Any, Any]:
-        """Split byte rows into images, encoded actions and numbers, inside a compiled function.
+        """Split byte rows into images, encoded actions and vectors, inside a compiled function.
 
         Args:
             rows: [B, F] traced bytes.
 
         Returns:
-            [B, P] bytes of the images, [B, A] float32 actions, and [B, V] float32 numbers.
+            [B, P] bytes of the images, [B, A] float32 actions, and [B, V] float32 vectors.
         """
         # Imported here because this module is also used where nothing is computed with JAX.
         import jax.numpy as jnp  # noqa: PLC0415
@@ -256,9 +257,9 @@ class InputSpace:
         from rl_teacher.nn.conv import bytes_to_floats  # noqa: PLC0415
 
         ends = self.num_observation_inputs, self._action_end
-        images, actions, numbers = jnp.split(rows, ends, axis=1)
+        images, actions, vectors = jnp.split(rows, ends, axis=1)
         actions = actions.astype(jnp.float32) if self.is_discrete else bytes_to_floats(actions)
-        return images, actions, bytes_to_floats(numbers)
+        return images, actions, bytes_to_floats(vectors)
 
     def check_steps(self, observations: np.ndarray, actions: np.ndarray) -> None:
         """Check that observations [B, ...] and actions [B, ...] are of this space.
@@ -319,7 +320,7 @@ class InputSpace:
         if (len(choices), len(firsts)) != (num_parts, num_parts):
             raise ValueError("the action has another number of parts than of choices")
         axes = {2: (None,), 3: (0, 2)}.get(len(image.shape), ())
-        is_image = image.channel_axis in axes and image.num_numbers >= 0
+        is_image = image.channel_axis in axes and image.vector_size >= 0
         if space.image and not (is_image and image.observation_shape == shape):
             raise ValueError("the image has another shape than the observations")
         if space.observation_scale not in (1.0, BYTE_SCALE):
@@ -357,7 +358,7 @@ class InputNormaliser(NamedTuple):
     """Affine normalisation of input rows, with a mask of the features that the networks use.
 
     Masked features are 0 after normalisation, so the networks ignore them. Of byte rows only the
-    numbers at their end are normalised; without any, all three arrays are empty.
+    vectors at their end are normalised; without any, all three arrays are empty.
 
     Attributes:
         mean: [F].
@@ -378,7 +379,7 @@ class InputNormaliser(NamedTuple):
         )
 
     def __call__(self, rows: Shaped[np.ndarray, "... features"]) -> np.ndarray:
-        """Normalise rows; return byte rows without numbers unchanged."""
+        """Normalise rows; return byte rows without vectors unchanged."""
         if not len(self.mean):
             return rows
         if rows.dtype == np.uint8:

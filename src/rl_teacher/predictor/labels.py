@@ -109,9 +109,9 @@ class LabelSet:
         has_byte_rows: whether rows are the bytes of images, for a CNN; see `InputSpace`.
         num_steps: T, the stored steps of a segment: all that have weight, or every k-th.
         input_stats: running mean and standard deviation of all labelled input rows; for byte rows,
-            whose scale is known, of the numbers at their end.
+            whose scale is known, of the vectors at their end.
         feature_scales: [F] standard deviation that each feature gets after normalisation; [V] for
-            byte rows with V numbers.
+            byte rows with vectors of size V.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ part, so it should be small."""
 
 
 class ImageRewardNetwork(eqx.Module):
-    """Convolutions on the image, then an MLP on their output, the action, and the numbers.
+    """Convolutions on the image, then an MLP on their output, the action, and the vector.
 
     Source: Christiano et al. 2017, A.2. The action is no input there; here it is a setting.
     """
@@ -80,9 +80,9 @@ class ImageRewardNetwork(eqx.Module):
         self,
         features: Float[Array, "batch feature"],
         actions: Float[Array, "batch action"],
-        numbers: Float[Array, "batch number"],
+        vectors: Float[Array, "batch vector"],
     ) -> Float[Array, " batch"]:
-        inputs = [features, actions, numbers] if self.uses_actions else [features, numbers]
+        inputs = [features, actions, vectors] if self.uses_actions else [features, vectors]
         return self.head(jnp.concatenate(inputs, axis=-1))[:, 0]
 
 
@@ -103,7 +103,7 @@ def layer_widths(space: InputSpace, config: PredictorConfig) -> tuple[int, ...]:
     plan = plan_for(space.image, PREDICTOR_CNNS[config.image_encoder])
     uses_actions = not config.ignore_actions
     inputs = num_conv_features(plan, space.image) + uses_actions * space.num_action_inputs
-    return (inputs + space.num_numbers, plan.dense, 1)
+    return (inputs + space.vector_size, plan.dense, 1)
 
 
 def new_networks(space: InputSpace, config: PredictorConfig, seed: int) -> RewardNetwork:

@@ -458,8 +458,8 @@ def recorded_steps(
     """
     steps = RECORDED_STEPS
     if space is not None:
-        num_numbers = math.prod(space.observation_shape)
-        num_bytes = num_numbers if space.image is not None else 4 * num_numbers
+        size = math.prod(space.observation_shape)
+        num_bytes = size if space.image is not None else 4 * size
         steps = min(steps, RECORDED_BYTES // max(num_bytes, 1))
     # Two segments per comparison, none of which has to overlap another; rounded up.
     per_env = -(-max(steps, 2 * pretraining * segment_steps) // num_envs)
