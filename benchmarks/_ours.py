@@ -327,7 +327,7 @@ def task_measure(saved: Mapping[str, Any], num_episodes: int) -> Metrics:
         episodes = [
             record_episode(actor, first + number, explore=False) for number in range(num_episodes)
         ]
-    measure = TASKS[config.teacher].measure
+    measure = TASKS[str(config.teacher)].measure
     return {"measure": [measure(episode.segment) for episode in episodes]}
 
 
