@@ -42,7 +42,7 @@ from rl_teacher.session import PreferenceSession
 from rl_teacher.store.database import default_url
 from rl_teacher.store.media import SegmentFiles
 from rl_teacher.store.store import Store
-from rl_teacher.teach import FINAL_ROLLOUT_STEPS, TrainingLoop, teach
+from rl_teacher.teach import SHOWN_ROLLOUT_STEPS, TrainingLoop, teach
 from rl_teacher.teachers.registry import NAMED
 from rl_teacher.web import service_process
 from tests.store.comparisons import counts
@@ -292,6 +292,7 @@ def test_run_keeps_episodes_of_earlier_agents():
     steps = [each["step"] for each in episodes]
     assert len(steps) >= 3
     assert steps == sorted(set(steps))
+    assert steps[0] == Experiment.find("test").history.steps[0]  # before training
     assert all(each["predicted_return"] is not None for each in episodes)
     assert kinds == {"poses"}
 
@@ -305,7 +306,7 @@ def test_finished_run_shows_a_whole_episode_of_its_final_agent():
     assert actor.predictor is not None
     with contextlib.closing(actor.venv):
         collector = Collector(actor.venv, seed=CONFIG.seed)
-        rollout = collector.collect(actor.policy(explore=False), FINAL_ROLLOUT_STEPS)
+        rollout = collector.collect(actor.policy(explore=False), SHOWN_ROLLOUT_STEPS)
     # Of the episodes of 20 steps, the second one is the last that is whole.
     episode = slice(20, 40)
     predicted = actor.predictor(rollout.observations[episode, 0], rollout.actions[episode, 0])
@@ -482,7 +483,7 @@ SCRIPT = """
 import dataclasses, sys
 from tests.test_teach import CONFIG, QUIET
 from rl_teacher import session
-from rl_teacher.teach import FINAL_ROLLOUT_STEPS, TrainingLoop, teach
+from rl_teacher.teach import SHOWN_ROLLOUT_STEPS, TrainingLoop, teach
 from rl_teacher.teachers.registry import NAMED
 from rl_teacher.web import service_process
 # On a busy disk, a save takes so long that the next one would follow only at the end of the run.

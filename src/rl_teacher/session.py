@@ -577,8 +577,8 @@ class PreferenceSession:
         """True if the page shows the agent's episodes."""
         return self._settings.records_episodes
 
-    def show_final_episode(self, segment: Segment, venv: object) -> None:
-        """Show an episode of the final agent, with the rewards that the final predictor gives it.
+    def show_episode(self, segment: Segment, venv: object) -> None:
+        """Show and keep an episode of the agent, with the rewards that the predictor gives it.
 
         Args:
             segment: all steps of the episode.
@@ -589,7 +589,6 @@ class PreferenceSession:
         if predictor is not None:
             predicted = predictor(segment.observations, segment.actions)
         self._reporter.show(Episode(segment, predicted), self.step, is_kept=True, venv=venv)
-        self.finish_videos()
 
     def finish_videos(self) -> None:
         """Wait until the videos of all kept episodes are written."""

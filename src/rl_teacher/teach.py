@@ -56,8 +56,8 @@ RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
 MAX_EXPLORATION_ROLLOUTS = 100
 """Rollouts, at most, until enough different segments are recorded for the first comparisons."""
-MAX_FINAL_STEPS, FINAL_ROLLOUT_STEPS = 5_000, 50
-"""Steps of the final agent's episode, at most, and of each of its rollouts."""
+MAX_SHOWN_STEPS, SHOWN_ROLLOUT_STEPS = 5_000, 50
+"""Steps of an episode of the agent that is shown, at most, and of each of its rollouts."""
 MAX_STOP_WAIT_S = 1.0
 """Seconds that a stop request waits for the end of a rollout."""
 
@@ -148,6 +148,8 @@ class TrainingLoop:
             # The first checkpoint is written after the first fit, so a resumed run has done this.
             if (plan.first_labels or self._num_given) and not is_resumed:
                 self._pretrain()
+            if session.shows_episodes and not is_resumed and session.should_continue():
+                self._show_agent()
             session.timer.begin_training()
             while True:
                 self._train()
@@ -183,22 +185,23 @@ class TrainingLoop:
             session.report()
             session.save()
             if session.step >= session.num_steps and session.shows_episodes:
-                self._show_final_agent()
+                self._show_agent()
+                session.finish_videos()
 
-    def _show_final_agent(self) -> None:
-        """Show a whole episode of the final agent; the latest one began with an earlier agent.
+    def _show_agent(self) -> None:
+        """Show a whole episode of the agent as it is; those of training span several updates.
 
-        One that is longer than `MAX_FINAL_STEPS` is left out.
+        One that is longer than `MAX_SHOWN_STEPS` is left out.
         """
         settings = replace(self._rollouts, stagger=0, physics="cpu")
         watcher = EpisodeWatcher(self._plan.env_info.id, starts_at_reset=True)
         act = partial(self._agent.predict, deterministic=True)
         with contextlib.closing(settings.make_collector(1, 1)) as collector:
-            for _ in range(0, MAX_FINAL_STEPS, FINAL_ROLLOUT_STEPS):
-                rollout = collector.collect(act, FINAL_ROLLOUT_STEPS)
+            for _ in range(0, MAX_SHOWN_STEPS, SHOWN_ROLLOUT_STEPS):
+                rollout = collector.collect(act, SHOWN_ROLLOUT_STEPS)
                 watcher.observe(rollout, rollout.rewards)
                 if watcher.latest is not None:
-                    self.session.show_final_episode(watcher.latest.segment, collector.venv)
+                    self.session.show_episode(watcher.latest.segment, collector.venv)
                     return
 
     def _collect(self, act: Act, num_steps: int) -> Rollout:

@@ -226,10 +226,7 @@ class RunReporter:
         if episode is None or not is_shown:
             return
         self._watcher.latest, self._episode_s = None, self._now()
-        is_rendered = self.show(episode, step, is_kept=is_kept)
-        # Otherwise the next episode is kept in its place.
-        if is_kept and is_rendered:
-            self._kept_step = step
+        self.show(episode, step, is_kept=is_kept)
 
     def drop_episodes_after(self, step: int) -> None:
         """Delete the episodes of later steps, which a resumed run records again."""
@@ -260,8 +257,8 @@ class RunReporter:
                 "No video of step %s is written, and none of later steps: %s", f"{step:,}", error
             )
 
-    def show(self, episode: Episode, step: int, *, is_kept: bool, venv: object = None) -> bool:
-        """Render and publish an episode in the background; return False if it is left out.
+    def show(self, episode: Episode, step: int, *, is_kept: bool, venv: object = None) -> None:
+        """Render and publish an episode in the background.
 
         Args:
             episode: the episode.
@@ -292,4 +289,7 @@ class RunReporter:
             while len(self._episode_clips) > EPISODES_KEPT:
                 self._clip_renderer.forget(self._episode_clips.pop(0))
 
-        return self._clip_renderer.render_if_possible(segment, publish, venv)
+        is_rendered = self._clip_renderer.render_if_possible(segment, publish, venv)
+        # Otherwise the next episode is kept in its place.
+        if is_kept and is_rendered:
+            self._kept_step = step
