@@ -205,11 +205,10 @@ def test_sac_solves_line(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_sac_solves_pendulum(seed):
+def test_sac_solves_pendulum():
     venv = make_vector("Pendulum-v1", 8)
     config = SACConfig(hidden=(64, 64), minibatch_size=128)
-    episodes = train(agent_for(venv, config, seed), Collector(venv, seed=seed), 320)
+    episodes = train(agent_for(venv, config, seed=0), Collector(venv, seed=0), 320)
     assert episodes.mean_return(8) > -250
 
 
