@@ -267,6 +267,9 @@ def test_run_is_finished_where_the_owner_labels_and_extended(open_page, full):
     results.get_by_text("Before: step 1k, true return 10").wait_for(timeout=PATIENCE_MS)
     results.get_by_text("After: step 400k, true return 990").wait_for()
     assert {"81 %", "400,000"} <= set(results.locator("dl").inner_text().split("\n"))
+    results.get_by_role("button", name="NumPy").click()
+    # The run has no checkpoint.
+    assert full.name in results.get_by_role("alert").inner_text(timeout=PATIENCE_MS)
     assert_fits(page)
     page.get_by_role("button", name="20 more labels").click()
     page.get_by_text("continues within seconds").wait_for()
