@@ -170,5 +170,6 @@ def play_script(actor: Actor, act: str) -> str:
             frame = f"np.tensordot({LUMA}, {frame}, 1)[None]"
         shape = actor.venv.single_observation_space.shape
         frames = TEXTS["frames"].format(shape=shape, frame=frame)
+    note = "  # is part of rl-teacher; act() does not need it" if is_own else ""
     facts = {"name": actor.name, "kind": actor.kind, "step": f"{actor.step:,}", "env_id": env_id}
-    return TEXTS["play"].format(act=act, frames=frames, env=env, **facts)
+    return TEXTS["play"].format(act=act, frames=frames, env=env, note=note, **facts)
