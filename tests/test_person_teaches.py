@@ -329,6 +329,20 @@ def test_finished_run_is_extended_by_labels_and_steps(from_page):
     assert teach(CONFIG, OPTIONS).step == 8_192
 
 
+def test_run_without_given_steps_ends_some_time_after_its_last_label():
+    config = replace(CONFIG, n_labels=9, num_timesteps=None)
+    with Labeler(limit=8) as labeler, running(config):
+        seconds_until(lambda: status().get("num_missing"))
+        assert status()["num_steps"] == 0  # not known yet
+        labeler.limit = 9
+    # 32,000 and 2,000 for each label, to the end of a rollout.
+    assert Experiment.find("mine").metrics()[-1]["step"] == 50_176
+    assert experiment_view().status["num_steps"] == 50_176
+    with Labeler():
+        assert teach(replace(config, n_labels=10), OPTIONS).step == 232_448
+    assert experiment_view().answered == 10
+
+
 @pytest.mark.parametrize(("answered", "steps"), [(5, 1_024), (12, 2_048)])
 def test_finished_run_uses_its_labels_and_ends(answered, steps, monkeypatch):
     """It waits for its first 8 labels after the exploration, or for more during training."""

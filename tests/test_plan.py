@@ -15,13 +15,12 @@ from rl_teacher.config.agents import PPOConfig, SACConfig
 from rl_teacher.config.experiment import (
     AGENT_SECTIONS,
     DEFAULT_STEPS,
-    FIRST_STEPS,
-    STEPS_PER_LABEL,
     UNLIMITED_STEPS,
     PageOptions,
     PredictorConfig,
     RunOptions,
     TeachConfig,
+    last_step,
 )
 from rl_teacher.config.fields import fields_of
 from rl_teacher.envs.registry import get_env_info
@@ -280,11 +279,18 @@ def test_every_value_of_a_plan_is_used():
     [
         (RL, DEFAULT_STEPS),
         (SYNTH, DEFAULT_STEPS),
-        (HUMAN, FIRST_STEPS + 40 * STEPS_PER_LABEL),
-        (replace(HUMAN, n_labels=1), FIRST_STEPS + STEPS_PER_LABEL),
+        (HUMAN, UNLIMITED_STEPS),
+        (replace(HUMAN, schedule="upfront"), 832_000),
         (replace(HUMAN, n_labels=None), UNLIMITED_STEPS),
         (replace(HUMAN, num_timesteps=70_000), 70_000),
     ],
 )
 def test_steps_of_a_person_follow_from_their_labels(settings, num_steps):
     assert plan_of(settings).num_steps == num_steps
+
+
+@pytest.mark.parametrize(
+    ("step", "last"), [(10_000, 112_000), (300_000, 600_000), (500_000, 832_000)]
+)
+def test_run_ends_after_as_many_steps_as_its_40_labels_took_within_limits(step, last):
+    assert last_step(step, 40) == last

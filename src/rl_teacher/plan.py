@@ -53,6 +53,7 @@ class LabelPlan:
         seconds_between: time between two labels of the constant schedule; 0 counts steps.
         steps_between: environment steps between two labels of the constant schedule.
         is_paced: whether training waits for labels that are due.
+        ends_run: whether the number of steps follows from the labels.
         selector: query selection: its name, or a function.
         queries: whether unrelated pairs are compared, or clips are sorted, and how.
         n_clips: clips to sort; None to add clips as labels are asked for.
@@ -72,6 +73,7 @@ class LabelPlan:
     seconds_between: float = 0.0
     steps_between: int = 2_000
     is_paced: bool = False
+    ends_run: bool = False
     selector: str | Callable[..., Any] = "disagreement"
     queries: QueryMethod = "pairs"
     n_clips: int | None = None
@@ -470,7 +472,7 @@ def resolve_labels(
         total=given.n_labels,
         first=given.first_labels,
         schedule=schedule,
-        num_steps=given.total_steps or 1,
+        num_steps=given.schedule_steps or 1,
         fraction=fraction,
         hyperbolic_steps=(
             given.hyperbolic_steps if schedule == "hyperbolic" else TeachConfig.hyperbolic_steps
@@ -478,6 +480,7 @@ def resolve_labels(
         seconds_between=SECONDS_BETWEEN if is_person and steps_between is None else 0.0,
         steps_between=steps_between or LabelPlan.steps_between,
         is_paced=is_paced,
+        ends_run=given.labels_end_run,
         selector=given.selector if is_selected else TeachConfig.selector,
         queries=given.queries,
         n_clips=None if compares_pairs else given.n_clips,

@@ -144,10 +144,10 @@ def split_length(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
         return config, None
     saved, done = experiment.config, experiment.summary()
     own = replace(config, num_timesteps=saved.get("num_timesteps"), n_labels=saved.get("n_labels"))
-    steps, labels = config.total_steps, config.n_labels
+    steps, labels = config.schedule_steps, config.n_labels
     if labels is None and own.n_labels is not None:
         return config, None  # refused with the differences of the configurations
-    if (steps, labels) == (own.total_steps, own.n_labels):
+    if (steps, labels) == (own.schedule_steps, own.n_labels):
         return own, None
     if config.collect_only:
         return own, Control(target_labels=labels)

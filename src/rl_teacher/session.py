@@ -359,10 +359,14 @@ class PreferenceSession:
         self.experiment.lock.check()
         wanted = self.control.latest()
         self.num_steps = wanted.target_steps or self._settings.num_steps
-        if self.learner is not None:
-            self.learner.planner.follow(
-                self.progress, wanted.seconds_between, wanted.target_labels, self.num_steps
-            )
+        if self.learner is None:
+            return
+        planner, progress = self.learner.planner, self.progress
+        planner.follow(progress, wanted.seconds_between, wanted.target_labels, self.known_steps)
+        last_step = planner.last_step(self.step)
+        if last_step is not None and progress.is_training and not self.known_steps:
+            self.num_steps = last_step
+            self.control.set_steps(last_step)
 
     def _pause(self) -> None:
         """Save, and only read answers until the owner resumes or the run is stopped."""

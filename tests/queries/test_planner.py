@@ -29,15 +29,37 @@ def planner_of(num_asked=0, num_waiting=0, **settings):
         (15, 0, {"is_paced": True}, 0, 5),
         (20, 0, {"is_paced": True}, 0, 0),
         (58, 0, {"is_paced": True}, 1000, 2),
+        (20, 0, {"is_paced": True, "ends_run": True}, 0, 5),
+        (25, 5, {"is_paced": True, "ends_run": True}, 0, 0),
+        (58, 3, {"is_paced": True, "ends_run": True}, 0, 2),
         (15, 0, {"is_person": True}, 1000, 20),
         (15, 12, {"is_person": True}, 1000, 8),
         (0, 0, {}, 1000, 50),
     ],
-    ids=["lead", "reached", "budget", "waiting", "some wait", "per rollout"],
+    ids=[
+        "lead",
+        "reached",
+        "budget",
+        "fast person",
+        "some left",
+        "fast at end",
+        "waiting",
+        "some wait",
+        "per rollout",
+    ],
 )
 def test_number_to_ask_follows_schedule_lead_and_limits(asked, waiting, settings, step, num):
     planner = planner_of(asked, waiting, **settings)
     assert planner.num_to_ask(Progress(step, 0.0)) == num
+
+
+@pytest.mark.parametrize(
+    ("asked", "waiting", "settings", "last"),
+    [(60, 0, {"ends_run": True}, 800_000), (60, 1, {"ends_run": True}, None), (60, 0, {}, None)],
+    ids=["all answered", "one missing", "given steps"],
+)
+def test_last_label_determines_the_last_step_unless_steps_are_given(asked, waiting, settings, last):
+    assert planner_of(asked, waiting, **settings).last_step(400_000) == last
 
 
 def test_schedule_begins_after_the_exploration_and_ends_with_the_run():

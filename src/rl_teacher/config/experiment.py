@@ -45,16 +45,31 @@ DEFAULT_STEPS = 5_000_000
 FIRST_STEPS = 32_000
 """Environment steps of whole episodes from which a person's first comparisons are chosen, at most;
 there are more if the comparisons need them."""
-STEPS_PER_LABEL = 2_000
-"""Environment steps for each of a person's labels where -t is not given; see docs/labelling.md."""
+MIN_STEPS_PER_LABEL, STEPS_PER_LABEL = 2_000, 20_000
+"""Environment steps for each of a person's labels where -t is not given, at least and at most; see
+docs/labelling.md."""
 UNLIMITED_STEPS = MAX_SEED
-"""Environment steps of a run that its owner finishes."""
+"""Environment steps of a run that its labels, or its owner, end."""
 SCHEDULE_FRACTION_OF_SAC = 0.5
 """On walker-walk, SAC is stuck in a poor gait less often with early labels; see docs/results.md."""
 AGENT_RESET_OF_SAC = 0.5
 """On walker-run, SAC is stuck less often with a reset, after which it has a full replay buffer."""
 AGENT_SECTIONS = ("ppo", "trpo", "a2c", "ga3c", "sac", "other")
 """Fields with the settings of agents; `other` is for agents from outside this package."""
+
+
+def max_steps(n_labels: int) -> int:
+    """Return the environment steps, at most, of a run whose length follows from its labels."""
+    return FIRST_STEPS + STEPS_PER_LABEL * n_labels
+
+
+def last_step(step: int, n_labels: int) -> int:
+    """Return the step at which such a run ends, given that of its last label.
+
+    It trains for as many steps again, so that the end takes no longer than the labels took.
+    """
+    return min(max(2 * step, FIRST_STEPS + MIN_STEPS_PER_LABEL * n_labels), max_steps(n_labels))
+
 
 Objective = Literal["preferences", "rank"]
 SelectorName = Literal["disagreement", "uniform"]
@@ -185,8 +200,7 @@ class TeachConfig:
 
     num_timesteps: Annotated[Count | None, TRAINING, short("-t")] = None
     """environment steps, with those of the exploration before training; by default 5,000,000. With
-    -p human, 32,000 and 2,000 for each of --n-labels, or without --n-labels until you finish the
-    run"""
+    -p human as many as the labels need, or without --n-labels until you finish the run"""
     clip_reward: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """largest absolute value of a true reward that the agent learns from, usually 1 for Atari; 0:
     no clipping. Reported returns are never clipped"""
@@ -263,13 +277,24 @@ class TeachConfig:
     @property
     def total_steps(self) -> int:
         """Environment steps of training: -t, or its default."""
+        if self.labels_end_run:
+            return UNLIMITED_STEPS
+        return self.schedule_steps
+
+    @property
+    def schedule_steps(self) -> int:
+        """Environment steps over which the labels are spread."""
         if self.num_timesteps is not None:
             return self.num_timesteps
         if not self.asks_a_person:
             return DEFAULT_STEPS
-        if self.n_labels is None:
-            return UNLIMITED_STEPS
-        return FIRST_STEPS + STEPS_PER_LABEL * self.n_labels
+        return UNLIMITED_STEPS if self.n_labels is None else max_steps(self.n_labels)
+
+    @property
+    def labels_end_run(self) -> bool:
+        """True if the run has as many steps as a person's labels need, and not a given number."""
+        is_labelled = self.asks_a_person and self.n_labels is not None and not self.asks_upfront
+        return is_labelled and self.num_timesteps is None
 
     @property
     def asks_upfront(self) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from rl_teacher.common.state_dict import StateDict, array_to_text, text_to_array
+from rl_teacher.config.experiment import last_step
 from rl_teacher.plan import LabelPlan
 from rl_teacher.queries.queue import QueryQueue
 from rl_teacher.queries.schedules import (
@@ -58,6 +59,7 @@ class QueryPlanner:
         self._schedule: Schedule = chosen if callable(chosen) else schedule(chosen)
         self._max_waiting = MAX_WAITING if labels.is_person else None
         self._lead = LEAD if labels.is_paced else 0
+        self._ends_run = labels.ends_run
         self._queue = queue
 
     def follow(
@@ -97,6 +99,15 @@ class QueryPlanner:
         """True if all labels of the run are given."""
         return self.budget.total is not None and self._queue.num_answered >= self.budget.total
 
+    def last_step(self, step: int) -> int | None:
+        """Return the step at which the run ends; None as long as its labels do not determine it.
+
+        Args:
+            step: environment steps so far.
+        """
+        total = self.budget.total
+        return last_step(step, total) if self._ends_run and total and self.has_all_answers else None
+
     def num_labels_due(self, progress: Progress) -> int:
         """Return how many labels the schedule wants by now."""
         due, total = self._schedule(self.budget, progress), self.budget.total
@@ -120,7 +131,8 @@ class QueryPlanner:
         if not progress.is_training:
             self.budget = replace(self.budget, first_step=progress.step)
         self.num_due = self.num_labels_due(progress)
-        ahead = self.num_due + self._lead
+        # Nobody who answers faster than the agent trains is kept waiting.
+        ahead = max(self.num_due, self._queue.num_answered * self._ends_run) + self._lead
         total = self.budget.total
         num = (ahead if total is None else min(ahead, total)) - self._queue.num_asked
         # Training waits for the pretraining labels, so all of them are asked at once.

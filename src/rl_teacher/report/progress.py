@@ -135,7 +135,7 @@ def steps_line(row: Row, total_steps: int) -> RenderableType:
     """Render the progress bar with the number of steps."""
     step = row.get("step") or 0
     if total_steps >= UNLIMITED_STEPS:
-        return Text(f"{number(step)} steps, until you finish the run")
+        return Text(f"{number(step)} steps")
     line = Table.grid(padding=(0, 2))
     line.add_row(
         ProgressBar(total=total_steps, completed=step, width=BAR_WIDTH),
