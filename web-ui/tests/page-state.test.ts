@@ -40,6 +40,7 @@ describe('the labelling page', () => {
     ['pair only', { shown: 'pair', isPairOnly: true }, '', 'this is a pair'],
     ['waited for', { shown: 'pair', numMissing: 1, summary: WAITING }, '1 more label until training starts', ''],
     ['waited for', { numMissing: 2, summary: WAITING }, '2 more labels until training starts', 'in a few seconds'],
+    ['label', { shown: 'pair', numMissing: 1, summary: WAITING, counts: { ...counts, answered: 60 } }, '', ''],
     ['milestone', { shown: 'pair', milestone: 'Training starts', numMissing: 7 }, 'Training starts', ''],
     ['milestone', { milestone: 'Training starts', summary: summaryOf('paused') }, 'Training starts', ''],
     ['finishing', { shown: 'pair', summary: summaryOf('finishing'), numMissing: 7 }, 'Finishing', 'Using 9 labels, and saving.'],

@@ -84,7 +84,7 @@ export function pageState(facts: Facts): PageState {
     ['finishing', summary?.phase === 'finishing', 'Finishing', finishedText(facts)],
     ['finished', summary?.phase === 'finished', 'The run is finished', finishedText(facts)],
     ['milestone', facts.milestone !== '', facts.milestone],
-    ['waited for', isShown && facts.numMissing > 0, waitedForText(facts)],
+    ['waited for', isShown && isWaiting(facts), waitedForText(facts)],
     ['pair only', facts.isPairOnly, '', 'Fewer than two comparisons are open, so this is a pair.'],
     ['ranking', shown === 'ranking', ''],
     ['label', isShown, ''],
@@ -92,7 +92,7 @@ export function pageState(facts: Facts): PageState {
     ['throttled', trouble === 'throttled', 'Too many requests', THROTTLED],
     ['paused', summary?.phase === 'paused', 'The run is paused', pausedText(facts)],
     ['held', facts.isHeld, 'Nothing to label right now', HELD],
-    ['waited for', facts.numMissing > 0, waitedForText(facts), 'The next comparisons come in a few seconds.'],
+    ['waited for', isWaiting(facts), waitedForText(facts), 'The next comparisons come in a few seconds.'],
     ['all labelled', hasAllLabels(facts), 'All comparisons are labelled, thank you', thanksText(facts)],
     ['idle', true, 'Nothing to label right now', idleText(facts)],
   ]
@@ -150,6 +150,9 @@ function hasAllLabels({ counts, summary }: Facts): boolean {
   const isGoingOn = summary !== null && !['stopped', 'failed', 'lost', 'idle'].includes(summary.phase)
   return isGoingOn && counts !== null && counts.target !== null && counts.answered >= counts.target
 }
+
+/** Whether training waits for labels; a run that is being finished may not know yet that it does not. */
+const isWaiting = (facts: Facts): boolean => facts.numMissing > 0 && !hasAllLabels(facts)
 
 function thanksText({ summary }: Facts): string {
   if (summary === null || summary.num_steps === 0) return ''
