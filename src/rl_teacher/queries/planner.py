@@ -130,9 +130,10 @@ class QueryPlanner:
         """
         if not progress.is_training:
             self.budget = replace(self.budget, first_step=progress.step)
-        self.num_due = self.num_labels_due(progress)
-        # Nobody who answers faster than the agent trains is kept waiting.
-        ahead = max(self.num_due, self._queue.num_answered * self._ends_run) + self._lead
+        self.num_due = due = self.num_labels_due(progress)
+        if self._ends_run:  # nobody who answers faster than the agent trains is kept waiting
+            due = max(due, self._queue.num_answered)
+        ahead = due + self._lead
         total = self.budget.total
         num = (ahead if total is None else min(ahead, total)) - self._queue.num_asked
         # Training waits for the pretraining labels, so all of them are asked at once.
