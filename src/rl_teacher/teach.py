@@ -56,8 +56,8 @@ RELABEL_EVERY = 5_000
 """Steps after which a replay buffer is relabelled even without a fit."""
 MAX_EXPLORATION_ROLLOUTS = 100
 """Rollouts, at most, until enough different segments are recorded for the first comparisons."""
-MAX_SHOWN_STEPS, SHOWN_ROLLOUT_STEPS = 5_000, 50
-"""Steps of an episode of the agent that is shown, at most, and of each of its rollouts."""
+MAX_SHOWN_STEPS, MAX_SHOWN_S, SHOWN_ROLLOUT_STEPS = 5_000, 10.0, 50
+"""Steps and duration of an episode of the agent that is shown, at most, and steps of its rollouts."""
 MAX_STOP_WAIT_S = 1.0
 """Seconds that a stop request waits for the end of a rollout."""
 
@@ -191,13 +191,16 @@ class TrainingLoop:
     def _show_agent(self) -> None:
         """Show a whole episode of the agent as it is; those of training span several updates.
 
-        One that is longer than `MAX_SHOWN_STEPS` is left out.
+        One that takes longer than `MAX_SHOWN_STEPS` or `MAX_SHOWN_S` is left out.
         """
         settings = replace(self._rollouts, stagger=0, physics="cpu")
         watcher = EpisodeWatcher(self._plan.env_info.id, starts_at_reset=True)
         act = partial(self._agent.predict, deterministic=True)
         with contextlib.closing(settings.make_collector(1, 1)) as collector:
+            deadline_s = time.monotonic() + MAX_SHOWN_S
             for _ in range(0, MAX_SHOWN_STEPS, SHOWN_ROLLOUT_STEPS):
+                if time.monotonic() > deadline_s:
+                    return
                 rollout = collector.collect(act, SHOWN_ROLLOUT_STEPS)
                 watcher.observe(rollout, rollout.rewards)
                 if watcher.latest is not None:
