@@ -337,7 +337,7 @@ def test_run_without_given_steps_ends_some_time_after_its_last_label():
         labeler.limit = 9
     # 32,000 and 2,000 for each label, to the end of a rollout.
     assert Experiment.find("mine").metrics()[-1]["step"] == 50_176
-    assert experiment_view().status["num_steps"] == 50_176
+    assert status()["num_steps"] == 50_176
     with Labeler():
         assert teach(replace(config, n_labels=10), OPTIONS).step == 232_448
     assert experiment_view().answered == 10

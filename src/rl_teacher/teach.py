@@ -57,7 +57,7 @@ RELABEL_EVERY = 5_000
 MAX_EXPLORATION_ROLLOUTS = 100
 """Rollouts, at most, until enough different segments are recorded for the first comparisons."""
 MAX_SHOWN_STEPS, MAX_SHOWN_S, SHOWN_ROLLOUT_STEPS = 5_000, 10.0, 50
-"""Steps and duration of an episode of the agent that is shown, at most, and steps of its rollouts."""
+"""Steps and seconds of an episode of the agent that is shown, at most, and steps of a rollout."""
 MAX_STOP_WAIT_S = 1.0
 """Seconds that a stop request waits for the end of a rollout."""
 
