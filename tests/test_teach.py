@@ -563,7 +563,7 @@ def saved_step(name):
 
 
 def wait_for_checkpoint(name, after=0):
-    """Wait for a checkpoint after a step; the checkpoint of step 0 precedes training."""
+    """Wait for a checkpoint after a step; the first one precedes training."""
     deadline = time.monotonic() + 300
     while saved_step(name) <= after:
         assert time.monotonic() < deadline, "no checkpoint within five minutes"

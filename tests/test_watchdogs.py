@@ -160,7 +160,9 @@ def test_failed_run_continues_after_its_environment_is_corrected(capsys, monkeyp
 def test_killed_trainer_is_shown_within_ten_seconds(capsys):
     process = start("killed", 10**7)
     wait_for_checkpoint("killed")
-    assert show("killed").phase is Phase.TRAINING
+    while show("killed").phase is not Phase.TRAINING:
+        assert process.poll() is None
+        time.sleep(0.02)
     process.kill()
     killed_s = time.monotonic()
     process.wait()

@@ -93,7 +93,7 @@ def test_agent_is_taught_in_environment_of_another_package(group, env_id, python
     python = python_of(group)
     code, printed = run(python, tmp_path, "check", env_id)
     assert code == 0, printed
-    options = ["-l", "8", "-L", "4", "-t", "4096", "-i", "300", "--seed", "1", "-n", "taught"]
+    options = ["-l", "8", "-L", "4", "-t", "8192", "-i", "300", "--seed", "1", "-n", "taught"]
     code, printed = run(python, tmp_path, "teach", "-p", "synth", "-e", env_id, *options)
     assert code == 0, printed
     assert re.search(r"labels answered +│ +8 ", printed), printed
