@@ -141,6 +141,8 @@ class PreferenceSession:
         self.step = self.schedule_step = 0
         self.num_steps = settings.num_steps
         self._gave_true_rewards = False
+        # Given by the last label, where the number of steps follows from the labels.
+        self._last_step: int | None = None
         # A milestone is reached once, also if a resumed run repeats the steps before it.
         status = experiment.store.experiments.get(experiment.folder.name).status or {}
         self._beats_untrained = bool(status.get("beats_untrained"))
@@ -206,6 +208,8 @@ class PreferenceSession:
             with checkpoint_errors(place, "progress"):
                 self.schedule_step = int(checkpoint.meta["schedule_step"])
                 self._gave_true_rewards = bool(checkpoint.meta["gave_true_rewards"])
+                last_step = checkpoint.meta["last_step"]
+                self._last_step = None if last_step is None else int(last_step)
                 self.timer.resume(checkpoint.meta["timer"])
             self.set_phase(Phase.STARTING, f"resuming at step {checkpoint.step:,}")
             # The owner may have cleared settings that the checkpoint contains, and a wrapper may
@@ -358,15 +362,13 @@ class PreferenceSession:
         """
         self.experiment.lock.check()
         wanted = self.control.latest()
-        self.num_steps = wanted.target_steps or self._settings.num_steps
+        self.num_steps = wanted.target_steps or self._last_step or self._settings.num_steps
         if self.learner is None:
             return
         planner, progress = self.learner.planner, self.progress
         planner.follow(progress, wanted.seconds_between, wanted.target_labels, self.known_steps)
-        last_step = planner.last_step(self.step)
-        if last_step is not None and progress.is_training and not self.known_steps:
-            self.num_steps = last_step
-            self.control.set_steps(last_step)
+        if self._last_step is None and progress.is_training:
+            self._last_step = planner.last_step(self.step)
 
     def _pause(self) -> None:
         """Save, and only read answers until the owner resumes or the run is stopped."""
@@ -564,6 +566,7 @@ class PreferenceSession:
             "timer": self.timer.to_json(),
             "schedule_step": self.schedule_step,
             "gave_true_rewards": self._gave_true_rewards,
+            "last_step": self._last_step,
         }
         self.experiment.folder.checkpoints.save(Checkpoint(self.step, arrays, meta))
         self._saved_s, self._saved_step = time.monotonic(), self.step

@@ -58,11 +58,6 @@ class RunControl:
         """True if the owner switched the agent to the true reward."""
         return self.latest().reward == "true"
 
-    def set_steps(self, num_steps: int) -> None:
-        """Store the environment steps of the whole run."""
-        self._store.experiments.set_control(self._experiment_id, Control(target_steps=num_steps))
-        self._latest = replace(self._latest, target_steps=num_steps)
-
     def set_overlap(self, overlap: float) -> None:
         """Store the fraction of comparisons that several labelers answer."""
         before = self._store.experiments.assignment(self._experiment_id)
