@@ -1,4 +1,6 @@
+from contextlib import ExitStack
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -26,6 +28,8 @@ RECENT = 1.0, 10.0
 class World:
     """Reward learner with its store and rollouts of random actions."""
 
+    stores: ClassVar[ExitStack]
+
     def __init__(
         self,
         folder,
@@ -37,7 +41,7 @@ class World:
     ):
         self.venv = make_vector("ShortReacher-v1", 8)
         self.collector = Collector(self.venv, seed=seed)
-        self.store = Store.open(folder / "labels.sqlite")
+        self.store = self.stores.enter_context(Store.open(folder / "labels.sqlite"))
         experiment_id = self.store.experiments.ensure("test", "ShortReacher-v1", {})
         space = InputSpace.from_spaces(
             self.venv.single_observation_space, self.venv.single_action_space
@@ -68,6 +72,13 @@ class World:
         self.learner.ask(Progress(step, 0.0), RECENT)
         self.learner.fit()
         return observed.rewards
+
+
+@pytest.fixture(autouse=True)
+def _stores_are_closed(monkeypatch):
+    with ExitStack() as stores:
+        monkeypatch.setattr(World, "stores", stores, raising=False)
+        yield
 
 
 @pytest.fixture
