@@ -66,13 +66,13 @@ def cells(options: Options) -> Iterator[Cell]:
 def _train_and_measure(saved: dict[str, Any], workers: int | None) -> Finished:
     """Train an agent; measure its episodes, and count the turns of a backflip."""
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as home:
-        figures = run_ours("teach", home, saved=saved, workers=workers)
-        done = run_ours("task_measure", home, saved=saved, num_episodes=EPISODES)
-        figures = replace(figures, figures=figures.figures | done.figures)
+        taught = run_ours("teach", home, saved=saved, workers=workers)
+        played = run_ours("task_measure", home, saved=saved, num_episodes=EPISODES)
+        figures = taught.figures | played.figures
         if saved["teacher"] == BACKFLIP:
             flips = run_ours("flips", home, saved=saved, num_episodes=EPISODES, seconds=SECONDS)
-            figures = replace(figures, figures=figures.figures | flips.figures)
-    return figures
+            figures |= flips.figures
+    return replace(taught, figures=figures)
 
 
 def report(records: list[Record]) -> list[str]:
@@ -87,7 +87,7 @@ def _measures(records: list[Record]) -> list[str]:
     rows = [
         [
             f"seed {record['seed']}",
-            number(done(record)),
+            number(mean_measure(record)),
             f"{min(record['measure']):.2f} to {max(record['measure']):.2f}",
             record["labels_answered"],
             number(record["process_s"]),
@@ -100,13 +100,13 @@ def _measures(records: list[Record]) -> list[str]:
         "",
         *table(
             ["", "measure", "range", "labels", "wall s"],
-            [*rows, ["**all seeds**", over_seeds(records, done), *[NONE] * 3]],
+            [*rows, ["**all seeds**", over_seeds(records, mean_measure), *[NONE] * 3]],
         ),
         "",
     ]
 
 
-def done(record: Record) -> float:
+def mean_measure(record: Record) -> float:
     """Return the mean measure of an episode."""
     return average(record["measure"])
 

@@ -38,7 +38,7 @@ SCHEMA_VERSION = 1
 MAX_ACTIVATIONS = 1 << 23
 """Numbers of the largest observation, or convolution, of a saved policy."""
 VECTOR_COPIES = 16
-"""Copies of each number beside the bands of an image: among hundreds, one alone goes unnoticed."""
+"""Copies of a vector with the bands of its image: among hundreds, one element goes unnoticed."""
 SCALE_ARRAYS = ("middle", "half_range", "low", "high")
 """Arrays of an `ActionScale`."""
 DESCRIPTION = "agent.json"
