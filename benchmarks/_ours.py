@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import runpy
+import signal
 import sys
 import tempfile
 import time
@@ -103,22 +104,71 @@ def teach(
 
 
 @contextmanager
-def processor_times() -> Iterator[list[float]]:
-    """Collect the processor time of this process at each row of metrics."""
+def processor_times(
+    is_enough: Callable[[Mapping[str, Any], float], bool] = lambda row, seconds: False,
+) -> Iterator[list[float]]:
+    """Collect the processor time of this process at each row of metrics.
+
+    Args:
+        is_enough: True for the row and the time at which the run is to be interrupted, which
+            happens once.
+    """
     from rl_teacher.runs.metrics_file import MetricsFile
 
     times: list[float] = []
     append = MetricsFile.append
 
+    interrupted: list[int] = []
+
     def timed(self: MetricsFile, row: Mapping[str, Any]) -> None:
         times.append(time.process_time())
         append(self, row)
+        if not interrupted and is_enough(row, times[-1]):
+            interrupted.append(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
 
     MetricsFile.append = timed
     try:
         yield times
     finally:
         MetricsFile.append = append
+
+
+def learn(
+    saved: Mapping[str, Any], minutes: float, goal: float | None, workers: int | None = None
+) -> Metrics:
+    """Train until a return or a time is reached, and return the curve.
+
+    Args:
+        saved: configuration, as returned by `TeachConfig.saved`.
+        minutes: processor time, from the start of the process, after which the run ends.
+        goal: mean true return of the latest 100 episodes at which it ends; None for no goal.
+        workers: threads of the environments.
+    """
+    from rl_teacher.runs.folder import Experiment
+    from rl_teacher.teach import teach as run
+
+    config = saved_to_config(saved)
+
+    def is_goal(row: Mapping[str, Any]) -> bool:
+        known = row["true_return"]
+        return goal is not None and known is not None and known >= goal
+
+    def is_enough(row: Mapping[str, Any], seconds: float) -> bool:
+        return is_goal(row) or seconds >= 60 * minutes
+
+    with processor_times(is_enough) as times:
+        run(config, RunOptions(workers=workers, no_tensorboard=True))
+    rows = Experiment.find(config.name).metrics()
+    timed = list(zip(rows, times, strict=True))
+    points = [
+        (row["step"], round(seconds), row.get("labels_answered"), row["true_return"])
+        for row, seconds in timed
+    ]
+    return curve_figures(rows) | {
+        "goal_minutes": next((seconds / 60 for row, seconds in timed if is_goal(row)), None),
+        "curve": points[:: len(points) // 50 + 1] + points[-1:],
+    }
 
 
 def warm_pace(num_steps: int, rows: list[dict[str, Any]], times: Sequence[float]) -> Metrics:
@@ -737,6 +787,7 @@ JOBS: dict[str, Callable[..., Metrics]] = {
     "teach": teach,
     "alarms": alarms,
     "pinned": pinned,
+    "learn": learn,
     "flips": flips,
     "task_measure": task_measure,
     "core_loop": core_loop,

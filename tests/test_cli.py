@@ -217,7 +217,8 @@ def test_output_to_a_full_disk_exits_with_code_2_and_message(arguments, monkeypa
 
 
 def test_repeated_interrupt_prints_one_line(monkeypatch, capsys, caplog):
-    def close(*_):
+    def close(_, connection):
+        connection.close()
         raise KeyboardInterrupt
 
     def interrupt():

@@ -1,0 +1,126 @@
+"""Atari games from pixels with default settings: true reward, and labels, in minutes of one core."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from benchmarks.children import run_ours
+from benchmarks.grid import Cell, fill
+from benchmarks.options import Options
+from benchmarks.records import Record, Records, groups, source_of
+from benchmarks.settings import reward_settings, teach_config
+from benchmarks.tables import NONE, named, number, over_seeds, seeds_of, table
+from rl_teacher.config.presets import preset
+
+
+class Task(NamedTuple):
+    """A game and its labels.
+
+    Attributes:
+        game: of `GAMES`.
+        labels: 0 is the true reward.
+        teacher: `score` or `spectator`.
+        minutes: processor time after which a run is ended.
+        goal: return of the latest 100 episodes at which a run is ended; None for no goal.
+    """
+
+    game: str
+    labels: int
+    teacher: str
+    minutes: float
+    goal: float | None
+
+    @property
+    def title(self) -> str:
+        """Name of the row."""
+        by = {"score": "by score", "spectator": "of the spectator"}[self.teacher]
+        return f"{self.game}, " + (f"{self.labels:,} labels {by}" if self.labels else "true reward")
+
+
+HOUR = 60.0
+TASKS = (
+    Task("Pong", 0, "score", 20, 19),
+    Task("Pong", 1_000, "score", 22, 18),
+    Task("Pong", 300, "score", 40, 15),
+    Task("Pong", 150, "spectator", 30, 15),
+    Task("Enduro", 0, "score", 90, 100),
+    Task("Enduro", 1_000, "spectator", 90, 100),
+    Task("Breakout", 0, "score", HOUR, 60),
+    Task("Breakout", 1_000, "score", HOUR, 30),
+    *(
+        Task(game, labels, "score", HOUR, None)
+        for game in ("Seaquest", "SpaceInvaders", "BeamRider", "Qbert")
+        for labels in (0, 1_500)
+    ),
+)
+SEEDS = (10, 11, 12, 13, 14)
+NUM_PARALLEL = 2
+HOW = "python -m benchmarks.run atari_returns [--only Pong ...] [--labels 300 0] [--seeds 10 11]"
+
+
+def run(options: Options, records: Records) -> None:
+    """Run what is not recorded yet, two at a time, each with one thread."""
+    options = replace(options, parallel=options.parallel or NUM_PARALLEL)
+    fill(cells(options), options, records)
+
+
+def cells(options: Options) -> Iterator[Cell]:
+    """Yield a run for each seed and task."""
+    for seed in options.seeds or options.limited(SEEDS):
+        for task in filter(partial(_is_selected, options), options.limited(TASKS, 2)):
+            config = teach_config(
+                preset("atari", has_labels=task.labels > 0),
+                {"env_id": f"{task.game}-v4", "seed": seed},
+                reward_settings(task.labels),
+                {"teacher": task.teacher} if task.teacher == "spectator" else {},
+                {"num_timesteps": options.steps} if options.steps else {},
+                options.settings,
+            )
+            minutes = 0.3 if options.is_quick else task.minutes
+            job: dict[str, Any] = {"saved": config.saved(), "minutes": minutes, "goal": task.goal}
+            facts = {"task": task.title, "seed": seed} | options.changes
+            yield Cell("rl-teacher", facts, job, partial(run_ours, "learn", **job, workers=1))
+
+
+def _is_selected(options: Options, task: Task) -> bool:
+    return options.wants(task.game) and (not options.labels or task.labels in options.labels)
+
+
+def report(records: list[Record]) -> list[str]:
+    """Build a table, by task, settings and source."""
+    rows = []
+    for group in groups(records, "task", "changes", "parallel"):
+        first = group[0]
+        goal = first["settings"]["goal"]
+        rows.append(
+            [
+                named(first["task"], first),
+                number(first["settings"]["minutes"]),
+                number(goal),
+                f"{sum(each['goal_minutes'] is not None for each in group)} of {len(group)}",
+                over_seeds(group, "goal_minutes"),
+                over_seeds(group, "final_return"),
+                ", ".join(number(each["final_return"]) for each in group),
+                over_seeds(group, "steps"),
+                number(max(each["labels_answered"] or 0 for each in group)) or NONE,
+                number(max(each["peak_mb"] for each in group)),
+                seeds_of(group),
+                source_of(first),
+            ]
+        )
+    return [
+        "Default settings of the command line (preset `atari`), one thread. A run ends with its "
+        "goal or after its minutes, which are of processor time, as are the minutes to the goal; "
+        "the return is that of the latest 100 episodes. Interquartile means with 95 % bootstrap "
+        "intervals.",
+        "",
+        *table(
+            [
+                *("", "minutes", "goal", "reached by", "minutes to goal", "return", "of each run"),
+                *("steps", "labels at most", "peak MB", "seeds", "source"),
+            ],
+            rows,
+        ),
+        "",
+    ]
