@@ -105,13 +105,12 @@ def teach(
 
 @contextmanager
 def processor_times(
-    is_enough: Callable[[Mapping[str, Any], float], bool] = lambda row, seconds: False,
+    is_enough: Callable[[Mapping[str, Any], float], bool] | None = None,
 ) -> Iterator[list[float]]:
     """Collect the processor time of this process at each row of metrics.
 
     Args:
-        is_enough: True for the row and the time at which the run is to be interrupted, which
-            happens once.
+        is_enough: True for the row and the time at which the run is to be interrupted, once.
     """
     from rl_teacher.runs.metrics_file import MetricsFile
 
@@ -123,7 +122,7 @@ def processor_times(
     def timed(self: MetricsFile, row: Mapping[str, Any]) -> None:
         times.append(time.process_time())
         append(self, row)
-        if not interrupted and is_enough(row, times[-1]):
+        if is_enough is not None and not interrupted and is_enough(row, times[-1]):
             interrupted.append(signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""Atari games from pixels with default settings: true reward, and labels, in minutes of one core."""
+"""Atari games with default settings, from the true reward and from labels, on one core."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,10 +1,11 @@
-"""Draw the README's two charts from benchmarks/results: `python -m docs.make_charts`.
+"""Draw the charts from benchmarks/results: `python -m docs.make_charts`.
 
-Run it again when tasks.jsonl or versus_imitation.jsonl changes. It prints seeds and values, for the
-captions in README.md and the tables in docs/results.md.
+Run it again when tasks.jsonl, versus_imitation.jsonl or atari_returns.jsonl changes. It prints
+seeds and values, for the captions in README.md and the tables in docs/results.md and docs/atari.md.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -144,6 +145,36 @@ def newest_round(records: list[Record], setting: tuple[int, int]) -> list[list[R
     return [latest[who] for who in COLOURS if who in latest]
 
 
+def curves_of_games(panels: Mapping[str, Axes], records: list[Record]) -> None:
+    """Draw the true return of every Atari run over minutes of processor time.
+
+    Args:
+        panels: axes by game.
+        records: runs of `benchmarks.atari_returns`.
+    """
+    for runs in groups(records, "task", "changes", "parallel"):
+        game, _, labels = runs[0]["task"].partition(", ")
+        axes = panels[game]
+        colour = f"C{len(axes.get_legend_handles_labels()[0])}"
+        for run in runs:
+            _, seconds, _, returns = zip(*run["curve"], strict=True)
+            is_first = run is runs[0]
+            axes.plot(
+                [each / 60 for each in seconds],
+                [math.nan if each is None else each for each in returns],
+                color=colour,
+                linewidth=1,
+                label=labels if is_first else None,
+            )
+        print(f"{game}, {labels}: seeds {seeds_of(runs)}, source {source_of(runs[0])}")
+    for game, axes in panels.items():
+        axes.set_title(game)
+        axes.set_xlabel("minutes of one core")
+        axes.set_xlim(0, None)
+        axes.grid(alpha=0.25)
+        axes.legend(frameon=False, fontsize=7)
+
+
 def date_of(runs: list[Record]) -> str:
     """Return the latest date of some runs; an empty string if there are none."""
     return max((run["date"] for run in runs), default="")
@@ -166,7 +197,7 @@ def text_of(estimate: Estimate) -> str:
 
 
 def main() -> None:
-    """Draw both charts."""
+    """Draw all charts."""
     mpl.rcParams["font.size"] = mpl.rcParams["axes.titlesize"] = 9
     mpl.rcParams["axes.spines.top"] = mpl.rcParams["axes.spines.right"] = False
     save = partial(Figure.savefig, dpi=200, facecolor="white")
@@ -186,6 +217,13 @@ def main() -> None:
     }
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
     save(figure, IMAGES / "time-and-return.png")
+    records = Records("atari_returns").all()
+    games = list(dict.fromkeys(record["task"].partition(",")[0] for record in records))
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(1, len(games)))
+    curves_of_games(dict(zip(games, panels, strict=True)), records)
+    panels[0].set_ylabel("true return")
+    save(figure, IMAGES / "atari-curves.png")
 
 
 if __name__ == "__main__":

@@ -111,6 +111,14 @@ class TestClips:
         assert detail(program, "sorting")["progress"]["clips"] == {"compared": 3, "target": 25}
 
 
+@pytest.mark.parametrize(("config", "target"), [({"imported": {}}, 1), ({"seed": 3}, None)])
+def test_only_a_data_set_aims_at_its_comparisons(config, target, program, trainer, store):
+    experiment_id = store.experiments.ensure("other", "ShortHopper-v1", config)
+    hashes = [trainer.add_clip(each) for each in "ab"]
+    store.comparisons.add(experiment_id, [tuple(hashes)], "ShortHopper-v1", 60, 0)
+    assert detail(program, "other")["progress"]["target"] == target
+
+
 def test_newest_label_rises_with_changed_and_withdrawn_answers(program, trainer, store):
     [comparison_id] = trainer.ask()
     found = [detail(program)["progress"]["newest_label"]]

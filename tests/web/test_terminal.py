@@ -139,7 +139,7 @@ def test_killed_run_is_reported_once_and_its_next_comparison_awaited(database, c
         assert session.run("mine") == 1
     assert typist.read[0] == "No comparison is waiting yet (training)."
     assert "Repeat its rl-teacher command to continue" in typist.read[1]
-    assert typist.read[2].startswith("0/1 comparisons labelled.")
+    assert typist.read[2].startswith("0 comparisons labelled.")
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

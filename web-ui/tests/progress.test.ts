@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { ExperimentSummary } from '../src/lib/api-types'
-import { clipsText, LabellingProgress, labelsPerMinute, secondsToNext } from '../src/lib/progress.svelte'
+import { clipsText, LabellingProgress, labelsPerMinute, ofTarget, secondsLeft, secondsToNext } from '../src/lib/progress.svelte'
 
 const progress = { mine: 0, answered: 20, asked: 20, target: 60, waiting: 0, clips: null, newest_label: 0 }
 const summary = {
@@ -63,5 +63,14 @@ describe('labelsPerMinute', () => {
   it('ignores breaks and needs a few labels', () => {
     expect(labelsPerMinute([0, 3_000, 6_000])).toBeNull()
     expect(labelsPerMinute([0, 3_000, 6_000, 9_000, 600_000])).toBeCloseTo(20)
+  })
+})
+
+describe('a run that asks until it is finished', () => {
+  it('has no number of labels to reach, and no time left', () => {
+    const open = { answered: 3, asked: 8, clips: null, mine: 3, newest_label: 3, target: null, waiting: 5 }
+    expect([ofTarget(open), secondsLeft(open, 20)]).toEqual(['', null])
+    const bounded = { ...open, target: 1_023 }
+    expect([ofTarget(bounded), secondsLeft(bounded, 20)]).toEqual([' of 1,023', 3_060])
   })
 })

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from rl_teacher.common.errors import CorruptClip, MediaNotFound
 from rl_teacher.quality.warnings import BY_REWARD
+from rl_teacher.runs.config_comparison import RUN, kind_of
 from rl_teacher.runs.folder import is_of_wrapper, validate_name
 from rl_teacher.runs.status import ENDED, Phase, reported_phase
 from rl_teacher.store.records import ExperimentView, Identity, MetricsRow
@@ -168,7 +169,7 @@ class ExperimentViews:
             mine=0,
             answered=view.answered,
             asked=view.asked,
-            target=view.target_labels,
+            target=label_target(view),
             # The open comparisons of a finished run are not asked, since it ignores the answers.
             waiting=0 if phase in (Phase.FINISHING, Phase.FINISHED) else view.waiting,
             clips=self._clips(view),
@@ -252,6 +253,12 @@ class ExperimentViews:
 def with_mine(progress: Progress, mine: int) -> Progress:
     """Return the progress of a labeler who has labelled so many comparisons."""
     return progress.model_copy(update={"mine": mine})
+
+
+def label_target(view: ExperimentView) -> int | None:
+    """Return how many labels are wanted; None for a run that asks until it is finished."""
+    is_data = kind_of(view.config) != RUN
+    return view.target_labels or (view.asked if is_data else None)
 
 
 def awaited(view: ExperimentView, phase: Phase) -> tuple[int, datetime | None]:

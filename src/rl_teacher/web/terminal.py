@@ -18,7 +18,7 @@ from rl_teacher.store.labelers import OWNER
 from rl_teacher.store.records import ClaimedComparison, ComparisonView, NewLabel
 from rl_teacher.store.store import Store
 from rl_teacher.web.address import label_path, link, one_time_link
-from rl_teacher.web.experiment_views import ExperimentViews
+from rl_teacher.web.experiment_views import ExperimentViews, label_target
 from rl_teacher.web.service_process import PageService, check_page, open_in_browser
 
 ANSWERS = {
@@ -109,9 +109,10 @@ class TerminalSession:
             else:
                 claimed = self.store.leases.claim(experiment.id, self.labeler, limit=1)
             if claimed:
-                target = experiment.target_labels or experiment.asked
+                target = label_target(experiment)
+                of_target = "" if target is None else f"/{target}"
                 link = self.show(claimed[0].comparison)
-                self.say(f"{experiment.answered}/{target} comparisons labelled. {link}")
+                self.say(f"{experiment.answered}{of_target} comparisons labelled. {link}")
                 try:
                     yield claimed[0]
                 finally:

@@ -92,8 +92,8 @@ export function labelsPerMinute(times_ms: readonly number[]): number | null {
   return (60_000 * intervals_ms.length) / intervals_ms.reduce((sum, interval) => sum + interval, 0)
 }
 
-/** Return the number of labels to reach: the target, or all comparisons asked so far. */
-export const goalOf = (progress: Progress): number => progress.target ?? progress.asked
+/** Return " of 100", or nothing for a run that asks until it is finished. */
+export const ofTarget = ({ target }: Progress): string => (target === null ? '' : ` of ${count(target)}`)
 
 /** Return the number of clips beside that of labels, "40 of 100 clips"; empty unless clips are sorted. */
 export function clipsText({ clips }: Progress): string {
@@ -104,7 +104,7 @@ export function clipsText({ clips }: Progress): string {
 
 /** Return the seconds until the goal at the given pace, or null if unknown or reached. */
 export function secondsLeft(progress: Progress, perMinute: number | null): number | null {
-  const left = goalOf(progress) - progress.answered
+  const left = (progress.target ?? 0) - progress.answered
   return perMinute === null || left <= 0 ? null : (60 * left) / perMinute
 }
 

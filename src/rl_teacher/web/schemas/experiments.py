@@ -36,11 +36,12 @@ class ClipProgress(BaseModel):
 class Progress(BaseModel):
     """Labelling progress of an experiment.
 
-    `mine` counts the comparisons that the requesting labeler has labelled. `waiting` counts those
-    that still need a label, including those leased to others or labelled by the requesting labeler;
-    it is 0 after the run has finished, which asks none. `clips` is null unless the experiment sorts
-    clips. `newest_label` is the id of the newest label, 0 if there is none: it rises with changed
-    and withdrawn answers, too.
+    `mine` counts the comparisons that the requesting labeler has labelled. `target` is null in a
+    run that asks until it is finished; in a data set, it is the number of comparisons. `waiting`
+    counts those that still need a label, including those leased to others or labelled by the
+    requesting labeler; it is 0 after the run has finished, which asks none. `clips` is null unless
+    the experiment sorts clips. `newest_label` is the id of the newest label, 0 if there is none: it
+    rises with changed and withdrawn answers, too.
     """
 
     mine: int
