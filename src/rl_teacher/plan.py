@@ -15,6 +15,7 @@ from rl_teacher.config.experiment import (
     AGENT_RESET_OF_SAC,
     FIRST_STEPS,
     SCHEDULE_FRACTION_OF_SAC,
+    STEPS_PER_LABEL,
     PageOptions,
     PhysicsBackend,
     PredictorConfig,
@@ -53,7 +54,8 @@ class LabelPlan:
         seconds_between: time between two labels of the constant schedule; 0 counts steps.
         steps_between: environment steps between two labels of the constant schedule.
         is_paced: whether training waits for labels that are due.
-        ends_run: whether the number of steps follows from the labels.
+        follows_labeler: whether comparisons are asked as fast as a person answers, and the number
+            of steps follows from the labels.
         selector: query selection: its name, or a function.
         queries: whether unrelated pairs are compared, or clips are sorted, and how.
         n_clips: clips to sort; None to add clips as labels are asked for.
@@ -73,7 +75,7 @@ class LabelPlan:
     seconds_between: float = 0.0
     steps_between: int = 2_000
     is_paced: bool = False
-    ends_run: bool = False
+    follows_labeler: bool = False
     selector: str | Callable[..., Any] = "disagreement"
     queries: QueryMethod = "pairs"
     n_clips: int | None = None
@@ -308,7 +310,7 @@ def resolve(
         spelt = None if clip == TeachConfig.clip_length else as_flag("clip_length", f"{clip:g}")
         segment_steps = limited_segment_steps(segment_steps, env_info, spelt, warnings)
         is_paced = given.asks_a_person and not given.asks_upfront and run.pace == "labels"
-        labels = resolve_labels(given, is_paced=is_paced)
+        labels = resolve_labels(given, is_paced=is_paced, follows_labeler=given.follows_labeler)
         learning = resolve_learning(given, env_info, segment_steps, labels)
     if shows_ends and given.predictor != "rl":
         warnings.append(
@@ -444,6 +446,7 @@ def resolve_labels(
     given: Reading,
     *,
     is_paced: bool = False,
+    follows_labeler: bool = False,
     steps_between: int | None = None,
 ) -> LabelPlan:
     """Resolve the settings of the labels that are asked for.
@@ -451,6 +454,7 @@ def resolve_labels(
     Args:
         given: the settings.
         is_paced: whether training waits for labels that are due.
+        follows_labeler: whether comparisons are asked as fast as a person answers.
         steps_between: environment steps between two labels of the constant schedule.
     """
     if not given.asks:
@@ -465,6 +469,8 @@ def resolve_labels(
     is_fitted = given.predictor_path is not None
     compares_pairs = given.queries == "pairs"
     is_selected = compares_pairs and (is_fitted or asks_later)
+    if follows_labeler:
+        steps_between = STEPS_PER_LABEL
     return LabelPlan(
         is_person=is_person,
         teacher=TeachConfig.teacher if is_person else given.teacher,
@@ -480,7 +486,7 @@ def resolve_labels(
         seconds_between=SECONDS_BETWEEN if is_person and steps_between is None else 0.0,
         steps_between=steps_between or LabelPlan.steps_between,
         is_paced=is_paced,
-        ends_run=given.labels_end_run,
+        follows_labeler=follows_labeler,
         selector=given.selector if is_selected else TeachConfig.selector,
         queries=given.queries,
         n_clips=None if compares_pairs else given.n_clips,

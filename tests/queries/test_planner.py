@@ -12,6 +12,7 @@ from rl_teacher.queries.planner import QueryPlanner
 from rl_teacher.queries.queue import QueryQueue
 from rl_teacher.queries.schedules import Progress
 
+FOLLOWING = {"is_paced": True, "follows_labeler": True, "seconds_between": 0.0}
 LABELS = LabelPlan(total=60, first=15, num_steps=1000, schedule="annealed", seconds_between=3.0)
 
 
@@ -29,9 +30,12 @@ def planner_of(num_asked=0, num_waiting=0, **settings):
         (15, 0, {"is_paced": True}, 0, 5),
         (20, 0, {"is_paced": True}, 0, 0),
         (58, 0, {"is_paced": True}, 1000, 2),
-        (20, 0, {"is_paced": True, "ends_run": True}, 0, 5),
-        (25, 5, {"is_paced": True, "ends_run": True}, 0, 0),
-        (58, 3, {"is_paced": True, "ends_run": True}, 0, 2),
+        (20, 0, FOLLOWING, 0, 5),
+        (25, 5, FOLLOWING, 0, 0),
+        (58, 3, FOLLOWING, 0, 2),
+        (90, 5, FOLLOWING | {"total": None, "schedule": "constant"}, 0, 0),
+        (90, 2, FOLLOWING | {"total": None, "schedule": "constant"}, 0, 3),
+        (20, 0, FOLLOWING | {"seconds_between": 3.0}, 0, 0),
         (15, 0, {"is_person": True}, 1000, 20),
         (15, 12, {"is_person": True}, 1000, 8),
         (0, 0, {}, 1000, 50),
@@ -43,6 +47,9 @@ def planner_of(num_asked=0, num_waiting=0, **settings):
         "fast person",
         "some left",
         "fast at end",
+        "without end",
+        "fast without end",
+        "pace of owner",
         "waiting",
         "some wait",
         "per rollout",
@@ -55,8 +62,13 @@ def test_number_to_ask_follows_schedule_lead_and_limits(asked, waiting, settings
 
 @pytest.mark.parametrize(
     ("asked", "waiting", "settings", "last"),
-    [(60, 0, {"ends_run": True}, 800_000), (60, 1, {"ends_run": True}, None), (60, 0, {}, None)],
-    ids=["all answered", "one missing", "given steps"],
+    [
+        (60, 0, FOLLOWING, 800_000),
+        (60, 1, FOLLOWING, None),
+        (60, 0, FOLLOWING | {"total": None}, None),
+        (60, 0, {}, None),
+    ],
+    ids=["all answered", "one missing", "any number", "given steps"],
 )
 def test_last_label_determines_the_last_step_unless_steps_are_given(asked, waiting, settings, last):
     assert planner_of(asked, waiting, **settings).last_step(400_000) == last

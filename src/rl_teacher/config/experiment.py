@@ -170,14 +170,15 @@ class TeachConfig:
     data set"""
 
     n_labels: Annotated[Count | None, LABELS, short("-l")] = None
-    """total number of labels; if omitted, labels are requested at a constant rate: one every 3 s
-    from a person, one every 2,000 steps from a synthetic teacher"""
+    """total number of labels; if omitted, a person labels until the run is finished, and a
+    synthetic teacher every 2,000 steps"""
     pretrain_labels: Annotated[Count | None, LABELS, short("-L")] = None
     """labels before the first fit; by default a quarter of the total, or 50 without a total"""
     clip_length: Annotated[Positive, LABELS, short("-c")] = 1.5
     """length of a clip in seconds"""
     schedule: Annotated[ScheduleName | Callable[..., Any] | None, LABELS] = None
-    """label schedule; by default annealed with --n-labels, otherwise constant"""
+    """label schedule; by default annealed with --n-labels, otherwise constant; without
+    --num-timesteps and --schedule, a person is asked as fast as they answer"""
     hyperbolic_steps: Count = 2_000_000
     """T0 of the hyperbolic schedule, whose label rate is proportional to T0 / (t + T0)"""
     schedule_fraction: Annotated[float, Field(ge=0.01, le=1)] | None = None
@@ -277,7 +278,7 @@ class TeachConfig:
     @property
     def total_steps(self) -> int:
         """Environment steps of training: -t, or its default."""
-        if self.labels_end_run:
+        if self.follows_labeler:
             return UNLIMITED_STEPS
         return self.schedule_steps
 
@@ -291,9 +292,10 @@ class TeachConfig:
         return UNLIMITED_STEPS if self.n_labels is None else max_steps(self.n_labels)
 
     @property
-    def labels_end_run(self) -> bool:
-        """True if the run has as many steps as a person's labels need, and not a given number."""
-        is_labelled = self.asks_a_person and self.n_labels is not None and not self.asks_upfront
+    def follows_labeler(self) -> bool:
+        """True if a person's pace determines when to ask, and the labels how long to train."""
+        is_scheduled = self.n_labels is None and self.schedule is not None
+        is_labelled = self.asks_a_person and not self.asks_upfront and not is_scheduled
         return is_labelled and self.num_timesteps is None
 
     @property

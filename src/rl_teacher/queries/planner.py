@@ -59,7 +59,7 @@ class QueryPlanner:
         self._schedule: Schedule = chosen if callable(chosen) else schedule(chosen)
         self._max_waiting = MAX_WAITING if labels.is_person else None
         self._lead = LEAD if labels.is_paced else 0
-        self._ends_run = labels.ends_run
+        self._follows_labeler = labels.follows_labeler
         self._queue = queue
 
     def follow(
@@ -106,7 +106,9 @@ class QueryPlanner:
             step: environment steps so far.
         """
         total = self.budget.total
-        return last_step(step, total) if self._ends_run and total and self.has_all_answers else None
+        if not self._follows_labeler or not total or not self.has_all_answers:
+            return None
+        return last_step(step, total)
 
     def num_labels_due(self, progress: Progress) -> int:
         """Return how many labels the schedule wants by now."""
@@ -131,7 +133,9 @@ class QueryPlanner:
         if not progress.is_training:
             self.budget = replace(self.budget, first_step=progress.step)
         self.num_due = due = self.num_labels_due(progress)
-        if self._ends_run:  # nobody who answers faster than the agent trains is kept waiting
+        # Nobody who answers faster than the agent trains is kept waiting, unless the owner sets a
+        # pace.
+        if self._follows_labeler and not self.budget.seconds_between:
             due = max(due, self._queue.num_answered)
         ahead = due + self._lead
         total = self.budget.total
