@@ -16,12 +16,16 @@ FOLLOWING = {"is_paced": True, "follows_labeler": True, "seconds_between": 0.0}
 LABELS = LabelPlan(total=60, first=15, num_steps=1000, schedule="annealed", seconds_between=3.0)
 
 
-def planner_of(num_asked=0, num_waiting=0, **settings):
-    """Return a planner of 60 annealed labels, 15 of them first, of which some have been asked."""
+def queue_of(num_asked, num_waiting):
     queue = create_autospec(QueryQueue, instance=True)
     queue.num_asked, queue.num_waiting = num_asked, num_waiting
     queue.num_answered = num_asked - num_waiting
-    return QueryPlanner(replace(LABELS, **settings), queue)
+    return queue
+
+
+def planner_of(num_asked=0, num_waiting=0, **settings):
+    """Return a planner of 60 annealed labels, 15 of them first, of which some have been asked."""
+    return QueryPlanner(replace(LABELS, **settings), queue_of(num_asked, num_waiting))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +62,13 @@ def planner_of(num_asked=0, num_waiting=0, **settings):
 def test_number_to_ask_follows_schedule_lead_and_limits(asked, waiting, settings, step, num):
     planner = planner_of(asked, waiting, **settings)
     assert planner.num_to_ask(Progress(step, 0.0)) == num
+
+
+def test_lead_grows_by_the_answers_since_the_last_call():
+    queue = queue_of(25, 5)
+    planner = QueryPlanner(replace(LABELS, **FOLLOWING, total=None, is_person=True), queue)
+    queue.num_answered, queue.num_waiting = 24, 1
+    assert [planner.num_to_ask(Progress(0, 0.0)) for _ in range(2)] == [24 + 4 + 5 - 25, 4]
 
 
 @pytest.mark.parametrize(

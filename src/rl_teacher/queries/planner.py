@@ -61,6 +61,7 @@ class QueryPlanner:
         self._lead = LEAD if labels.is_paced else 0
         self._follows_labeler = labels.follows_labeler
         self._queue = queue
+        self._num_answered = queue.num_answered
 
     def follow(
         self,
@@ -133,10 +134,12 @@ class QueryPlanner:
         if not progress.is_training:
             self.budget = replace(self.budget, first_step=progress.step)
         self.num_due = due = self.num_labels_due(progress)
+        answered = self._queue.num_answered
         # Nobody who answers faster than the agent trains is kept waiting, unless the owner sets a
-        # pace.
+        # pace. Until the next call, about as many are answered as since the last one.
         if self._follows_labeler and not self.budget.seconds_between:
-            due = max(due, self._queue.num_answered)
+            due = max(due, 2 * answered - self._num_answered)
+        self._num_answered = answered
         ahead = due + self._lead
         total = self.budget.total
         num = (ahead if total is None else min(ahead, total)) - self._queue.num_asked
