@@ -140,6 +140,15 @@ def test_latest_episode_is_shown_at_most_every_10_s_with_predicted_rewards(board
     assert board.store.experiments.get("mine").latest_episode["step"] == 9
 
 
+def test_episodes_are_rendered_for_at_most_a_twentieth_of_the_time(board):
+    board.reporter._clip_renderer.episode_s = 1.0
+    for seconds in (0.0, 19.0, 1.0):
+        board.clock.s += seconds
+        board.watcher.latest = an_episode(seconds)
+        board.reporter.watch(NO_ROLLOUT, NO_REWARDS, int(seconds), 1_000_000)
+    assert board.store.experiments.get("mine").latest_episode["true_return"] == 6.0
+
+
 def show(board, reward, num_steps=1_000_000):
     """Show one more episode; return its clip's hash."""
     board.watcher.latest = an_episode(reward)

@@ -163,7 +163,7 @@ class SegmentRenderer:
         if self.model is None:
             assert record is not None  # noqa: S101 - only MuJoCo needs no replay
             env_id = self.env_info.id
-            replayed = iterate_frames(env_id, record, steps, frames, is_observed=False)
+            replayed = iterate_frames(env_id, record, steps, frames)
             for step, (observation, frame) in zip(steps, replayed, strict=True):
                 if self.is_verified:
                     check_replayed(env_id, observation, segment.observations[step])

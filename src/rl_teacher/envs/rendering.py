@@ -40,9 +40,7 @@ def render_steps(
         BadInput: the environment renders no images, or the replay differs from the record.
     """
     stacked = []
-    is_observed = observations is not None
-    replayed = iterate_frames(env_id, record, steps, frames, is_observed=is_observed)
-    for index, (obs, frame) in enumerate(replayed):
+    for index, (obs, frame) in enumerate(iterate_frames(env_id, record, steps, frames)):
         if observations is not None:
             check_replayed(env_id, obs, observations[index])
         stacked.append(frame)
@@ -71,8 +69,6 @@ def iterate_frames(
     record: ReplayRecord,
     steps: Integer[np.ndarray, " time"],
     frames: FrameSettings | None = None,
-    *,
-    is_observed: bool = True,
 ) -> Iterator[tuple[Observation | None, Frame]]:
     """Yield the observation and the frame of each step.
 
@@ -80,17 +76,21 @@ def iterate_frames(
         env_id: any name that `envs.registry.get_env_info` accepts.
         record: the record of the episode.
         steps: [T] ascending step numbers.
-        frames: preprocessing of image observations; Atari records hold their own.
-        is_observed: whether observations are needed; without them, Atari yields None.
+        frames: preprocessing of image observations; None if there is none.
+
+    Yields:
+        The observation, and the [H, W, 3] frame. Of Atari games, which always repeat themselves,
+        the observation is None: it would take another emulator.
     """
     game = atari_game(env_id)
     if game is None:
         yield from _iterate_gymnasium_frames(env_id, record, steps, frames)
         return
-    from rl_teacher.envs.atari.emulators import frames_of, shared_replayer  # noqa: PLC0415
+    from rl_teacher.envs.atari.emulators import shared_replayer  # noqa: PLC0415
 
-    with shared_replayer(game, frames_of(record) if is_observed else None) as replayer:
-        yield from replayer.iterate_frames(record, steps)
+    with shared_replayer(game) as replayer:
+        for image in replayer.iterate_images(record, steps):
+            yield None, image.transpose(1, 2, 0)
 
 
 def _iterate_gymnasium_frames(

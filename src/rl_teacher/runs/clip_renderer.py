@@ -5,6 +5,7 @@ A comparison is not shown before both its clips are stored, so the page never sh
 
 import logging
 import math
+import time
 from collections.abc import Callable, Iterable, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class ClipRenderer:
         frames: preprocessing of image observations in the segments; None if there is none.
         is_verified: whether replays are compared with the segments, which is impossible if their
             observations were converted.
+        episode_s: time that the latest episode took.
     """
 
     env_info: EnvInfo
@@ -47,6 +49,7 @@ class ClipRenderer:
     media: MediaFiles
     frames: FrameSettings | None = None
     is_verified: bool = True
+    episode_s: float = 0.0
     _pending: dict[str, Future[object]] = field(default_factory=dict)
     _hidden: set[str] = field(default_factory=set)
     _known: set[str] = field(default_factory=set)
@@ -186,8 +189,10 @@ class ClipRenderer:
             # Requests that were made before the first failure are skipped, too.
             if self._has_failed:
                 return
+            began_s = time.monotonic()
             try:
                 then(self._render(segment, record))
+                self.episode_s = time.monotonic() - began_s
             except Exception as error:
                 is_transient = isinstance(error, StoreUnavailable) and error.is_transient
                 if is_transient or self._wait.is_over:

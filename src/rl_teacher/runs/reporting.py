@@ -30,6 +30,8 @@ STATUS_EVERY_S = 1.0
 EPISODE_EVERY_S = {"poses": 10.0, "video": 40.0}
 """Interval between two episodes on the page. A video is replayed and rendered, which takes a core
 for about a second; poses cost nothing."""
+MAX_EPISODE_SHARE = 0.05
+"""Share of the time in which episodes are rendered, at most: comparisons wait meanwhile."""
 EPISODES_KEPT = 4
 """Latest episodes whose clips are kept: a browser may still be loading an earlier one."""
 DIAGNOSTICS_EVERY_S = 10.0
@@ -220,7 +222,8 @@ class RunReporter:
         if self._watcher is None:
             return
         self._watcher.observe(rollout, predicted_rewards)
-        episode, every_s = self._watcher.latest, EPISODE_EVERY_S[self._clip_renderer.kind]
+        episode, renderer = self._watcher.latest, self._clip_renderer
+        every_s = max(EPISODE_EVERY_S[renderer.kind], renderer.episode_s / MAX_EPISODE_SHARE)
         is_kept = is_due(step, self._kept_step, num_steps)
         is_shown = is_kept or self._now() - self._episode_s >= every_s
         if episode is None or not is_shown:

@@ -36,8 +36,7 @@ IN_COLOUR = FrameSettings(stacked=1, size=0, grey=False)
 _ALL_ENVS = np.ones(1, np.bool_)
 
 Images = UInt8[np.ndarray, "env channel height width"]
-Observation = UInt8[np.ndarray, "channel height width"]
-Frame = UInt8[np.ndarray, "height width 3"]
+Image = UInt8[np.ndarray, "channel height width"]
 Outcome = tuple[
     Images, Int32[np.ndarray, " env"], Bool[np.ndarray, " env"], Int32[np.ndarray, " env"]
 ]
@@ -181,24 +180,22 @@ class Emulators:
 class EpisodeReplayer:
     """A replayer of one game that continues from its current step where it can."""
 
-    def __init__(self, game: AtariGame, frames: FrameSettings | None) -> None:
-        """Create an emulator for the screen and one for the agent's observations.
+    def __init__(self, game: AtariGame, frames: FrameSettings = IN_COLOUR) -> None:
+        """Create an emulator.
 
         Args:
             game: the game.
-            frames: preprocessing of the agent's images; None if they are not needed.
+            frames: preprocessing of the images; by default, the screen that people see.
         """
-        self._emulators = [Emulators(game, 1, 1, IN_COLOUR, is_blanked=False)]
-        if frames is not None:
-            self._emulators.append(Emulators(game, 1, 1, frames))
+        self._emulator = Emulators(game, 1, 1, frames, is_blanked=False)
         self._reset_state: dict[str, Any] | None = None
         self._actions = np.zeros(0, np.int64)
-        self._images: list[np.ndarray] = []
+        self._image = np.zeros(0, np.uint8)
 
-    def iterate_frames(
+    def iterate_images(
         self, record: ReplayRecord, steps: Integer[np.ndarray, " time"]
-    ) -> Iterator[tuple[Observation | None, Frame]]:
-        """Yield the agent's observation and the screen at each of the ascending steps."""
+    ) -> Iterator[Image]:
+        """Yield the image at each of the ascending steps."""
         for step in steps.tolist():
             target, num_played = record.actions[:step], len(self._actions)
             is_ahead = record.reset_state == self._reset_state and num_played <= step
@@ -208,36 +205,32 @@ class EpisodeReplayer:
             for action in target[num_played:].tolist():
                 self._act(action)
             self._actions = target
-            screen, *observation = self._images
-            yield observation[0] if observation else None, screen.transpose(1, 2, 0)
+            yield self._image
 
     def _reset(self, reset_state: dict[str, Any]) -> None:
-        seed = np.array([reset_state["seed"]])
+        self._emulator.reset(np.array([reset_state["seed"]]), _ALL_ENVS)
         place = np.array([reset_state.get("place", 0)])
-        for each in self._emulators:
-            each.reset(seed, _ALL_ENVS)
-        self._images = [each.skip_episodes(place)[0] for each in self._emulators]
+        self._image = self._emulator.skip_episodes(place)[0]
         self._reset_state = reset_state
         for action in reset_state["start"]:
             self._act(action)
 
     def _act(self, action: int) -> None:
-        for each in self._emulators:  # each steps on its own thread
-            each.send(np.array([action]))
-        self._images = [each.receive()[0][0] for each in self._emulators]
+        self._emulator.send(np.array([action]))
+        self._image = self._emulator.receive()[0][0]
 
 
 @contextmanager
-def shared_replayer(game: AtariGame, frames: FrameSettings | None) -> Iterator[EpisodeReplayer]:
+def shared_replayer(game: AtariGame) -> Iterator[EpisodeReplayer]:
     """Lend a replayer that keeps its position, since the next clip may be of the same episode.
 
     While it is in use, lend another one.
     """
     if not _REPLAYER_LOCK.acquire(blocking=False):
-        yield EpisodeReplayer(game, frames)
+        yield EpisodeReplayer(game)
         return
     try:
-        yield _cached_replayer(game, frames)
+        yield _cached_replayer(game)
     finally:
         _REPLAYER_LOCK.release()
 
@@ -246,14 +239,9 @@ _REPLAYER_LOCK = Lock()
 
 
 @lru_cache(1)
-def _cached_replayer(game: AtariGame, frames: FrameSettings | None) -> EpisodeReplayer:
-    return EpisodeReplayer(game, frames)
+def _cached_replayer(game: AtariGame) -> EpisodeReplayer:
+    return EpisodeReplayer(game)
 
 
 # ALE logs errors for emulators that are still alive when the process ends.
 atexit.register(_cached_replayer.cache_clear)
-
-
-def frames_of(record: ReplayRecord) -> FrameSettings:
-    """Return the preprocessing that the agent of an episode used."""
-    return FrameSettings(**record.reset_state["frames"])

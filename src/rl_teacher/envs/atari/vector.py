@@ -6,7 +6,6 @@ H, W: height and width in pixels.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -82,7 +81,6 @@ class AtariVectorEnv(SeededVectorEnv):
         # Sticky actions draw random numbers in every frame, so the state after an episode depends
         # on its length. Such games, and those that keep memory, are seeded at every reset.
         self._has_fresh_seeds = game.is_sticky or game.rom in RETAINS_MEMORY
-        self._frames = asdict(frames)
         self._emulators = Emulators(game, num_envs, num_threads, frames)
         self.single_observation_space = self._emulators.observation_space
         self.single_action_space = self._emulators.action_space
@@ -287,7 +285,6 @@ class AtariVectorEnv(SeededVectorEnv):
             "place": place,
             "start": list(start_points[rng.integers(len(start_points))]),
             "elapsed": elapsed,
-            "frames": self._frames,
         }
 
     # --- restoring ---
