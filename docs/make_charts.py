@@ -5,7 +5,7 @@ seeds and values, for the captions in README.md and the tables in docs/results.m
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from benchmarks import versus_imitation
-from benchmarks.comparisons import common_seeds, normalised_mean
+from benchmarks.comparisons import common_seeds, normalised_mean, unpaired_difference
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.tables import MIN_SEEDS, average, seed_means, seeds_of
 from benchmarks.tasks import TRUE_REWARD, Grid, arm_of, grids
@@ -94,55 +94,50 @@ def score_of(grid: Grid, arm: str, runs: Scores) -> Estimate:
     return normalised_mean(selected, zeros, ones)
 
 
-def time_and_return(panels: Iterable[Axes], records: list[Record]) -> None:
-    """Draw seconds of work and true return against imitation, a panel for each setting."""
-    for axes, setting in zip(panels, sorted(versus_imitation.SETTINGS), strict=True):
-        steps, labels = setting
-        for runs in newest_round(records, setting):
-            who = runs[0]["who"]
-            estimate = interquartile_mean({"": seed_means(runs, "return")})
-            work_s = average(map(itemgetter("work_s"), runs))
-            print(
-                f"{labels} labels, {steps:,} steps, {who}: {work_s:.0f} s, return "
-                f"{text_of(estimate)}, seeds {seeds_of(runs)}, source {source_of(runs[0])}"
-            )
-            colour, marker = COLOURS[who], MARKERS[who]
-            times, returns = zip(*((run["work_s"], run["return"]) for run in runs), strict=True)
-            axes.plot(times, returns, marker, color=colour, alpha=0.3, markersize=3)
-            bars = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
-            axes.errorbar(
-                *([work_s], [estimate.value], bars, None, marker),
-                color=colour,
-                elinewidth=1.8,
-                markersize=6,
-                label=who,
-            )
-        axes.set_title(f"{labels} labels, {steps:,} steps")
-        axes.set_xlabel("seconds of work")
-        axes.set_xlim(0, None)
-        axes.grid(alpha=0.25)
-
-
-def newest_round(records: list[Record], setting: tuple[int, int]) -> list[list[Record]]:
-    """Return the newest runs of ours and of each peer that ran as many at a time.
+def time_and_return(axes: Axes, records: list[Record]) -> None:
+    """Draw processor time and true return of ours and of imitation, on seeds that were not tuned.
 
     Args:
-        records: runs of `benchmarks.versus_imitation`.
-        setting: steps and labels.
+        axes: where to draw.
+        records: runs of `benchmarks.versus_imitation`; of equal seeds, the newest count.
     """
-    found: dict[int, dict[str, list[Record]]] = {}
-    for runs in groups(records, "who", "asked_steps", "labels", "changes", "parallel"):
-        first = runs[0]
-        is_wanted = (first["asked_steps"], first["labels"]) == setting and not first.get("changes")
-        if is_wanted and len({run["seed"] for run in runs}) >= MIN_SEEDS:
-            known = found.setdefault(first.get("parallel", 1), {})
-            if date_of(runs) > date_of(known.get(first["who"], [])):
-                known[first["who"]] = runs
-    compared = [
-        known for known in found.values() if {"imitation", versus_imitation.OURS} <= {*known}
-    ]
-    latest = max(compared, key=lambda known: date_of(known["imitation"]))
-    return [latest[who] for who in COLOURS if who in latest]
+    steps, labels = versus_imitation.SETTINGS[0]
+    newest: dict[str, dict[int, Record]] = {}
+    for run in sorted(records, key=itemgetter("date")):
+        is_wanted = (run["asked_steps"], run["labels"]) == (steps, labels)
+        if is_wanted and run["seed"] in versus_imitation.SEEDS and not run.get("changes"):
+            newest.setdefault(run["who"], {})[run["seed"]] = run
+    returns = {
+        who: {"": seed_means(runs.values(), "return")}
+        for who, runs in newest.items()
+        if len(runs) >= MIN_SEEDS
+    }
+    for who in (each for each in COLOURS if each in returns):
+        runs = [*newest[who].values()]
+        estimate = interquartile_mean(returns[who])
+        work_s = average(map(itemgetter("work_cpu_s"), runs))
+        difference = unpaired_difference(returns[versus_imitation.OURS], returns[who])
+        print(
+            f"{labels} labels, {steps:,} steps, {who}: {work_s:.0f} s, return {text_of(estimate)}, "
+            f"ours minus it {text_of(difference)}, seeds {seeds_of(runs)}, {source_of(runs[0])}"
+        )
+        colour, marker = COLOURS[who], MARKERS[who]
+        times, each = zip(*((run["work_cpu_s"], run["return"]) for run in runs), strict=True)
+        axes.plot(times, each, marker, color=colour, alpha=0.3, markersize=3)
+        bars = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
+        axes.errorbar(
+            *([work_s], [estimate.value], bars, None, marker),
+            color=colour,
+            elinewidth=1.8,
+            markersize=6,
+            label=who,
+        )
+    axes.set_xlabel("seconds of processor time")
+    axes.set_ylabel("true return of Hopper")
+    axes.set_xlim(0, None)
+    axes.set_ylim(0, None)
+    axes.grid(alpha=0.25)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
 
 
 def curves_of_games(panels: Mapping[str, Axes], records: list[Record]) -> None:
@@ -175,11 +170,6 @@ def curves_of_games(panels: Mapping[str, Axes], records: list[Record]) -> None:
         axes.legend(frameon=False, fontsize=7)
 
 
-def date_of(runs: list[Record]) -> str:
-    """Return the latest date of some runs; an empty string if there are none."""
-    return max((run["date"] for run in runs), default="")
-
-
 def centred(number: int) -> np.ndarray:
     """Return offsets from -0.5 to 0.5, or 0 if there is only one."""
     return np.linspace(-0.5, 0.5, number) if number > 1 else np.zeros(1)
@@ -206,16 +196,8 @@ def main() -> None:
     figure = Figure(figsize=(7, 2.8), layout="constrained")
     labels_against_true_reward(figure.subplots(), grid)
     save(figure, IMAGES / "labels-against-true-reward.png")
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    panels = figure.subplots(1, len(versus_imitation.SETTINGS), sharey=True)
-    time_and_return(panels, Records("versus_imitation").all())
-    panels[0].set_ylabel("true return of Hopper")
-    handles = {
-        text: handle
-        for axes in panels
-        for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, frameon=False)
+    figure = Figure(figsize=(7, 2.8), layout="constrained")
+    time_and_return(figure.subplots(), Records("versus_imitation").all())
     save(figure, IMAGES / "time-and-return.png")
     records = Records("atari_returns").all()
     games = list(dict.fromkeys(record["task"].partition(",")[0] for record in records))
