@@ -226,6 +226,23 @@ def test_command_with_other_numbers_sets_both_and_the_same_command_keeps_those_o
     assert split_length(given) == (begun, expected)
 
 
+@pytest.mark.parametrize(
+    ("answered", "labels", "expected"),
+    [
+        (60, 80, Control(target_steps=320_000, target_labels=80)),
+        (30, 80, Control(target_labels=80)),
+        (30, 20, Control(target_steps=160_000, target_labels=20)),
+    ],
+    ids=["finished", "still labelling", "finishes"],
+)
+def test_steps_of_a_person_follow_from_labels_that_a_command_changes(answered, labels, expected):
+    begun = replace(CONFIG, predictor="human", n_labels=60, num_timesteps=None)
+    with Experiment.open("mine", begun.saved()) as experiment:
+        experiment.metrics_file.append({"step": 240_000, "labels_answered": answered})
+        experiment.checkpoints.save(Checkpoint(240_000, {}, {}))
+    assert split_length(replace(begun, n_labels=labels)) == (begun, expected)
+
+
 def test_more_labels_are_refused_after_the_last_step_of_an_extension_on_the_page():
     extend_on_page(replace(CONFIG, num_timesteps=500_000), step=2_000_000)
     with pytest.raises(BadConfig, match=r"all 2,000,000 steps.*-t 4000000"):

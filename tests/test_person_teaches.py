@@ -339,7 +339,8 @@ def test_run_without_given_steps_ends_some_time_after_its_last_label():
     assert Experiment.find("mine").metrics()[-1]["step"] == 50_176
     assert status()["num_steps"] == 50_176
     with Labeler():
-        assert teach(replace(config, n_labels=10), OPTIONS).step == 232_448
+        # 50,176 * 10 / 9 steps, to the end of a rollout.
+        assert teach(replace(config, n_labels=10), OPTIONS).step == 55_808
     assert experiment_view().answered == 10
 
 

@@ -151,8 +151,15 @@ def split_length(config: TeachConfig) -> tuple[TeachConfig, Control | None]:
         return own, None
     if config.collect_only:
         return own, Control(target_labels=labels)
+    target = stored_control(config.name).target_labels or own.n_labels or 0
+    if labels is not None and config.follows_labeler:
+        answered = done.labels.answered
+        if answered < min(labels, target or labels):
+            return own, Control(target_labels=labels)  # the last label determines the steps
+        # As on the page, further labels come with as many steps as these took.
+        steps = labels * done.step // max(answered, 1)
     if labels is not None and steps <= done.step:
-        if labels > (stored_control(config.name).target_labels or own.n_labels or 0):
+        if labels > target:
             raise BadConfig(
                 f"Experiment {config.name!r} has done all {done.step:,} steps, so that it cannot "
                 "learn from more labels. Give it more steps as well, for example "
