@@ -66,9 +66,15 @@ def test_number_to_ask_follows_schedule_lead_and_limits(asked, waiting, settings
 
 def test_lead_grows_by_the_answers_since_the_last_call():
     queue = queue_of(25, 5)
-    planner = QueryPlanner(replace(LABELS, **FOLLOWING, total=None, is_person=True), queue)
+    labels = replace(LABELS, **FOLLOWING | {"total": None, "is_person": True})
+    planner = QueryPlanner(labels, queue)
     queue.num_answered, queue.num_waiting = 24, 1
     assert [planner.num_to_ask(Progress(0, 0.0)) for _ in range(2)] == [24 + 4 + 5 - 25, 4]
+    resumed_queue = queue_of(0, 0)
+    resumed = QueryPlanner(labels, resumed_queue)
+    resumed.load_state(planner.state())
+    resumed_queue.num_asked, resumed_queue.num_answered = 25, 24
+    assert resumed.num_to_ask(Progress(0, 0.0)) == 4
 
 
 @pytest.mark.parametrize(

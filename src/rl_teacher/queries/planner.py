@@ -158,6 +158,7 @@ class QueryPlanner:
         return {
             "budget": text_to_array(json.dumps(asdict(self.budget))),
             "num_due": np.asarray(self.num_due),
+            "num_answered": np.asarray(self._num_answered),
         }
 
     def load_state(self, state: Mapping[str, np.ndarray]) -> None:
@@ -169,3 +170,4 @@ class QueryPlanner:
         budget = array_to_text(state["budget"])
         self.budget = TypeAdapter(Budget).validate_json(budget, strict=True)
         self.num_due = int(state["num_due"])
+        self._num_answered = int(state["num_answered"])
