@@ -116,14 +116,14 @@ def processor_times(
 
     times: list[float] = []
     append = MetricsFile.append
-
-    interrupted: list[int] = []
+    is_interrupted = False
 
     def timed(self: MetricsFile, row: Mapping[str, Any]) -> None:
+        nonlocal is_interrupted
         times.append(time.process_time())
         append(self, row)
-        if is_enough is not None and not interrupted and is_enough(row, times[-1]):
-            interrupted.append(signal.SIGINT)
+        if is_enough is not None and not is_interrupted and is_enough(row, times[-1]):
+            is_interrupted = True
             os.kill(os.getpid(), signal.SIGINT)
 
     MetricsFile.append = timed

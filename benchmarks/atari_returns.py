@@ -10,7 +10,7 @@ from benchmarks.grid import Cell, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import reward_settings, teach_config
-from benchmarks.tables import NONE, named, number, over_seeds, seeds_of, table
+from benchmarks.tables import named, number, over_seeds, seeds_of, table
 from rl_teacher.config.presets import preset
 
 
@@ -18,7 +18,7 @@ class Task(NamedTuple):
     """A game and its labels.
 
     Attributes:
-        game: of `GAMES`.
+        game: its name.
         labels: 0 is the true reward.
         teacher: `score` or `spectator`.
         minutes: processor time after which a run is ended.
@@ -103,7 +103,7 @@ def report(records: list[Record]) -> list[str]:
                 over_seeds(group, "final_return"),
                 ", ".join(number(each["final_return"]) for each in group),
                 over_seeds(group, "steps"),
-                number(max(each["labels_answered"] or 0 for each in group)) or NONE,
+                number(max(each["labels_answered"] or 0 for each in group)),
                 number(max(each["peak_mb"] for each in group)),
                 seeds_of(group),
                 source_of(first),
