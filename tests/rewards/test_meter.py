@@ -1,5 +1,7 @@
 """Measurements of a predictor, on labels and rollouts made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -111,3 +113,13 @@ def test_recent_correlation_has_two_standard_errors_above_its_mean(predictor):
     meter.observe(rollout, members, -0.1)
     # The latest 16: mean 0, standard deviation 0.1, 2 * 0.1 / sqrt(16) = 0.05
     assert meter.metrics()["recent_correlation_high"] == pytest.approx(0.05)
+
+
+def test_correlation_with_a_sparse_reward_is_no_evidence(predictor):
+    meter, rollout = PredictorMeter(predictor), random_rollout()
+    members = predictor.member_rewards(SPACE.rows(rollout.observations, rollout.actions))
+    rewards = np.zeros_like(rollout.rewards)
+    rewards.flat[: rewards.size // 10] = 1.0
+    for _ in range(16):
+        meter.observe(replace(rollout, rewards=rewards), members, 0.0)
+    assert "recent_correlation_high" not in meter.metrics()

@@ -25,6 +25,9 @@ FRESH_LABELS = 40
 """Newest labels whose agreement with the predictor is logged."""
 RECENT_ROLLOUTS = 16
 """Latest rollouts over which the correlation of predicted and true rewards is averaged."""
+SPARSE = 0.1
+"""Share of steps with a true reward other than 0 up to which its correlation with the predicted one
+is no evidence: what earns a point may be right, and rewarded, seconds before it."""
 REFERENCE_COMPARISONS = 32
 """Labelled comparisons on which predicted and true rewards are standardised after a fit."""
 
@@ -56,9 +59,10 @@ class PredictorMeter:
             members: [M, T, N] raw rewards of the predictor's members.
             correlation: of both, if it is known.
         """
-        if correlation is not None:
-            self._correlations.append(correlation)
         is_valid = rollout.is_valid
+        num_rewarded = np.count_nonzero(rollout.rewards[is_valid])
+        if correlation is not None and num_rewarded > SPARSE * is_valid.sum():
+            self._correlations.append(correlation)
         if self._reference is None or not is_valid.any():
             return {}
         true = rollout.rewards[is_valid]
