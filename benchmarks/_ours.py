@@ -66,16 +66,15 @@ def teach(
             whose episodes all have the same length.
         latest: number of the latest training episodes whose mean return is `latest_return`.
         bar: true return to reach; the result then also has the time and step of reaching
-            it, and the learning curve.
+            it.
         cluster: Ray cluster that collects the rollouts.
     """
     import rl_teacher.envs.mujoco.vector  # noqa: F401 - imported now, so that it is not timed
-    from rl_teacher.runs.folder import Experiment, experiments_folder
+    from rl_teacher.runs.folder import Experiment
     from rl_teacher.teach import teach as run
 
     fixed_hopper.register()
     config = saved_to_config(saved)
-    is_continued = (experiments_folder() / config.name).exists()
     start_s, start_cpu_s = time.perf_counter(), time.process_time()
     options = RunOptions(workers=workers, no_tensorboard=True, cluster=cluster)
     with processor_times() as times:
@@ -85,14 +84,12 @@ def teach(
         raise SystemExit(f"stopped after {outcome.step:,} of {config.num_timesteps:,} steps")
     experiment = Experiment.find(config.name)
     rows = experiment.metrics()
-    work_s = rows[-1]["wall_s"] if is_continued else ended_s - start_s
+    work_s = ended_s - start_s
     metrics = curve_figures(rows) | {"work_s": work_s, "work_cpu_s": work_cpu_s}
     if bar is not None:
         metrics |= reached(bar, rows, work_s)
-        metrics |= {"curve": curve(rows), "is_continued": is_continued}
     metrics["steps_per_second_with_pretraining"] = metrics["steps"] / metrics["work_s"]
-    if not is_continued:
-        metrics |= warm_pace((config.num_timesteps or 0) // 10, rows, times)
+    metrics |= warm_pace((config.num_timesteps or 0) // 10, rows, times)
     if latest:
         metrics["latest_return"] = latest_return(experiment, latest)
     if evaluated:
@@ -242,13 +239,6 @@ def reached(bar: float, rows: list[dict[str, Any]], work_s: float) -> Metrics:
     # is unknown for a continued run.
     before_s = work_s - rows[-1]["wall_s"]
     return {"reached_s": before_s + known[0]["wall_s"], "reached_step": known[0]["step"]}
-
-
-def curve(rows: list[dict[str, Any]]) -> list[tuple[int, float | None]]:
-    """Return step and true return at each tenth of a run."""
-    tenths = [rows[-1]["step"] * tenth / 10 for tenth in range(1, 11)]
-    selected = [next(row for row in rows if row["step"] >= step) for step in tenths]
-    return [(row["step"], row["true_return"]) for row in selected]
 
 
 def curve_figures(rows: list[dict[str, Any]]) -> Metrics:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,6 @@ from rl_teacher.common import parallel
 from rl_teacher.envs.interface import environment_seeds
 
 ROOT = Path(__file__).parent.parent
-UNFINISHED = Path(__file__).parent / ".unfinished"
 # Threads of NumPy would compete with those of the physics; the command line sets the same.
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 
@@ -137,21 +135,6 @@ def run_ours(job: str, home: str | Path | None = None, **settings: Any) -> Finis
         return finish(command, RL_TEACHER_HOME=str(home))
     with tempfile.TemporaryDirectory(prefix="rl-teacher-bench-") as folder:
         return finish(command, RL_TEACHER_HOME=folder)
-
-
-def continue_ours(name: str, job: str, **settings: Any) -> Finished:
-    """Run a job that takes hours; an interrupted one is continued by the next call.
-
-    Args:
-        name: name of the folder that is kept until the job is finished.
-        job: name of the job.
-        settings: arguments of the job, sent as JSON.
-    """
-    home = UNFINISHED / name
-    home.mkdir(parents=True, exist_ok=True)
-    finished = run_ours(job, home, **settings)
-    shutil.rmtree(home)
-    return finished
 
 
 def run_peer(peer: str, script: str, **settings: Any) -> Finished:

@@ -1,6 +1,6 @@
 """Draw the charts from benchmarks/results: `python -m docs.make_charts`.
 
-Run it again when tasks.jsonl, versus_imitation.jsonl or atari_returns.jsonl changes. It prints
+Run it again when tasks.jsonl, versus_imitation.jsonl or image_returns.jsonl changes. It prints
 seeds and values, for the captions in README.md and the tables in docs/results.md and docs/atari.md.
 """
 
@@ -145,7 +145,7 @@ def curves_of_games(panels: Mapping[str, Axes], records: list[Record]) -> None:
 
     Args:
         panels: axes by game.
-        records: runs of `benchmarks.atari_returns`.
+        records: runs of `benchmarks.image_returns`.
     """
     for runs in groups(records, "task", "changes", "parallel"):
         game, _, labels = runs[0]["task"].partition(", ")
@@ -199,7 +199,7 @@ def main() -> None:
     figure = Figure(figsize=(7, 2.8), layout="constrained")
     time_and_return(figure.subplots(), Records("versus_imitation").all())
     save(figure, IMAGES / "time-and-return.png")
-    records = Records("atari_returns").all()
+    records = Records("image_returns").all()
     games = list(dict.fromkeys(record["task"].partition(",")[0] for record in records))
     figure = Figure(figsize=(8, 3), layout="constrained")
     panels = np.atleast_1d(figure.subplots(1, len(games)))

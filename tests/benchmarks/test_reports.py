@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from benchmarks._ours import backward_turns, curve, curve_figures, warm_pace
+from benchmarks._ours import backward_turns, curve_figures, warm_pace
 from benchmarks.registry import BENCHMARKS
 from benchmarks.results import document
 from benchmarks.tables import MIN_SEEDS, interval, over_seeds
@@ -56,17 +56,6 @@ def test_warm_pace_excludes_compilation_in_wall_time_and_in_processor_time():
     assert pace == {"warm_steps_per_second": 256, "steps_per_cpu_second": 128}
 
 
-def test_curve_has_first_return_at_or_after_each_tenth():
-    rows = [
-        {"step": step, "true_return": float(step) if step > 40 else None}
-        for step in range(25, 501, 25)
-    ]
-    assert curve(rows)[:2] == [(50, 50.0), (100, 100.0)]
-    assert curve(rows)[-1] == (500, 500.0)
-    assert len(curve(rows)) == 10
-    assert curve([{"step": 7, "true_return": None}]) == [(7, None)] * 10
-
-
 def test_interval_needs_five_seeds():
     scores = {"": dict(enumerate([0.0, 1.0, 2.0, 3.0, 4.0]))}
     assert interval(lambda _: Estimate(1035.0, 980.0, 1071.2), scores) == "1,035 (980 to 1,071)"
@@ -80,7 +69,7 @@ def test_runs_of_equal_seed_count_once_with_the_mean_of_their_distinct_values():
     assert over_seeds(records, "x") == "4.00"  # IQM of 2, 4 and 6
 
 
-@pytest.mark.parametrize("name", sorted(BENCHMARKS.keys() - {"pictures"}))
+@pytest.mark.parametrize("name", sorted(BENCHMARKS))
 def test_benchmark_with_several_seeds_has_enough_for_an_interval_by_default(name):
     seeds = getattr(BENCHMARKS[name], "SEEDS", range(MIN_SEEDS))
     assert len(seeds) >= MIN_SEEDS

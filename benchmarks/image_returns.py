@@ -1,4 +1,4 @@
-"""Atari games with default settings, from the true reward and from labels, on one core."""
+"""Images with default settings, from the true reward and from labels, on one core."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,31 +15,36 @@ from rl_teacher.config.presets import preset
 
 
 class Task(NamedTuple):
-    """A game and its labels.
+    """An environment and its labels.
 
     Attributes:
-        game: its name.
+        name: of the environment.
         labels: 0 is the true reward.
         teacher: `score` or `spectator`.
         minutes: processor time after which a run is ended.
         goal: return of the latest 100 episodes at which a run is ended; None for no goal.
+        steps: over which the labels are spread; None for the default.
     """
 
-    game: str
+    name: str
     labels: int
     teacher: str
     minutes: float
     goal: float | None
+    steps: int | None = None
 
     @property
     def title(self) -> str:
         """Name of the row."""
         by = {"score": "by score", "spectator": "of the spectator"}[self.teacher]
-        return f"{self.game}, " + (f"{self.labels:,} labels {by}" if self.labels else "true reward")
+        return f"{self.name}, " + (f"{self.labels:,} labels {by}" if self.labels else "true reward")
 
 
 HOUR = 60.0
+IMAGES = {"MovingDot": "MovingDot-v0", "CarRacing": "CarRacing-v3"}
+"""Environments that are no Atari games."""
 TASKS = (
+    Task("MovingDot", 300, "score", 10, 81, 200_000),
     Task("Pong", 0, "score", 20, 19),
     Task("Pong", 1_000, "score", 22, 18),
     Task("Pong", 300, "score", 40, 15),
@@ -53,10 +58,12 @@ TASKS = (
         for game in ("Seaquest", "SpaceInvaders", "BeamRider", "Qbert")
         for labels in (0, 1_500)
     ),
+    Task("CarRacing", 0, "score", HOUR, 900),
+    Task("CarRacing", 1_000, "score", HOUR, 900),
 )
 SEEDS = (10, 11, 12, 13, 14)
 NUM_PARALLEL = 2
-HOW = "python -m benchmarks.run atari_returns [--only Pong ...] [--labels 300 0] [--seeds 10 11]"
+HOW = "python -m benchmarks.run image_returns [--only Pong ...] [--labels 300 0] [--seeds 10 11]"
 
 
 def run(options: Options, records: Records) -> None:
@@ -69,12 +76,13 @@ def cells(options: Options) -> Iterator[Cell]:
     """Yield a run for each seed and task."""
     for seed in options.seeds or options.limited(SEEDS):
         for task in filter(partial(_is_selected, options), options.limited(TASKS, 2)):
+            env_id = IMAGES.get(task.name, f"{task.name}-v4")
             config = teach_config(
-                preset("atari", has_labels=task.labels > 0),
-                {"env_id": f"{task.game}-v4", "seed": seed},
+                preset("images" if task.name in IMAGES else "atari", has_labels=task.labels > 0),
+                {"env_id": env_id, "seed": seed},
                 reward_settings(task.labels),
                 {"teacher": task.teacher} if task.teacher == "spectator" else {},
-                {"num_timesteps": options.steps} if options.steps else {},
+                {"num_timesteps": steps} if (steps := options.steps or task.steps) else {},
                 options.settings,
             )
             minutes = 0.3 if options.is_quick else task.minutes
@@ -84,7 +92,7 @@ def cells(options: Options) -> Iterator[Cell]:
 
 
 def _is_selected(options: Options, task: Task) -> bool:
-    return options.wants(task.game) and (not options.labels or task.labels in options.labels)
+    return options.wants(task.name) and (not options.labels or task.labels in options.labels)
 
 
 def report(records: list[Record]) -> list[str]:
@@ -110,10 +118,10 @@ def report(records: list[Record]) -> list[str]:
             ]
         )
     return [
-        "Default settings of the command line (preset `atari`), one thread. A run ends with its "
-        "goal or after its minutes, which are of processor time, as are the minutes to the goal; "
-        "the return is that of the latest 100 episodes. Interquartile means with 95 % bootstrap "
-        "intervals.",
+        "Default settings of the command line (presets `atari` and `images`), one thread. A run "
+        "ends with its goal or after its minutes, which are of processor time, as are the minutes "
+        "to the goal; the return is that of the latest 100 episodes. Interquartile means with 95 % "
+        "bootstrap intervals.",
         "",
         *table(
             [
