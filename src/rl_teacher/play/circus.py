@@ -51,7 +51,6 @@ class Act:
         env_id: environment of both agents.
         sentence: description of the trick.
         clip_length: seconds of the clips that are compared.
-        uses_sac: whether SAC acts, with a quarter of the steps, and not PPO.
     """
 
     title: str
@@ -59,7 +58,6 @@ class Act:
     env_id: str
     sentence: str
     clip_length: float = TeachConfig.clip_length
-    uses_sac: bool = False
 
     @property
     def teacher(self) -> TaskTeacher:
@@ -68,10 +66,9 @@ class Act:
 
     def configs(self, options: CircusOptions) -> tuple[TeachConfig, TeachConfig]:
         """Return the settings of the taught agent, and of the agent with the true reward."""
-        steps = options.steps // 4 if self.uses_sac else options.steps
         shared: dict[str, Any] = {
-            "agent": "sac" if self.uses_sac else "ppo",
-            "num_timesteps": steps,
+            "agent": "sac",
+            "num_timesteps": options.steps,
             "seed": options.seed,
         }
         taught = TeachConfig(
@@ -81,7 +78,6 @@ class Act:
             teacher=self.task,
             n_labels=options.labels,
             clip_length=self.clip_length,
-            agent_reset=0.5,  # as in the runs in docs/results.md
             schedule_fraction=1.0,
             **shared,
         )
@@ -90,7 +86,7 @@ class Act:
 
 
 ACTS = (
-    Act("Ballerina", "ballerina", "ShortWalker-v1", "Walker balances on one leg.", uses_sac=True),
+    Act("Ballerina", "ballerina", "ShortWalker-v1", "Walker balances on one leg."),
     Act("Opposite", "opposite", "Reacher-v1", "Reacher keeps away from its target."),
     Act("Backflip", "backflip", "ShortHopper-v1", "Hopper turns over backwards.", clip_length=2.5),
     Act("Tap dance", "tapdance", "ShortCheetah-v1", "Cheetah dances on its hind leg."),

@@ -48,9 +48,9 @@ class CircusOptions:
 
     out: Path = Path("circus")
     """folder for circus.html, circus.json and the videos"""
-    steps: Count = 1_000_000
+    steps: Count = 250_000
     """environment steps of training of each agent"""
-    labels: Count = 700
+    labels: Count = 400
     """labels of each taught agent"""
     seed: Annotated[int, Field(ge=0, le=MAX_SEED - EPISODES)] = 1
     """seed of all agents, and of the first of the episodes that are measured"""
