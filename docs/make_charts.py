@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from benchmarks import versus_imitation
 from benchmarks.comparisons import common_seeds, normalised_mean, unpaired_difference
-from benchmarks.records import Record, Records, groups, source_of
+from benchmarks.records import Record, Records, source_of
 from benchmarks.tables import MIN_SEEDS, average, seed_means, seeds_of
 from benchmarks.tasks import TRUE_REWARD, Grid, arm_of, grids
 from rl_teacher.report.statistics import Estimate, Scores, interquartile_mean
@@ -141,14 +141,15 @@ def time_and_return(axes: Axes, records: list[Record]) -> None:
 
 
 def curves_of_games(panels: Mapping[str, Axes], records: list[Record]) -> None:
-    """Draw the true return of every Atari run over minutes of processor time.
+    """Draw the true return of every run with images over minutes of processor time.
 
     Args:
-        panels: axes by game.
+        panels: axes by environment.
         records: runs of `benchmarks.image_returns`.
     """
-    for runs in groups(records, "task", "changes", "parallel"):
-        game, _, labels = runs[0]["task"].partition(", ")
+    for task in dict.fromkeys(record["task"] for record in records):
+        runs = [record for record in records if record["task"] == task]
+        game, _, labels = task.partition(", ")
         axes = panels[game]
         colour = f"C{len(axes.get_legend_handles_labels()[0])}"
         for run in runs:
@@ -161,7 +162,7 @@ def curves_of_games(panels: Mapping[str, Axes], records: list[Record]) -> None:
                 linewidth=1,
                 label=labels if is_first else None,
             )
-        print(f"{game}, {labels}: seeds {seeds_of(runs)}, source {source_of(runs[0])}")
+        print(f"{task}: seeds {seeds_of(runs)}, sources {', '.join({*map(source_of, runs)})}")
     for game, axes in panels.items():
         axes.set_title(game)
         axes.set_xlabel("minutes of one core")
