@@ -290,6 +290,21 @@ def test_steps_of_a_person_follow_from_their_labels(settings, num_steps):
 
 
 @pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        (HUMAN, 20_000),
+        (replace(HUMAN, env_id="MovingDot-v0"), 2_000),
+        (replace(HUMAN, env_id="Pong-v4", n_labels=None), 2_000),
+    ],
+)
+def test_agent_with_images_trains_less_far_ahead_of_a_person(settings, steps):
+    learning = plan_of(settings).learning
+    assert learning is not None
+    assert learning.labels.follows_labeler
+    assert learning.labels.steps_between == steps
+
+
+@pytest.mark.parametrize(
     ("step", "last"), [(10_000, 112_000), (300_000, 600_000), (500_000, 832_000)]
 )
 def test_run_ends_after_as_many_steps_as_its_40_labels_took_within_limits(step, last):

@@ -14,6 +14,7 @@ from rl_teacher.config.agents import AgentConfig
 from rl_teacher.config.experiment import (
     AGENT_RESET_OF_SAC,
     FIRST_STEPS,
+    MIN_STEPS_PER_LABEL,
     SCHEDULE_FRACTION_OF_SAC,
     STEPS_PER_LABEL,
     PageOptions,
@@ -310,7 +311,12 @@ def resolve(
         spelt = None if clip == TeachConfig.clip_length else as_flag("clip_length", f"{clip:g}")
         segment_steps = limited_segment_steps(segment_steps, env_info, spelt, warnings)
         is_paced = given.asks_a_person and not given.asks_upfront and run.pace == "labels"
-        labels = resolve_labels(given, is_paced=is_paced, follows_labeler=given.follows_labeler)
+        # With images, an agent far ahead of its labels soon does one thing only: docs/labelling.md.
+        has_images = env_info.has_image_observations
+        steps_ahead = MIN_STEPS_PER_LABEL if has_images else STEPS_PER_LABEL
+        labels = resolve_labels(
+            given, is_paced=is_paced, steps_ahead=steps_ahead if given.follows_labeler else None
+        )
         learning = resolve_learning(given, env_info, segment_steps, labels)
     if shows_ends and given.predictor != "rl":
         warnings.append(
@@ -446,7 +452,7 @@ def resolve_labels(
     given: Reading,
     *,
     is_paced: bool = False,
-    follows_labeler: bool = False,
+    steps_ahead: int | None = None,
     steps_between: int | None = None,
 ) -> LabelPlan:
     """Resolve the settings of the labels that are asked for.
@@ -454,7 +460,8 @@ def resolve_labels(
     Args:
         given: the settings.
         is_paced: whether training waits for labels that are due.
-        follows_labeler: whether comparisons are asked as fast as a person answers.
+        steps_ahead: environment steps for each label, at most, if comparisons are asked as fast as
+            a person answers.
         steps_between: environment steps between two labels of the constant schedule.
     """
     if not given.asks:
@@ -469,8 +476,7 @@ def resolve_labels(
     is_fitted = given.predictor_path is not None
     compares_pairs = given.queries == "pairs"
     is_selected = compares_pairs and (is_fitted or asks_later)
-    if follows_labeler:
-        steps_between = STEPS_PER_LABEL
+    steps_between = steps_between or steps_ahead
     return LabelPlan(
         is_person=is_person,
         teacher=TeachConfig.teacher if is_person else given.teacher,
@@ -486,7 +492,7 @@ def resolve_labels(
         seconds_between=SECONDS_BETWEEN if is_person and steps_between is None else 0.0,
         steps_between=steps_between or LabelPlan.steps_between,
         is_paced=is_paced,
-        follows_labeler=follows_labeler,
+        follows_labeler=steps_ahead is not None,
         selector=given.selector if is_selected else TeachConfig.selector,
         queries=given.queries,
         n_clips=None if compares_pairs else given.n_clips,
