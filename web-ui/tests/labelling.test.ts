@@ -529,8 +529,7 @@ describe('ranking', () => {
     await session.start()
     expect([session.current?.comparison.id, kind(session)]).toEqual([1, 'pair only'])
     session.answer('equal')
-    await settle()
-    expect(sent).toMatchObject([{ comparison_id: 1, answer: 'equal' }])
+    await vi.waitFor(() => expect(sent).toMatchObject([{ comparison_id: 1, answer: 'equal' }]))
     session.stop()
   })
 
