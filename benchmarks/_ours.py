@@ -65,8 +65,7 @@ def teach(
         evaluated: episodes to evaluate the final deterministic policy on; only for environments
             whose episodes all have the same length.
         latest: number of the latest training episodes whose mean return is `latest_return`.
-        bar: true return to reach; the result then also has the time and step of reaching
-            it.
+        bar: true return to reach; the result then also has the time and step of reaching it.
         cluster: Ray cluster that collects the rollouts.
     """
     import rl_teacher.envs.mujoco.vector  # noqa: F401 - imported now, so that it is not timed

@@ -311,7 +311,7 @@ def resolve(
         spelt = None if clip == TeachConfig.clip_length else as_flag("clip_length", f"{clip:g}")
         segment_steps = limited_segment_steps(segment_steps, env_info, spelt, warnings)
         is_paced = given.asks_a_person and not given.asks_upfront and run.pace == "labels"
-        # With images, an agent far ahead of its labels soon does one thing only: docs/labelling.md.
+        # With images, an agent far ahead of its labels collapses to one behaviour.
         has_images = env_info.has_image_observations
         steps_ahead = MIN_STEPS_PER_LABEL if has_images else STEPS_PER_LABEL
         labels = resolve_labels(

@@ -46,8 +46,8 @@ FIRST_STEPS = 32_000
 """Environment steps of whole episodes from which a person's first comparisons are chosen, at most;
 there are more if the comparisons need them."""
 MIN_STEPS_PER_LABEL, STEPS_PER_LABEL = 2_000, 20_000
-"""Environment steps for each of a person's labels where -t is not given, at least and at most; with
-images, no more than the first while they label. See docs/labelling.md."""
+"""Minimum and maximum environment steps for each of a person's labels where -t is not given. With
+images, the minimum is also the maximum during labelling; see docs/labelling.md."""
 UNLIMITED_STEPS = MAX_SEED
 """Environment steps of a run that its labels, or its owner, end."""
 SCHEDULE_FRACTION_OF_SAC = 0.5
