@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from benchmarks.children import run_ours
-from benchmarks.grid import Cell, fill
+from benchmarks.grid import Cell, cell_of_peer, fill
 from benchmarks.options import Options
 from benchmarks.records import Record, Records, groups, source_of
 from benchmarks.settings import reward_settings, teach_config
@@ -61,9 +61,32 @@ TASKS = (
     Task("CarRacing", 0, "score", HOUR, 900),
     Task("CarRacing", 1_000, "score", HOUR, 900),
 )
+PEER, PEER_TASK, PEER_SEEDS = "Stable-Baselines3", "Pong, true reward", (10, 11)
+PEER_JOB: dict[str, Any] = {
+    "env_id": "ALE/Pong-v5",
+    "network": "paper",
+    "num_envs": 8,
+    "arguments": {
+        "n_steps": 128,
+        "n_epochs": 4,
+        "batch_size": 256,
+        "learning_rate": 2.5e-4,
+        "clip_range": 0.1,
+        "ent_coef": 0.01,
+    },
+    "annealed": ["learning_rate", "clip_range"],
+    "threads": 1,
+    "processes": False,
+    "warm_up_steps": 0,
+    "steps": 10_000_000,
+}
+"""PPO as its zoo configures it for Atari, ended after the minutes that ours has."""
 SEEDS = (10, 11, 12, 13, 14)
 NUM_PARALLEL = 2
-HOW = "python -m benchmarks.run image_returns [--only Pong ...] [--labels 300 0] [--seeds 10 11]"
+HOW = (
+    "python -m benchmarks.run image_returns [--only Pong Stable-Baselines3 ...] [--labels 300 0] "
+    "[--seeds 10 11]"
+)
 
 
 def run(options: Options, records: Records) -> None:
@@ -89,6 +112,10 @@ def cells(options: Options) -> Iterator[Cell]:
             job: dict[str, Any] = {"saved": config.saved(), "minutes": minutes, "goal": task.goal}
             facts = {"task": task.title, "seed": seed} | options.changes
             yield Cell("rl-teacher", facts, job, partial(run_ours, "learn", **job, workers=1))
+        if seed in PEER_SEEDS and options.wants(PEER):
+            minutes = 0.3 if options.is_quick else 20.0
+            facts = {"task": PEER_TASK, "seed": seed}
+            yield cell_of_peer(PEER, facts, "sb3", "sb3_atari.py", {**PEER_JOB, "minutes": minutes})
 
 
 def _is_selected(options: Options, task: Task) -> bool:
@@ -98,20 +125,20 @@ def _is_selected(options: Options, task: Task) -> bool:
 def report(records: list[Record]) -> list[str]:
     """Build a table, by task, settings and source."""
     rows = []
-    for group in groups(records, "task", "changes", "parallel"):
+    for group in groups(records, "who", "task", "changes", "parallel"):
         first = group[0]
-        goal = first["settings"]["goal"]
+        goal = first["settings"].get("goal")
         rows.append(
             [
-                named(first["task"], first),
+                named(first["task"], first) + (f", {PEER}" if first["who"] == PEER else ""),
                 number(first["settings"]["minutes"]),
                 number(goal),
-                f"{sum(each['goal_minutes'] is not None for each in group)} of {len(group)}",
-                over_seeds(group, "goal_minutes"),
+                f"{sum(each.get('goal_minutes') is not None for each in group)} of {len(group)}",
+                over_seeds(group, lambda record: record.get("goal_minutes")),
                 over_seeds(group, "final_return"),
                 ", ".join(number(each["final_return"]) for each in group),
                 over_seeds(group, "steps"),
-                number(max(each["labels_answered"] or 0 for each in group)),
+                number(max(each.get("labels_answered") or 0 for each in group)),
                 number(max(each["peak_mb"] for each in group)),
                 seeds_of(group),
                 source_of(first),

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from benchmarks import versus_imitation
 from benchmarks.comparisons import common_seeds, normalised_mean, unpaired_difference
 from benchmarks.records import Record, Records, source_of
-from benchmarks.tables import MIN_SEEDS, average, seed_means, seeds_of
+from benchmarks.tables import MIN_SEEDS, average, named, seed_means, seeds_of
 from benchmarks.tasks import TRUE_REWARD, Grid, arm_of, grids
 from rl_teacher.report.statistics import Estimate, Scores, interquartile_mean
 
@@ -147,9 +147,10 @@ def curves_of_games(panels: Mapping[str, Axes], records: list[Record]) -> None:
         panels: axes by environment.
         records: runs of `benchmarks.image_returns`.
     """
-    for task in dict.fromkeys(record["task"] for record in records):
-        runs = [record for record in records if record["task"] == task]
-        game, _, labels = task.partition(", ")
+    titles = [named(record["task"], record) for record in records]
+    for title in dict.fromkeys(titles):
+        runs = [record for record, own in zip(records, titles, strict=True) if own == title]
+        game, _, labels = title.partition(", ")
         axes = panels[game]
         colour = f"C{len(axes.get_legend_handles_labels()[0])}"
         for run in runs:
@@ -162,7 +163,7 @@ def curves_of_games(panels: Mapping[str, Axes], records: list[Record]) -> None:
                 linewidth=1,
                 label=labels if is_first else None,
             )
-        print(f"{task}: seeds {seeds_of(runs)}, sources {', '.join({*map(source_of, runs)})}")
+        print(f"{title}: seeds {seeds_of(runs)}, sources {', '.join({*map(source_of, runs)})}")
     for game, axes in panels.items():
         axes.set_title(game)
         axes.set_xlabel("minutes of one core")
@@ -200,12 +201,15 @@ def main() -> None:
     figure = Figure(figsize=(7, 2.8), layout="constrained")
     time_and_return(figure.subplots(), Records("versus_imitation").all())
     save(figure, IMAGES / "time-and-return.png")
-    records = Records("image_returns").all()
+    # The peer has no curves.
+    records = [record for record in Records("image_returns").all() if "curve" in record]
     games = list(dict.fromkeys(record["task"].partition(",")[0] for record in records))
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(1, len(games)))
-    curves_of_games(dict(zip(games, panels, strict=True)), records)
-    panels[0].set_ylabel("true return")
+    num_rows = -(-len(games) // 2)
+    figure = Figure(figsize=(8, 2.8 * num_rows), layout="constrained")
+    panels = figure.subplots(num_rows, 2, squeeze=False)
+    curves_of_games(dict(zip(games, panels.flat, strict=False)), records)
+    for axes in panels[:, 0]:
+        axes.set_ylabel("true return")
     save(figure, IMAGES / "atari-curves.png")
 
 

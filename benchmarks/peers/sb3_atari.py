@@ -2,7 +2,9 @@
 
 Run in its own virtual environment: `python sb3_atari.py JOB`, where JOB is JSON with env_id,
 network (paper or small), num_envs, arguments (of the agent's constructor), seed, threads, processes
-(whether each environment has one of its own), warm_up_steps (not timed) and steps.
+(whether each environment has one of its own), warm_up_steps (not timed) and steps. Optional are
+annealed (names of the arguments that fall linearly to 0) and minutes (processor time after which
+training ends).
 """
 
 import json
@@ -15,8 +17,10 @@ import numpy as np
 import stable_baselines3
 import torch
 from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
+from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
 from torch import nn
 
@@ -44,6 +48,17 @@ class SmallCNN(BaseFeaturesExtractor):
         return self.dense(self.see(pictures))
 
 
+class TimeLimit(BaseCallback):
+    """Ends training after an amount of processor time."""
+
+    def __init__(self, minutes: float) -> None:
+        super().__init__()
+        self.seconds = 60 * minutes
+
+    def _on_step(self) -> bool:
+        return time.process_time() < self.seconds
+
+
 NETWORKS = {"paper": NatureCNN, "small": SmallCNN}
 
 
@@ -56,10 +71,13 @@ def make_agent(job: dict) -> PPO:
         env_kwargs={"frameskip": 1, "repeat_action_probability": 0.0},
         vec_env_cls=SubprocVecEnv if job["processes"] else DummyVecEnv,
     )
+    arguments = dict(job["arguments"])
+    for name in job.get("annealed", ()):
+        arguments[name] = LinearSchedule(arguments[name], 0.0, 1.0)
     return PPO(
         "CnnPolicy",
         VecFrameStack(venv, 4),
-        **job["arguments"],
+        **arguments,
         policy_kwargs={"features_extractor_class": NETWORKS[job["network"]]},
         seed=job["seed"],
         device="cpu",
@@ -71,14 +89,18 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     torch.set_num_threads(job["threads"])
     agent = make_agent(job)
-    agent.learn(job["warm_up_steps"])
+    if job["warm_up_steps"]:
+        agent.learn(job["warm_up_steps"])
     began_at, began_s = agent.num_timesteps, time.perf_counter()
-    agent.learn(job["steps"], reset_num_timesteps=False)
+    limit = TimeLimit(job["minutes"]) if "minutes" in job else None
+    agent.learn(job["steps"], limit, reset_num_timesteps=not job["warm_up_steps"])
     seconds = time.perf_counter() - began_s
     num_steps = agent.num_timesteps - began_at
+    returns = [episode["r"] for episode in agent.ep_info_buffer]
     figures = {
         "steps": num_steps,
         "steps_per_second": num_steps / seconds,
+        "final_return": float(np.mean(returns)) if returns else None,
         "peer_versions": {
             "stable-baselines3": stable_baselines3.__version__,
             "torch": torch.__version__,

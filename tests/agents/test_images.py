@@ -210,6 +210,23 @@ def test_bands_are_normalised_by_those_of_earlier_rollouts(kind):
     assert batch.features is None
 
 
+def test_lost_life_is_an_end_to_the_value_function_only():
+    venv = make_corridors(8)
+    agent = make(PPO, venv)
+    rollout = Collector(venv, seed=0).collect(agent.act, agent.rollout_steps)
+    lost_life = np.zeros_like(rollout.terminated)
+    lost_life[3, 5] = True
+    assert not rollout.ended[3, 5]
+    batch = agent.rollout_batch(replace(rollout, lost_life=lost_life), rollout.rewards)
+    np.testing.assert_array_equal(batch.terminated, rollout.terminated | lost_life)
+    np.testing.assert_array_equal(batch.ended, rollout.ended | lost_life)
+    advantages = prepare_batch(agent._networks, batch, agent.config).advantages
+    # A_t = r_t - V(o_t): nothing of the next life counts.
+    values = agent._networks.value(jnp.asarray(batch.observations[3, 5]))
+    expected = batch.rewards[3, 5] - values[0]
+    np.testing.assert_allclose(advantages.reshape(lost_life.shape)[3, 5], expected, atol=1e-5)
+
+
 def updated(agent, rollout_batch, num_threads):
     """Return the networks after two epochs and the metrics."""
     batch = prepare_batch(agent._networks, rollout_batch, agent.config)

@@ -111,6 +111,7 @@ class Collector:
         self.num_envs = venv.num_envs
         self._shard = shard = shard or Shard(0, venv.num_envs, venv.num_envs)
         self._hide_terminations = hide_terminations
+        self._shows_lives = not hide_terminations and getattr(venv, "has_lives", False)
         space = venv.single_action_space
         is_integer = isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.integer)
         # Of a Box, for which actions are rounded; agents and rollouts have them as floats.
@@ -236,6 +237,8 @@ class Collector:
         }
         if self._masks is not None:
             columns["action_masks"] = np.empty((*shape, self._masks.shape[1]), bool)
+        if self._shows_lives:
+            columns["lost_life"] = np.empty(shape, bool)
         return columns
 
     def _scene_states(self) -> Shaped[np.ndarray, "env scene"]:
@@ -268,6 +271,8 @@ class Collector:
         ended = terminated | truncated
         columns["terminated"][t] = False if self._hide_terminations else terminated
         columns["truncated"][t] = ended if self._hide_terminations else truncated
+        if self._shows_lives:
+            columns["lost_life"][t] = step_infos["lost_life"]
         self._observations = self._next_observations = observations
         self._resets_next = self._ignores_action(step_infos)
         if self._mode == AutoresetMode.NEXT_STEP:

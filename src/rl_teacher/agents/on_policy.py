@@ -282,14 +282,17 @@ class OnPolicyAgent(ABC, Generic[Config]):
         else:
             # The bands are the observations of policy and value function.
             rows, features = features, None
+        # To the value function, a lost life is an end, as in Mnih et al. 2015.
+        lost_life = rollout.lost_life
+        terminated = rollout.terminated if lost_life is None else rollout.terminated | lost_life
         return RolloutBatch(
             observations=self._normalised(rows),
             next_observations=following,
             actions=actions,
             masks=rollout.action_masks,
             rewards=self._scale_rewards(rewards, rollout.ended, rollout.is_valid),
-            terminated=rollout.terminated.astype(np.float32),
-            ended=(rollout.ended | ~rollout.is_valid).astype(np.float32),
+            terminated=terminated.astype(np.float32),
+            ended=(rollout.ended | terminated | ~rollout.is_valid).astype(np.float32),
             weights=rollout.is_valid.astype(np.float32),
             features=features,
         )

@@ -29,6 +29,8 @@ class Rollout:
             numbers of the episode and of the step in it.
         action_masks: [T, N, A] the discrete actions that the environment allowed; None if it
             allows all of them.
+        lost_life: [T, N] whether the agent lost a life, though the episode may go on; None if there
+            are no lives, or ends are hidden from the agent.
     """
 
     observations: Shaped[np.ndarray, "time env ..."]
@@ -40,6 +42,7 @@ class Rollout:
     is_valid: Bool[np.ndarray, "time env"]
     scene_states: Shaped[np.ndarray, "time env scene"]
     action_masks: Bool[np.ndarray, "time env action"] | None = None
+    lost_life: Bool[np.ndarray, "time env"] | None = None
 
     @property
     def ended(self) -> Bool[np.ndarray, "time env"]:

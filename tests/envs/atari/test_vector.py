@@ -99,6 +99,19 @@ def test_episode_terminates_below_min_lives(rule):
     assert lives == [5] * (len(lives) - 1) + [4]
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_lost_life_is_reported_within_episode_unless_ends_are_hidden(hidden):
+    collector = Collector(make_games("Breakout-v0", 2), seed=0, hide_terminations=hidden)
+    rollout = collector.collect(lambda observations: np.ones(len(observations), int), 80)
+    assert not rollout.ended.any()
+    if hidden:
+        assert rollout.lost_life is None
+    else:
+        # Without moving, an agent that launches each ball at once loses a life every 25 steps.
+        np.testing.assert_array_equal(rollout.lost_life.sum(0) > 1, True)
+        assert rollout.lost_life.sum() == 2 * 5 - collector.venv.get_state()["lives"].sum()
+
+
 # --- start points ---
 
 

@@ -55,6 +55,7 @@ class AtariVectorEnv(SeededVectorEnv):
         "render_modes": [],
         "render_fps": CLIP_FPS,
     }
+    has_lives = True
 
     def __init__(
         self,
@@ -100,6 +101,7 @@ class AtariVectorEnv(SeededVectorEnv):
         # Actions of the start points that are still to be played.
         self._start_left = np.zeros(num_envs, np.int64)
         self._is_starting = np.zeros(num_envs, np.bool_)
+        self._lives = np.zeros(num_envs, np.int64)
 
     @property
     def scene_states(self) -> Float[np.ndarray, "env 2"]:
@@ -184,7 +186,8 @@ class AtariVectorEnv(SeededVectorEnv):
         is_over_at_start = terminated & is_starting
         terminated = terminated & ~is_starting
         truncated = self._elapsed + self._steps >= self._rules.max_episode_steps
-        infos: Infos = {"lives": lives}
+        infos: Infos = {"lives": lives, "lost_life": (lives < self._lives) & ~is_starting}
+        self._lives = lives.copy()
         ended = terminated | truncated
         if ended.any():
             infos |= final_infos(images, ended)
@@ -202,6 +205,7 @@ class AtariVectorEnv(SeededVectorEnv):
             **pack_replays(running, self._histories),
             "episodes": self._episodes.copy(),
             "start_left": self._start_left.copy(),
+            "lives": self._lives.copy(),
             "observations": self._observations.copy(),
             "rng": self.pack_generators(),
         }
@@ -219,6 +223,7 @@ class AtariVectorEnv(SeededVectorEnv):
         for taken, record in zip(self._taken, running, strict=True):
             taken[: len(record)] = record.actions
         self._start_left = state["start_left"].copy()
+        self._lives = state["lives"].copy()
         self.unpack_generators(state["rng"])
         unpack_histories(self._histories, state)
         self._observations = self._replay(running)
@@ -264,6 +269,8 @@ class AtariVectorEnv(SeededVectorEnv):
             self._reset_states[env] = self._next_reset_state(env, previous, int(elapsed[env]))
             self._episodes[env] = self._histories[env].start_episode()
             self._start_left[env] = len(self._reset_states[env]["start"])
+        # Unknown until the next step, in which none is lost.
+        self._lives[is_reset] = 0
         self._steps[is_reset] = 0
         self._elapsed[is_reset] = elapsed[is_reset]
         reset_states = [self._reset_states[env] for env in reset_envs]
