@@ -42,6 +42,8 @@ def test_keys_answer_undo_and_play_and_are_left_to_fields_and_dialogs(labelling,
         "ArrowDown": Answer.EQUAL,
         "s": Answer.CANNOT_TELL,
     }.items():
+        # Only with another comparison ahead is it announced at once.
+        labelling.wait_until("hooks.numAhead > 1")
         answers[labelling.hook("comparisonId")] = answer
         page.keyboard.down(key)
         page.keyboard.down(key)  # A held key repeats.

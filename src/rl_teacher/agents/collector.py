@@ -103,8 +103,8 @@ class Collector:
             stagger: length of an episode if none ends early, or 0. The first episodes then start
                 at random ages, so that not all end at once and every rollout holds all phases of
                 an episode.
-            hide_terminations: report terminations as truncations, because the time of a
-                termination reveals something about the true reward.
+            hide_terminations: report terminations as truncations and no lost lives, because their
+                times reveal something about the true reward.
             shard: which of the environments of a run these are; by default all of them.
         """
         self.venv = venv

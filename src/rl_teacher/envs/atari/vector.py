@@ -47,7 +47,8 @@ class AtariVectorEnv(SeededVectorEnv):
 
     Each step returns new observation arrays without copying: keep them, but do not write to them.
 
-    In games with start points, `infos["ignores_action"]` is True where the next step plays one.
+    `infos` has the [N] `lives` that are left and whether the step was a `lost_life`. In games with
+    start points, `infos["ignores_action"]` is True where the next step plays one.
     """
 
     metadata = {  # noqa: RUF012
