@@ -1,6 +1,6 @@
 """Render docs/images/taught.gif and atari.gif: untrained agents next to taught ones.
 
-    python docs/make_animation.py taught atari
+    python docs/make_animation.py [taught] [atari]
 
 It trains the agents whose experiments do not exist yet (taught: a few minutes on two cores, atari:
 half an hour) and films them with `rl-teacher play --compare --video`. No display is needed.
@@ -103,7 +103,7 @@ ANIMATIONS = {"taught": taught, "atari": atari}
 
 def main() -> None:
     """Render the animations whose names are given."""
-    for name in sys.argv[1:]:
+    for name in sys.argv[1:] or ANIMATIONS:
         ANIMATIONS[name]()
 
 

@@ -210,7 +210,7 @@ def test_bands_are_normalised_by_those_of_earlier_rollouts(kind):
     assert batch.features is None
 
 
-def test_lost_life_is_an_end_to_the_value_function_only():
+def test_lost_life_terminates_returns_but_not_the_episode():
     venv = make_corridors(8)
     agent = make(PPO, venv)
     rollout = Collector(venv, seed=0).collect(agent.act, agent.rollout_steps)

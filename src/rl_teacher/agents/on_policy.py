@@ -282,7 +282,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         else:
             # The bands are the observations of policy and value function.
             rows, features = features, None
-        # To the value function, a lost life is an end, as in Mnih et al. 2015.
+        # As in Mnih et al. 2015, returns end with the loss of a life.
         lost_life = rollout.lost_life
         terminated = rollout.terminated if lost_life is None else rollout.terminated | lost_life
         return RolloutBatch(
