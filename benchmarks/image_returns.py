@@ -115,7 +115,8 @@ def cells(options: Options) -> Iterator[Cell]:
         if seed in PEER_SEEDS and options.wants(PEER):
             minutes = 0.3 if options.is_quick else 20.0
             facts = {"task": PEER_TASK, "seed": seed}
-            yield cell_of_peer(PEER, facts, "sb3", "sb3_atari.py", {**PEER_JOB, "minutes": minutes})
+            job = {**PEER_JOB, "seed": seed, "minutes": minutes}
+            yield cell_of_peer(PEER, facts, "sb3", "sb3_atari.py", job)
 
 
 def _is_selected(options: Options, task: Task) -> bool:

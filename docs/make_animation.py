@@ -1,4 +1,4 @@
-"""Render docs/images/taught.gif and atari.gif: untrained agents next to taught ones.
+"""Render docs/images/taught.gif and atari.gif: agents before and after their labels.
 
     python docs/make_animation.py [taught] [atari]
 
