@@ -210,6 +210,47 @@ def test_bands_are_normalised_by_those_of_earlier_rollouts(kind):
     assert batch.features is None
 
 
+@pytest.mark.parametrize("kind", [PPO, A2C])
+@pytest.mark.parametrize("explores_first", [False, True])
+def test_pixels_are_standardised_by_those_of_the_first_rollout(kind, explores_first):
+    venv = make_corridors(8)
+    agent = make(kind, venv, "small")
+    collector = Collector(venv, seed=0)
+    first = collector.collect(agent.predict if explores_first else agent.act, agent.rollout_steps)
+    if explores_first:
+        agent.observe(first)
+    else:
+        agent.learn(first, first.rewards)
+    pixels = first.observations.reshape(len(first.observations) * 8, -1) / 255
+    differences = pixels - pixels.mean(0)
+    for _ in range(3):
+        rollout = collector.collect(agent.act, agent.rollout_steps)
+        agent.learn(rollout, rollout.rewards)
+        encoder = agent._networks.encoder
+        np.testing.assert_allclose(encoder.mean, pixels.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(encoder.scale, 1 / differences.std(), rtol=1e-5)
+
+
+def test_standardised_pixels_encode_like_raw_pixels_of_folded_layers():
+    layout = ImageLayout((2, 13, 12), 0)
+    encoder = ImageEncoder(layout, "small", np.random.default_rng(0))
+    images = np.random.default_rng(0).integers(0, 256, (30, layout.num_bytes), np.uint8)
+    encoder = encoder.standardised_by(images)
+    standardised = (images / 255 - encoder.mean) * encoder.scale
+    assert np.std(standardised) == pytest.approx(1)
+    expected = encoder.convolutions(jnp.asarray(standardised, jnp.float32))
+    actual = encoder.standardised_layers()(jnp.asarray(images))
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    assert actual.max() > 0.1
+
+
+def test_pixels_of_a_black_rollout_are_not_standardised_yet():
+    encoder = ImageEncoder(ImageLayout((8, 8), None), "small", np.random.default_rng(0))
+    assert encoder.needs_images
+    assert encoder.standardised_by(np.zeros((5, 64), np.uint8)).needs_images
+    assert not encoder.standardised_by(np.ones((5, 64), np.uint8)).needs_images
+
+
 def test_lost_life_terminates_returns_but_not_the_episode():
     venv = make_corridors(8)
     agent = make(PPO, venv)

@@ -2,6 +2,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import gymnasium as gym
 import jax.numpy as jnp
@@ -233,3 +234,12 @@ class TestWrongFiles:
         change_description(folder, sha256=hashlib.sha256(content).hexdigest())
         with pytest.raises(CorruptCheckpoint, match=r"layers/1/biases"):
             load_agent(folder)
+
+    def test_bias_of_another_number_of_places_is_refused(self, tmp_path):
+        space = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
+        config = PPOConfig(image_encoder="small")
+        policy = PPO(space, gym.spaces.Discrete(3), config, total_steps=10, seed=0).numpy_policy()
+        biases = (policy.encoder.biases[0][:1, :1], *policy.encoder.biases[1:])
+        replace(policy, encoder=replace(policy.encoder, biases=biases)).save(tmp_path)
+        with pytest.raises(CorruptCheckpoint, match=r"bias \(1, 1, 16\)"):
+            load_agent(tmp_path)

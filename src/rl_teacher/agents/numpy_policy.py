@@ -316,8 +316,10 @@ def _read(folder: Path) -> NumpyPolicy:
     for name, array in arrays.items():
         # Arrays with more axes would multiply when they are added.
         kind = name.rpartition("/")[2]
-        axes = 4 if "/filters/" in name else 2 if kind == "weights" else 1
-        if array.shape != action_shape if kind in SCALE_ARRAYS else array.ndim != axes:
+        axes = (4,) if "/filters/" in name else (2,) if kind == "weights" else (1,)
+        if "/biases/" in name:  # of convolutions; see `_read_encoder`
+            axes = (1, 3)
+        if array.shape != action_shape if kind in SCALE_ARRAYS else array.ndim not in axes:
             raise ValueError(f"{name} has the shape {array.shape}")
         if array.dtype != np.float32 or not np.isfinite(array).all():
             raise ValueError(f"{name} has other numbers than finite ones of float32")
@@ -364,12 +366,14 @@ def _read_encoder(
         for name in ("filters", "biases")
     )
     size = layout.size
-    for each, stride in zip(filters, strides, strict=True):
+    for each, bias, stride in zip(filters, biases, strides, strict=True):
         size = tuple((pixels - len(each)) // stride + 1 for pixels in size)
         # See `convolve`: each output is a sum of so many products.
         num_products = math.prod(size) * each.shape[-1] * (-(-len(each) // stride)) ** 2
         if not 1 <= stride <= len(each) or num_products > MAX_ACTIVATIONS:
             raise ValueError(f"filters {each.shape} with stride {stride} for {shape}")
+        if bias.shape not in (each.shape[3:], (*size, each.shape[3])):
+            raise ValueError(f"a bias {bias.shape} of filters {each.shape}")
     dense = arrays["observations/weights"], arrays["observations/bias"]
     encoder = NumpyImageEncoder(layout, filters, biases, strides, *dense)
     return encoder if normaliser is None else ImageVectorEncoder(encoder, layout, normaliser)

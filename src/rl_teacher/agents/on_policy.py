@@ -101,7 +101,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         has_bands = self._encoder_name == "bands"
         self._bands_layout = layout if has_bands else None
         self._image_layout = None if has_bands else layout
-        # The images of a CNN come on a known scale, but not the vectors.
+        # The images of a CNN come on a known scale, or are standardised by it; vectors are not.
         size = self._observation_size if layout is None else layout.vector_size
         if self._bands_layout is not None:
             size = size * VECTOR_COPIES + random_features_for(self._bands_layout).num_bands
@@ -238,6 +238,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
 
     def observe(self, rollout: Rollout) -> None:
         """Count a rollout of any policy, and update the observation statistics from it."""
+        self._standardise_images(rollout)
         self._steps += rollout.num_steps
         if not self._observation_stats.frozen:
             if self._image_layout is not None:
@@ -255,6 +256,7 @@ class OnPolicyAgent(ABC, Generic[Config]):
         Raises:
             Diverged: the standard deviation of the actions is infinite or NaN.
         """
+        self._standardise_images(rollout)
         metrics = self._update(self.rollout_batch(rollout, rewards))
         # The update must normalise observations as the policy did while it acted, so the
         # statistics are updated only after it.
@@ -264,6 +266,15 @@ class OnPolicyAgent(ABC, Generic[Config]):
             reason = f"the log standard deviation of its actions is {log_std.max():g}"
             raise agent_diverged(reason, learning_rate_setting(self))
         return {name: float(value) for name, value in metrics.items()}
+
+    def _standardise_images(self, rollout: Rollout) -> None:
+        """Standardise the pixels of a small CNN by the first rollout of new networks."""
+        encoder, layout = self._networks.encoder, self._image_layout
+        if layout is not None and isinstance(encoder, ImageEncoder) and encoder.needs_images:
+            rows = rollout.observations.reshape(-1, self._observation_size)
+            encoder = encoder.standardised_by(rows[:, : layout.num_bytes])
+            self._networks = self._networks._replace(encoder=encoder)
+            self._refresh_policy()
 
     def rollout_batch(
         self, rollout: Rollout, rewards: Float[np.ndarray, "time env"]

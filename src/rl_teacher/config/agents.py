@@ -51,8 +51,8 @@ class PPOConfig(ActorCriticSettings):
     """Settings of PPO (Schulman et al. 2017)."""
 
     image_encoder: AgentEncoder = "bands"
-    """image encoder: an MLP on responses of fixed random filters (bands), a small CNN, or the CNN
-    of Mnih et al. 2015"""
+    """image encoder: an MLP on responses of fixed random filters (bands), a small CNN on
+    standardised pixels, or the CNN of Mnih et al. 2015 (paper)"""
     minibatch_size: Count = 64
     """samples per gradient step"""
     num_epochs: Count = 10
@@ -108,8 +108,8 @@ class A2CConfig(RMSPropSettings):
 
     num_envs: Count = 16
     image_encoder: AgentEncoder = "bands"
-    """image encoder: an MLP on responses of fixed random filters (bands), a small CNN, or the CNN
-    of Mnih et al. 2015"""
+    """image encoder: an MLP on responses of fixed random filters (bands), a small CNN on
+    standardised pixels, or the CNN of Mnih et al. 2015 (paper)"""
     gae_lambda: Fraction = 1.0
     """lambda of generalised advantage estimation (GAE); 1 is plain A2C"""
 

@@ -19,6 +19,8 @@ from rl_teacher.nn.mlp import ACTIVATIONS, orthogonal
 BATCH_NORM_MOMENTUM = 0.1
 """Weight of a minibatch in the running statistics of batch normalisation."""
 BATCH_NORM_EPSILON = 1e-3
+MIN_PIXEL_STD = 0.05
+"""Standard deviation of pixels, from 0 to 1, below which they are not amplified further."""
 BLOCK_IMAGES = 8
 """Images that are encoded together on a CPU: the activations of more do not fit into the caches."""
 
@@ -76,7 +78,7 @@ class Convolutions(eqx.Module):
 
     Attributes:
         filters: filters of each layer, [width, width, I, O].
-        biases: bias of each layer, [O].
+        biases: bias of each layer, [O]; of the first also [rows, columns, O].
         norms: batch normalisation of each layer, or empty.
         strides: stride of each layer.
         layout: layout of the images.
@@ -189,6 +191,10 @@ class Identity(eqx.Module):
 class ImageEncoder(eqx.Module):
     """Convolutions and one dense layer, shared by policy and value function.
 
+    Pixels are standardised, except with "paper": most of a game's image is a background that never
+    changes, and what matters is faint. From the true reward, Pong returned 13 after 364,000 steps,
+    and without, nothing had been learned after 106,000.
+
     The vector observed with an image is a further input of the dense layer, after the S outputs of
     the convolutions: in a layer without a nonlinearity after it, it could not change what the image
     means.
@@ -197,11 +203,15 @@ class ImageEncoder(eqx.Module):
         convolutions: convolutional layers.
         weights: [S + V, F] weight matrix of the dense layer.
         bias: [F] bias of the dense layer.
+        mean: [P] mean of each pixel, from 0 to 1, which is subtracted; None: raw pixels.
+        scale: factor of the differences.
     """
 
     convolutions: Convolutions
     weights: Float[Array, "inputs features"]
     bias: Float[Array, " features"]
+    mean: Float[Array, " byte"] | None
+    scale: Float[Array, ""]
 
     def __init__(self, layout: ImageLayout, size: NetworkSize, rng: np.random.Generator) -> None:
         """Initialise weights orthogonally with gain sqrt(2), biases with 0."""
@@ -211,6 +221,39 @@ class ImageEncoder(eqx.Module):
         dense = 2**0.5 * orthogonal((num_inputs, plan.dense), rng)
         self.weights = jnp.asarray(dense)
         self.bias = jnp.asarray(np.zeros(plan.dense, np.float32))
+        is_raw = size == "paper"
+        self.mean = None if is_raw else jnp.asarray(np.zeros(layout.num_bytes, np.float32))
+        self.scale = jnp.asarray(np.float32(1))
+
+    @property
+    def needs_images(self) -> bool:
+        """True if pixels will be standardised, but are not yet."""
+        return self.mean is not None and not np.any(self.mean)
+
+    def standardised_by(self, images: UInt8[np.ndarray, "batch byte"]) -> "ImageEncoder":
+        """Return an encoder that standardises pixels by the statistics of some images.
+
+        The standard deviation is one number, over all pixels: for each pixel, those that hardly
+        ever change would become the largest.
+        """
+        pixels = images / np.float32(255)
+        mean = pixels.mean(axis=0)
+        std = max(np.sqrt(np.square(pixels - mean).mean()), MIN_PIXEL_STD)
+        statistics = jnp.asarray(mean), jnp.asarray(np.float32(1 / std))
+        return eqx.tree_at(lambda own: (own.mean, own.scale), self, statistics)
+
+    def standardised_layers(self) -> Convolutions:
+        """Return the convolutions of raw pixels, with standardisation in the first layer."""
+        layers = self.convolutions
+        if self.mean is None:
+            return layers
+        mean, scale = jax.lax.stop_gradient((self.mean, self.scale))
+        # f * (s (x - m)) = (s f) * x - (s f) * m, a bias [rows, columns, O] of the first layer
+        filters = layers.filters[0] * scale
+        shift = convolve(layers.layout.channels_last(mean[None]), filters, layers.strides[0])[0]
+        return eqx.tree_at(
+            lambda own: (own.filters[0], own.biases[0]), layers, (filters, layers.biases[0] - shift)
+        )
 
     def to_tiles(self, images: UInt8[np.ndarray, "batch byte"]) -> UInt8[np.ndarray, "batch _"]:
         """Reorder images for `__call__`."""
@@ -221,7 +264,7 @@ class ImageEncoder(eqx.Module):
         """Compute the features of images in the order of tiles, with normalised vectors."""
         rows = tiles.reshape(-1, tiles.shape[-1])
         end = rows.shape[1] - FLOAT_BYTES * self.convolutions.layout.vector_size
-        encoded = self.convolutions.encode_tiles(rows[:, :end])
+        encoded = self.standardised_layers().encode_tiles(rows[:, :end])
         encoded = jnp.concatenate([encoded, bytes_to_floats(rows[:, end:])], axis=1)
         features = jax.nn.relu(encoded @ self.weights + self.bias)
         return features.reshape(*tiles.shape[:-1], -1)

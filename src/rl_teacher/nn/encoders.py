@@ -67,7 +67,8 @@ AGENT_CNNS: dict[NetworkSize, Plan] = {
     "small": Plan((Convolution(16, 8, 4), Convolution(32, 4, 2)), 256),
     "paper": Plan((Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1)), 512),
 }
-"""Image encoders of agents: "small" is that of Mnih et al. 2013, "paper" of Mnih et al. 2015."""
+"""Image encoders of agents: "small" is that of Mnih et al. 2013, on standardised pixels; "paper" is
+that of Mnih et al. 2015."""
 PredictorEncoder = Literal["auto", "keypoints", "profiles", "small", "paper"]
 """Image encoder of a reward predictor: keypoints or profiles of fixed random filters, whichever
 fits the labels better ("auto"), or a learned CNN ("small", "paper")."""

@@ -86,7 +86,8 @@ class NumpyImageEncoder:
     Attributes:
         layout: layout of the images.
         filters: filters of each convolution, [width, width, inputs, outputs].
-        biases: bias of each convolution, [outputs].
+        biases: bias of each convolution, [outputs]; where pixels are standardised, that of the
+            first is [rows, columns, outputs].
         strides: stride of each convolution.
         weights: [S + V, F] weight matrix of the dense layer; see `conv.ImageEncoder`.
         bias: [F] bias of the dense layer.
@@ -94,15 +95,15 @@ class NumpyImageEncoder:
 
     layout: ImageLayout
     filters: tuple[Filters, ...]
-    biases: tuple[Vector, ...]
+    biases: tuple[Float32[np.ndarray, "..."], ...]
     strides: tuple[int, ...]
     weights: Matrix
     bias: Vector
 
     @staticmethod
     def from_jax(encoder: "ImageEncoder") -> "NumpyImageEncoder":
-        """Convert a JAX encoder, without copying its parameters."""
-        convolutions = encoder.convolutions
+        """Convert a JAX encoder; standardisation becomes part of the first layer."""
+        convolutions = encoder.standardised_layers()
         filters, biases = (
             tuple(map(np.asarray, each)) for each in (convolutions.filters, convolutions.biases)
         )

@@ -76,7 +76,9 @@ def save_policy(policy: NumpyPolicy, arrays: Mapping[str, np.ndarray], path: Pat
         x = graph.add("Div", graph.add("Cast", x, to=TensorProto.FLOAT), np.float32(255))
         layers = zip(encoder.filters, encoder.biases, encoder.strides, strict=True)
         for filters, bias, stride in layers:
-            x = graph.add("Relu", convolve(graph, x, filters, stride, bias))
+            # [O] or [rows, columns, O]
+            places = (bias if bias.ndim > 1 else bias[None, None]).transpose(2, 0, 1)
+            x = graph.add("Relu", graph.add("Add", convolve(graph, x, filters, stride), places))
         x = graph.add("Relu", linear(graph, channels_last(graph, x), encoder.weights, encoder.bias))
     else:
         layout = encoder.layout
