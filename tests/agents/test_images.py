@@ -226,7 +226,7 @@ def test_pixels_are_standardised_by_those_of_the_first_rollout(kind, explores_fi
     for _ in range(3):
         rollout = collector.collect(agent.act, agent.rollout_steps)
         agent.learn(rollout, rollout.rewards)
-        encoder = agent._networks.encoder
+        encoder: Any = agent._networks.encoder
         np.testing.assert_allclose(encoder.mean, pixels.mean(0), rtol=1e-5)
         np.testing.assert_allclose(encoder.scale, 1 / differences.std(), rtol=1e-5)
 
@@ -235,7 +235,7 @@ def test_standardised_pixels_encode_like_raw_pixels_of_folded_layers():
     layout = ImageLayout((2, 13, 12), 0)
     encoder = ImageEncoder(layout, "small", np.random.default_rng(0))
     images = np.random.default_rng(0).integers(0, 256, (30, layout.num_bytes), np.uint8)
-    encoder = encoder.standardised_by(images)
+    encoder: Any = encoder.standardised_by(images)
     standardised = (images / 255 - encoder.mean) * encoder.scale
     assert np.std(standardised) == pytest.approx(1)
     expected = encoder.convolutions(jnp.asarray(standardised, jnp.float32))
