@@ -201,8 +201,9 @@ def main() -> None:
     figure = Figure(figsize=(7, 2.8), layout="constrained")
     time_and_return(figure.subplots(), Records("versus_imitation").all())
     save(figure, IMAGES / "time-and-return.png")
-    # The peer has no curves.
-    records = [record for record in Records("image_returns").all() if "curve" in record]
+    # Default settings; the peer has no curves.
+    records = Records("image_returns").all()
+    records = [each for each in records if "curve" in each and not each.get("changes")]
     games = list(dict.fromkeys(record["task"].partition(",")[0] for record in records))
     num_rows = -(-len(games) // 2)
     figure = Figure(figsize=(8, 2.8 * num_rows), layout="constrained")
