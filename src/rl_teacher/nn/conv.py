@@ -20,7 +20,7 @@ BATCH_NORM_MOMENTUM = 0.1
 """Weight of a minibatch in the running statistics of batch normalisation."""
 BATCH_NORM_EPSILON = 1e-3
 MIN_PIXEL_STD = 0.05
-"""Standard deviation of pixels, from 0 to 1, below which they are not amplified further."""
+"""Smallest divisor of pixels from 0 to 1; in Atari, their standard deviation is 0.03 to 0.05."""
 BLOCK_IMAGES = 8
 """Images that are encoded together on a CPU: the activations of more do not fit into the caches."""
 
@@ -192,8 +192,8 @@ class ImageEncoder(eqx.Module):
     """Convolutions and one dense layer, shared by policy and value function.
 
     Pixels are standardised, except with "paper": most of a game's image is a background that never
-    changes, and what matters is faint. From the true reward, Pong returned 13 after 364,000 steps,
-    and without, nothing had been learned after 106,000.
+    changes, and what matters is faint. With the true reward, Pong returned -17.8 after 106,000
+    steps, and -20.9, as random play does, with raw pixels (one run each).
 
     The vector observed with an image is a further input of the dense layer, after the S outputs of
     the convolutions: in a layer without a nonlinearity after it, it could not change what the image
